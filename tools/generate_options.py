@@ -18,7 +18,7 @@ from lachesis.wire.runs import RunChange, RunCreate
 TARGET = Path(__file__).parents[1] / "clients" / "lachesis" / "wire" / "options.py"
 _OPTIONS: tuple[tuple[str, str, type[BaseModel], frozenset[str]], ...] = (
     ("NewRun", "Settings of a run that can be given when it is made", RunCreate, frozenset({"name", "batch_size"})),
-    ("RunChanges", "Settings of a run that can be changed while it goes on", RunChange, frozenset()),
+    ("RunChanges", "Settings of a run that can be changed while it runs", RunChange, frozenset()),
     ("ReplayOptions", "Settings of a replay buffer", ReplaySettings, frozenset()),
     ("CurriculumOptions", "Settings of a curriculum", CurriculumSettings, frozenset()),
 )

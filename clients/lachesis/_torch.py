@@ -19,7 +19,7 @@ def shared(array: NDArray[Any], dtype: str = "") -> Any:
         array: Values; or the bits of a dtype that numpy does not have.
         dtype: As safetensors names it.
     """
-    torch: Any = import_module("torch")  # no dependency of ours; and its way to load files is never used
+    torch: Any = import_module("torch")  # an optional package; its functions that load files are never used
     if dtype not in _BITS:
         return torch.from_numpy(array)
     bits, name = _BITS[dtype]

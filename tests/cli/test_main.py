@@ -86,7 +86,7 @@ async def test_an_invalid_run_name_is_refused(start: Start) -> None:
 async def test_a_url_with_a_path_is_refused_with_a_hint(start: Start) -> None:
     service = await start()
     for path, said in (
-        ("v1/runs/default", "--url: should name the service alone, without '/v1/runs/default'; the run is given apart"),
+        ("v1/runs/default", "--url: should name the service alone, without '/v1/runs/default'; give the run as `run`"),
         ("v1", "--url: should name the service alone, without '/v1'"),
         ("metrics", f"and no list of runs: is {service.base_url}/metrics the service itself, as http"),
     ):

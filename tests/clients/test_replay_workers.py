@@ -1,4 +1,4 @@
-"""What those who fill a replay buffer are told: of settings that are kept, of waits, of what is lost."""
+"""Messages for workers that fill a replay buffer: about settings that are kept, waits and losses."""
 
 import asyncio
 import re
@@ -91,7 +91,7 @@ async def test_a_worker_that_is_held_back_says_what_it_waits_for_and_for_how_lon
         ]
         await wait_until(lambda: _said(caplog, 2))
         for said, name, how_long in zip(
-            sorted(warnings(caplog)), ("w60", "wNone"), ("60 s at most", "for ever"), strict=True
+            sorted(warnings(caplog)), ("w60", "wNone"), ("60 s at most", "forever"), strict=True
         ):
             start = f"worker {name} is held back for 5 s now: the rate limiter holds inserts back: inserting 1 would"
             assert said.startswith(start)

@@ -145,7 +145,7 @@ def test_a_variable_that_makes_no_sense_is_refused_by_name(name: str, value: str
     ("given", "said"),
     [
         ({"url": "localhost:8000"}, "url: .*; did you mean 'http://localhost:8000'"),
-        ({"url": "http://lachesis/v1/"}, "url: should name the service alone, without '/v1/'; the run is given apart"),
+        ({"url": "http://lachesis/v1/"}, "url: should name the service alone, without '/v1/'; give the run as `run`"),
         ({"url": "http://gate/base/v1/runs/a"}, "url: should name the service alone, without '/v1/runs/a'"),
         ({"url": None}, "url: should start with http://.*, not None"),
         ({"run": "a b"}, "run: should be the name of a run"),

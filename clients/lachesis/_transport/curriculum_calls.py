@@ -90,7 +90,7 @@ class CurriculumCalls:
 
     def _item(self, key: str) -> str:
         key = checked(wire.NewItem, key=key).key
-        # A key of dots would be taken for a folder by whoever tidies the path up.
+        # HTTP software normalizes paths: it would read a key of dots as a folder.
         return self._path("items") + "/" + (quote(key, safe="") if key.strip(".") else key.replace(".", "%2E"))
 
     def _path(self, *parts: str) -> str:

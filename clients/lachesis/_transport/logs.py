@@ -27,7 +27,7 @@ class RateLimitedLog:
 
 
 class GrowingPause:
-    """Schedule the messages of a wait: each pause is three times as long as the one before.
+    """Schedule the messages of a wait: each pause is three times as long as the previous one.
 
     After such a pause without a message, the schedule starts again with the first pause.
     """

@@ -1,1 +1,1 @@
-"""Batches: their columns, and the lease of one in hand."""
+"""Batches: their columns and leases."""

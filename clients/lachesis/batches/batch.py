@@ -1,4 +1,4 @@
-"""A batch in hand, for asyncio."""
+"""A leased batch, for asyncio."""
 
 from lachesis._prefetch.leased import AsyncLeased, Lease
 from lachesis.batches.columns import Columns

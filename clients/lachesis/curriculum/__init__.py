@@ -1,1 +1,1 @@
-"""A run's curriculum: items to try, and what became of them."""
+"""A run's curriculum: items to try, and their results."""

@@ -168,7 +168,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: Groups submitted earlier were refused. This one is not in the outbox: submit it again.
-            EnvironmentNotFound, RunNotFound: The environment or the run was deleted meanwhile.
+            EnvironmentNotFound, RunNotFound: The environment or the run was deleted.
         """
         parcel = Parcel(group.id, group.packed(self.id))
         async with self._changed:

@@ -1,4 +1,4 @@
-"""The loader: batches of samples, fetched in parallel and ahead of the training step."""
+"""The loader: it fetches samples in parallel, ahead of the training step, and stacks them to batches."""
 
 import copy
 import hashlib
@@ -25,12 +25,12 @@ K = TypeVar("K")
 
 
 class Batch(NamedTuple, Generic[K]):
-    """Samples, stacked.
+    """A batch of stacked samples.
 
     Attributes:
-        epoch: The epoch that all of them belong to, from 0 on.
-        keys: Of the samples, in the order of the rows.
-        data: Nested as each sample is, with an array [batch, …] (or a `Padded`, or a `Packed`) in each place.
+        epoch: The epoch that all of them belong to, from 0.
+        keys: The keys of the samples, in the order of the rows.
+        data: Nested as each sample is. Each leaf is an array [batch, …], a `Padded` or a `Packed`.
     """
 
     epoch: int
@@ -69,29 +69,29 @@ class Loader(Generic[K]):
         equal_ranks: bool = False,
         progress: bool = False,
     ) -> None:
-        """Check the arguments. Loads nothing before the first batch is asked for.
+        """Check the arguments. The first loop begins to load.
 
         Args:
             source: The samples to load.
             batch_size: Samples per batch.
             prefetch_batches: Batches to load ahead. At most ``(prefetch_batches + 1) * batch_size`` samples are loaded
                 or being loaded at any time.
-            readers: Most fetches at the same time.
+            readers: Most fetches that run at the same time.
             seed: Seed of the shuffle, which differs in each epoch. None: the order of the source.
-            ordered: Whether samples come in order. False: as they arrive; a slow sample then delays no other, but
-                chance decides which samples share a batch.
-            ragged: Which arrays have unequal lengths, and how to stack those; see `stack`.
+            ordered: Whether samples come in order. False: they come as they arrive. Then a slow sample delays no
+                other, but chance decides which samples share a batch.
+            ragged: Which arrays have unequal lengths, and how to stack these; see `stack`.
             drop_last: Whether to leave out the last batch of an epoch if it is not full.
-            epochs: Epochs per loop; one that is continued in the middle counts. None: the loop never ends.
+            epochs: Epochs per loop. An epoch that the loop continues in the middle counts. None: the loop never ends.
             rank: Which share of each epoch to load.
             world_size: Number of shares; they are disjoint.
-            equal_ranks: Whether all shares have the same size. Up to ``world_size - 1`` samples of an epoch are then
-                left out; with a seed, other ones in each epoch.
+            equal_ranks: Whether all shares have the same size. Then up to ``world_size - 1`` samples of an epoch are
+                left out. With a seed, these differ in each epoch.
             progress: Whether to show a progress bar on stderr. Needs rich.
 
         Raises:
             ValueError, TypeError: A number is out of its range, an epoch has no batch, or the source is not one.
-            ModuleNotFoundError: A progress bar is asked for, and rich is not installed.
+            ModuleNotFoundError: ``progress`` is set, and rich is not installed.
         """
         if batch_size < 1 or readers < 1 or prefetch_batches < 0 or (epochs is not None and epochs < 1):
             raise ValueError("batch_size, readers and epochs must be 1 at least, prefetch_batches 0")
@@ -142,12 +142,12 @@ class Loader(Generic[K]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to the position of a loader of the same samples, with the same seed, rank and world size.
 
-        The loader continues the same order. If samples come as they arrive, the samples that are left come once each.
-        Batch size and stacking may differ.
+        The loader continues the same order. Without ``ordered``, each sample that is left comes once. Batch size and
+        stacking may differ.
 
         Raises:
-            ValueError: It is not such a state, or that of another order; the message says what differs. Nothing has
-                changed.
+            ValueError: ``state`` is no state of a loader, or belongs to another order. The message says what differs.
+                Nothing has changed.
             RuntimeError: A loop is running.
         """
         self._check_idle()
@@ -158,7 +158,7 @@ class Loader(Generic[K]):
         self._order.load_state_dict(state)
 
     def split(self, part: int, parts: int) -> "Loader[K]":
-        """Return a loader of one part of these samples, at the beginning of the same epoch. It may have no batch."""
+        """Return a loader of one part of these samples, at the start of the same epoch. It may have no batch."""
         loader = copy.copy(self)
         loader._order = self._order.split(part, parts)
         loader._loop = None
@@ -168,8 +168,8 @@ class Loader(Generic[K]):
         """Begin a loop.
 
         Raises:
-            FetchFailed: Of the iterator: a sample of the next batch could not be loaded. The loop has ended.
-            ValueError, KeyError: Of the iterator: the samples of the next batch cannot be stacked.
+            FetchFailed: The iterator raises it: a sample of the next batch could not be loaded. The loop has ended.
+            ValueError, KeyError: The iterator raises them: the samples of the next batch cannot be stacked.
             RuntimeError: A loop is running.
         """
         source = self.source
@@ -186,7 +186,7 @@ class Loader(Generic[K]):
         return loop
 
     def close(self) -> None:
-        """End the loop that is running, with all its threads and tasks. Safe to repeat; it can be begun again."""
+        """End the running loop, with all its threads and tasks. You can repeat it, and begin another loop after it."""
         loop = self._running()
         if isinstance(loop, GeneratorType):
             loop.close()
@@ -194,7 +194,7 @@ class Loader(Generic[K]):
             raise RuntimeError("this loop is asynchronous: await aclose()")
 
     async def aclose(self) -> None:
-        """End the asynchronous loop that is running. Safe to repeat; it can be begun again."""
+        """End the running asynchronous loop. You can repeat it, and begin another loop after it."""
         loop = self._running()
         if isinstance(loop, AsyncGeneratorType):
             await loop.aclose()
@@ -240,7 +240,7 @@ class Loader(Generic[K]):
         portal = Portal()
         batches = self._in_tasks()
         try:
-            # No variable has the batch: it would live on until the next one.
+            # A variable would keep each batch in memory until the next one.
             yield from iter(lambda: portal.run(_next(batches)), None)
         finally:
             try:
@@ -252,7 +252,7 @@ class Loader(Generic[K]):
         tickets = [ticket for ticket, _ in taken]
         keys = [self.source.keys[ticket.sample] for ticket in tickets]
         samples = [sample_of(loaded, key) for (_, loaded), key in zip(taken, keys, strict=True)]
-        taken.clear()  # whoever has this list shall not hold on to the samples
+        taken.clear()  # the caller keeps this list; the samples must not stay in memory with it
         batch = Batch(self._order.epoch, keys, stack(samples, self._ragged, keys))
         window.hand_out(tickets)
         return batch

@@ -154,5 +154,5 @@ def _decoded(payload: Payload) -> Nested:
 def _call(fetch: Callable[[K], Payload], key: K) -> Payload:
     try:
         return fetch(key)
-    except StopIteration as error:  # no future of asyncio can hold it: whoever awaits it would wait for ever
+    except StopIteration as error:  # a future of asyncio cannot hold it: its caller would wait forever
         raise RuntimeError("StopIteration") from error

@@ -43,7 +43,7 @@ def flatten(nested: Nested, read: Callable[[Any], NDArray[Any]] = np.asarray) ->
 
 
 def nest(flat: Mapping[str, Any]) -> Nested:
-    """Return what is there by flat names, arrays or what became of them, as dicts and lists.
+    """Return values by flat name (arrays, or what they were stacked to) as dicts and lists.
 
     Raises:
         ValueError: A name is that of an array and also of a level.

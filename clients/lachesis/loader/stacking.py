@@ -1,4 +1,4 @@
-"""Samples as one batch: their arrays stacked, and those of unequal length padded or packed."""
+"""Stack the arrays of samples to one batch; pad or pack those of unequal length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from lachesis.loader.nested import Nested, flatten, nest
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Fill arrays up at the end of their first dimension, to the longest of the batch.
+    """Fill each array at the end of its first dimension, up to the longest array of the batch.
 
     Attributes:
-        fill: With what; it must be a value of their dtype.
+        fill: The value to fill with. It must fit the dtype of the arrays.
     """
 
     fill: float = 0
@@ -32,8 +32,8 @@ class Padded(NamedTuple):
 
     Attributes:
         values: [batch, longest, …].
-        lengths: How much of each row is its own: i64 [batch].
-        mask: Where that is: bool [batch, longest].
+        lengths: The length of each array: i64 [batch].
+        mask: Whether a value belongs to the array, not to the fill: bool [batch, longest].
     """
 
     values: NDArray[Any]
@@ -46,8 +46,8 @@ class Packed(NamedTuple):
 
     Attributes:
         values: [sum of lengths, …].
-        lengths: Of each: i64 [batch].
-        cu_seqlens: Where each begins, and where the last ends: i32 [batch + 1].
+        lengths: The length of each array: i64 [batch].
+        cu_seqlens: Where each array begins, and where the last one ends: i32 [batch + 1].
     """
 
     values: NDArray[Any]
@@ -56,7 +56,8 @@ class Packed(NamedTuple):
 
 
 Ragged = Pad | Pack | Mapping[str, Pad | Pack] | None
-"""Which arrays are of unequal length: those of these flat names; all that have a dimension, for one `Pad`; or none."""
+"""Which arrays have unequal lengths. A mapping: those with these flat names. One `Pad` or `Pack`: all that have a
+dimension. None: no array."""
 
 
 def stack(samples: Sequence[Nested], ragged: Ragged = None, keys: Sequence[object] | None = None) -> Nested:
@@ -64,13 +65,13 @@ def stack(samples: Sequence[Nested], ragged: Ragged = None, keys: Sequence[objec
 
     Args:
         samples: At least one; all with the same names.
-        ragged: Which arrays are padded or packed. That depends on names only, never on what lengths a batch happens
-            to have: a `Padded` is one in every batch.
+        ragged: Which arrays are padded or packed. Only names decide that, not the lengths in a batch: what is a
+            `Padded` in one batch is a `Padded` in every batch.
         keys: What to call each sample in errors; its position by default.
 
     Returns:
-        The same nesting, with an array [batch, …], a `Padded` or a `Packed` in each place. i32 beside i64, or f32
-        beside f64, become the wider of them.
+        The same nesting. Each leaf is an array [batch, …], a `Padded` or a `Packed`. A mix of i32 and i64 becomes i64,
+        a mix of f32 and f64 becomes f64.
 
     Raises:
         ValueError: A sample has other names, shapes or dtypes than the first. The message says which, and where.
@@ -100,7 +101,7 @@ def _stacked(name: str, arrays: list[NDArray[Any]], how: Pad | Pack | None, keys
     for key, array in zip(keys, arrays, strict=True):
         if array.ndim < fixed or array.shape[fixed:] != arrays[0].shape[fixed:] or array.ndim != arrays[0].ndim:
             longer = array.ndim == arrays[0].ndim > 0 and array.shape[1:] == arrays[0].shape[1:]
-            hint = "; `ragged` says what becomes of arrays of unequal length" if longer else ""
+            hint = "; set `ragged` to pad or pack arrays of unequal length" if longer else ""
             raise ValueError(f"{name}: {key!r} has shape {array.shape}, {keys[0]!r} has {arrays[0].shape}{hint}")
         if not _may_join(array.dtype, arrays[0].dtype):
             raise ValueError(f"{name}: {key!r} is {array.dtype}, {keys[0]!r} is {arrays[0].dtype}")
@@ -120,7 +121,7 @@ def _padded(name: str, arrays: list[NDArray[Any]], lengths: NDArray[np.int64], f
     except (OverflowError, ValueError):
         fits = False
     if not fits:
-        raise ValueError(f"{name}: {fill} is no value of {dtype}, it cannot be filled up with it")
+        raise ValueError(f"{name}: cannot pad with {fill}: it is no value of {dtype}")
     values = np.full((len(arrays), longest, *arrays[0].shape[1:]), fill, dtype)
     for row, array in zip(values, arrays, strict=True):
         row[: len(array)] = array
@@ -128,5 +129,9 @@ def _padded(name: str, arrays: list[NDArray[Any]], lengths: NDArray[np.int64], f
 
 
 def _may_join(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether values can share an array: groups are stored as narrow as they fit. u16 may be the bits of bf16."""
+    """Return whether values of both dtypes can share an array.
+
+    Integers of unequal width can, and so can floats: groups are stored in the narrowest dtype that fits. Unsigned
+    integers cannot: u16 may be the bits of bf16.
+    """
     return one == other or (one.kind == other.kind and one.kind in "if")

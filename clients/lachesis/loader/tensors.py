@@ -1,4 +1,7 @@
-"""Batches as PyTorch tensors on a device, and fragments as what a recurrent policy takes. PyTorch is imported late."""
+"""Make PyTorch tensors on a device of batches, and the input of a recurrent policy of fragments.
+
+PyTorch is imported when it is needed.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -14,7 +17,7 @@ from lachesis.loader.stacking import stack
 
 
 class Recurrent(NamedTuple):
-    """What a recurrent policy trains on; tensors, nested as in the fragments.
+    """The input of a recurrent policy: tensors, nested as in the fragments.
 
     Attributes:
         observations: [batch, time, …].
@@ -30,9 +33,9 @@ class Recurrent(NamedTuple):
 
 
 def to_device(nested: Nested, device: Any, *, non_blocking: bool = False) -> Nested:
-    """Return the same nesting with a tensor on ``device`` for each array and tensor; all else stays as it is.
+    """Return the same nesting with a tensor on ``device`` for each array and tensor. Other leaves stay as they are.
 
-    On the CPU, a tensor shares the memory of its array, unless that is read-only. numpy has no bf16: such arrays
+    On the CPU, a tensor shares the memory of its array, unless the array is read-only. numpy has no bf16: such arrays
     come as their bits (u16), and ``tensor.view(torch.bfloat16)`` makes them numbers again.
 
     Args:
@@ -69,20 +72,20 @@ def prepare_batch(
         fragments: A batch of a loader, or fragments that are not stacked yet: dicts of arrays [time, …].
         device: What ``tensor.to`` takes.
         observations: The fragments' name for observations: [time, …].
-        in_states: For the policy's state before the first step.
-        actions: For actions: [time, …].
-        firsts: For the flags of first steps: [time].
+        in_states: Their name for the policy's state before the first step.
+        actions: Their name for actions: [time, …].
+        firsts: Their name for the flags of first steps: [time].
         non_blocking: See `to_device`.
 
     Raises:
-        KeyError: The fragments have nothing of such a name.
-        ValueError: They are not of equal length, or differ in other ways.
+        KeyError: The fragments have no array of such a name.
+        ValueError: The fragments have unequal lengths, or differ in other ways.
         ModuleNotFoundError: PyTorch is not installed.
     """
     data = fragments.data if isinstance(fragments, Batch) else stack(fragments)
     flags = data[firsts]
     if not isinstance(flags, np.ndarray) or flags.ndim != 2:
-        raise ValueError(f"{firsts}: is not an array [batch, time], as fragments of equal length make it")
+        raise ValueError(f"{firsts}: should be an array [batch, time]; fragments must have equal lengths")
     given = {name: data[name] for name in (observations, in_states, actions)}
     for name in (observations, actions):
         _check_shapes(name, given[name], flags.shape)
@@ -99,7 +102,7 @@ def prepare_batch(
 def prepare_observation(observation: Nested, device: Any, *, non_blocking: bool = False) -> Nested:
     """Return a single observation as a batch of one fragment of one step, on a device: tensors [1, 1, …].
 
-    Such as the one after the last of a fragment, whose value a learner bootstraps from.
+    One use is the observation after the last step of a fragment: a learner bootstraps from its value.
 
     Raises:
         ModuleNotFoundError: PyTorch is not installed.

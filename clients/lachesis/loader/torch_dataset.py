@@ -13,10 +13,10 @@ _CLASS = "LoaderDataset"
 def dataset(loader: Loader[Any]) -> Any:
     """Return a ``torch.utils.data.IterableDataset`` of the loader's batches.
 
-    ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` gives `Batch`es of tensors. Each of its workers
-    loads a part of its own, with all readers of the loader and batches by itself. The workers begin anew with
-    every loop over a DataLoader, unless they are persistent: so say `set_epoch` before each. Without workers it can be
-    saved and restored as the loader is.
+    ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` returns `Batch`es of tensors. Each worker loads its
+    own part of the samples, with as many readers as the loader has, and forms its own batches. Workers that are not
+    persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Without workers, the
+    dataset can be saved and restored as the loader is.
 
     Raises:
         ModuleNotFoundError: PyTorch is not installed.
@@ -25,7 +25,7 @@ def dataset(loader: Loader[Any]) -> Any:
 
 
 class _Batches:
-    """What the dataset does; its class has ``IterableDataset`` as a base, too."""
+    """The methods of the dataset; its class has ``IterableDataset`` as a second base."""
 
     def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
@@ -35,12 +35,12 @@ class _Batches:
         worker = import_module("torch.utils.data").get_worker_info()
         if worker is None:
             return iter(self._loader)
-        if self._part is None:  # kept, so that a persistent worker goes on with the next epoch
+        if self._part is None:  # kept: a persistent worker continues with the next epoch
             self._part = self._loader.split(worker.id, worker.num_workers)
         return iter(self._part)
 
     def set_epoch(self, epoch: int) -> None:
-        """See `Loader.set_epoch`; workers that persist do not hear of it, and count epochs by themselves."""
+        """See `Loader.set_epoch`. It does not reach persistent workers, which count epochs themselves."""
         self._loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -304,7 +304,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         left early only later; `contextlib.aclosing` closes it at once.
 
         Args:
-            prefetch: Batches to keep ready beside the one in hand.
+            prefetch: Batches to keep ready in addition to the current one.
             wait_s: How long to wait for the next one. None: forever.
             lease_s: Seconds of a lease; it is extended in the background. None: the setting of the run.
             rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop; no broadcast is

@@ -152,7 +152,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: Groups submitted earlier were refused. This one is not in the outbox: submit it again.
-            EnvironmentNotFound, RunNotFound: The environment or the run was deleted meanwhile.
+            EnvironmentNotFound, RunNotFound: The environment or the run was deleted.
         """
         return self._portal.run(self._async.submit(group))
 

@@ -238,7 +238,7 @@ class Replay(BlockingOwner[AsyncReplay]):
         Args:
             num_chunks: Chunks in each sample. Or, instead,
             num_fragments: fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
-            prefetch: Samples to keep ready beside the one in hand.
+            prefetch: Samples to keep ready in addition to the current one.
             wait_s: How long to wait for the next one. None: forever.
             drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
                 which is extended in the background. Default: the settings of the buffer and of the run.
@@ -282,7 +282,7 @@ class Replay(BlockingOwner[AsyncReplay]):
         session: int | None = None,
         version: int | None = None,
     ) -> Iterator[Chunk]:
-        """List the chunks, page by page. Chunks that come or go meanwhile may be missing.
+        """List the chunks, page by page. Chunks that come or go while it runs may be missing.
 
         Args:
             sort: By order of insertion, weight, version or uses. ``reserved`` chunks are sorted by version only,
@@ -338,7 +338,7 @@ class Replay(BlockingOwner[AsyncReplay]):
     def restore(self, name: str) -> ReplayState:
         """Restore the buffer from the snapshot with this ``name``, settings included. Return its state.
 
-        Chunks that are too stale for the current policy version are retired then. Samples in hand end.
+        Then chunks that are too stale for the current policy version are retired. Leased samples end.
 
         Raises:
             SnapshotNotFound: There is no snapshot with this name.

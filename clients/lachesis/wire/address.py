@@ -1,4 +1,4 @@
-"""How one says which service and which run are meant; and what is wrong with it, if anything is."""
+"""Read and check the URL of a service and the name of a run."""
 
 import re
 from typing import Any
@@ -23,14 +23,14 @@ def split_run(url: str) -> tuple[str, str | None]:
 
 
 def wrong_run(name: Any) -> str | None:
-    """Say why ``name`` can be no run's; None if it can."""
+    """Return why ``name`` cannot be the name of a run; None if it can."""
     if isinstance(name, str) and re.fullmatch(RUN_NAME, name):
         return None
     return f"should be the name of a run, up to 64 letters, digits, '.', '_' and '-', not {name!r}"
 
 
 def wrong_url(url: Any) -> str | None:
-    """Say why ``url`` can be no service's; None if it can. A path is one that a proxy has put before the service's."""
+    """Return why ``url`` cannot be the URL of a service; None if it can. It may have the path prefix of a proxy."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         meant = (
             f"; did you mean 'http://{url}'?" if isinstance(url, str) and re.fullmatch(r"[\w.-]+:\d+/?", url) else ""
@@ -44,7 +44,7 @@ def wrong_url(url: Any) -> str | None:
     if not whole:
         return f"should name a host, and may name a port, such as http://lachesis:8000, not {url!r}"
     if own := _OF_THE_SERVICE.search(parts.path):
-        return f"should name the service alone, without {own[0]!r}; the run is given apart, as `run`"
+        return f"should name the service alone, without {own[0]!r}; give the run as `run`"
     return None
 
 

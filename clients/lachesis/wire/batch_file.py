@@ -1,13 +1,15 @@
 """A batch in binary: one safetensors file, in which each column of all its groups lies end to end.
 
-    NAME            what each group's blob holds under this name, in training order, along the first axis
-    GROUP/NAME      the same of one group, counted from 0, where not all have NAME, of one dtype and inner shape
+    NAME            the tensors of this name in all groups, in training order, joined along the first axis
+    GROUP/NAME      the tensor NAME of one group, counted from 0. It is there if the tensors of this name cannot be
+                    joined: not all groups have one, or dtypes or inner shapes differ
     group_lengths   i32 [groups]: sequences of each group
     group_rows      i64 [names, groups]: the length of each NAME's first axis in each group; names sorted
-    labels          bytes of a JSON list: the metadata of each group's blob; missing where none says anything
+    labels          bytes of a JSON list: the metadata of each group's blob; missing if no blob has metadata
 
-So any safetensors reader has a batch as a few arrays, cut as those of a group are (`lachesis.wire.columns`), and
-`BatchFile` has each group by itself. Nothing is lost: what a sender gave a name of ours is under GROUP/NAME.
+Any safetensors reader reads a batch as a few arrays. They are cut as those of a group are (`lachesis.wire.columns`).
+`BatchFile` reads each group by itself. Nothing is lost: a tensor that its sender gave one of the names above is under
+GROUP/NAME.
 """
 
 import re
@@ -25,7 +27,7 @@ from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorIn
 from lachesis.wire.kind import FORMAT
 
 KIND = "batch"
-"""What the metadata of such a file says, under `lachesis.wire.kind.FORMAT`."""
+"""Value of `lachesis.wire.kind.FORMAT` in the metadata of such a file."""
 
 GROUP_LENGTHS, GROUP_ROWS, LABELS = "group_lengths", "group_rows", "labels"
 
@@ -34,7 +36,7 @@ _APART = re.compile(r"([0-9]+)/(.*)", re.DOTALL)
 
 
 class _Tensor(NamedTuple):
-    """A tensor of the file, and the pieces it is put together from."""
+    """A tensor of the file, and the pieces that it consists of."""
 
     name: str
     dtype: str
@@ -43,12 +45,12 @@ class _Tensor(NamedTuple):
 
 
 def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping[str, str]) -> list[Buffer]:
-    """Lay a batch out as such a file, in the parts it consists of, in order; those of columns are views of payloads.
+    """Return the parts of the file of a batch, in order. Parts of columns are views of ``payloads``.
 
     Args:
-        payloads: The blob of each group, as it was checked when it came in.
-        sizes: Sequences of each.
-        metadata: What else the file is to say.
+        payloads: The blob of each group. It was checked when it came in.
+        sizes: Sequences of each group.
+        metadata: Further metadata of the file.
     """
     headers = [blob.stored_header(payload) for payload in payloads]
     views = [memoryview(payload) for payload in payloads]
@@ -75,28 +77,28 @@ def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping
 
 
 class BatchFile:
-    """A batch in binary, as it came in: its columns, whole or of one group, are views of it.
+    """A batch in binary. Its columns, of the whole batch or of one group, are views of the bytes.
 
     Attributes:
-        metadata: What it says beside its groups.
-        group_count: How many there are.
+        metadata: The metadata of the file.
+        group_count: Number of groups.
     """
 
     def __init__(self, body: Buffer) -> None:
-        """Read what it says of itself; no column is looked at.
+        """Read the header and the lengths. Read no column.
 
         Raises:
-            DamagedBlob: It is not such a file, or not a whole one.
+            DamagedBlob: ``body`` is not such a file, or is not complete.
         """
         header = blob.read_header(body, len(body))
         if header.metadata.get(FORMAT) != KIND or GROUP_ROWS not in header.tensors:
-            raise DamagedBlob(f"a batch has {GROUP_ROWS}, and says so in its metadata, under {FORMAT!r}")
+            raise DamagedBlob(f"this is no batch: it needs a tensor {GROUP_ROWS}, and metadata {FORMAT!r}: {KIND!r}")
         self.metadata = header.metadata
         self._body = body
         self._tensors = header.tensors
         rows = blob.tensor(body, header.tensors[GROUP_ROWS])
         if rows.dtype != np.int64 or rows.ndim != 2 or (rows < 0).any():
-            raise DamagedBlob(f"{GROUP_ROWS} is no table of lengths")
+            raise DamagedBlob(f"{GROUP_ROWS} is no table of lengths: it should be i64 [names, groups], each >= 0")
         self.group_count = rows.shape[1]
         self._apart: list[dict[str, TensorInfo]] = [{} for _ in range(self.group_count)]
         joined = {}
@@ -106,34 +108,34 @@ class BatchFile:
             elif int(match[1]) < self.group_count:
                 self._apart[int(match[1])][match[2]] = info
             else:
-                raise DamagedBlob(f"tensor {name!r} is of none of {self.group_count} groups")
+                raise DamagedBlob(f"tensor {name!r} names a group that is not there; there are {self.group_count}")
         names = sorted(joined.keys() - _OURS)
         if [joined[name].shape[:1] for name in names] != [(length,) for length in rows.sum(axis=1).tolist()]:
-            raise DamagedBlob(f"{GROUP_ROWS} are not the rows of what the groups have in common")
+            raise DamagedBlob(f"{GROUP_ROWS} does not match the lengths of the joined tensors")
         ends = np.cumsum(rows, axis=1).tolist()
         self._bounds = {name: [0, *ends_of_it] for name, ends_of_it in zip(names, ends, strict=True)}
 
     def names_of(self, group: int) -> list[str]:
-        """Return what a group holds."""
+        """Return the names of the tensors of a group."""
         return [*self._bounds, *self._apart[group]]
 
     def holds(self, group: int, name: str) -> bool:
-        """Whether a group holds something under a name."""
+        """Return whether a group has a tensor of this name."""
         return name in self._bounds or name in self._apart[group]
 
     def dtype(self, group: int, name: str) -> str:
-        """Return the dtype of what a group holds under a name that it has, as safetensors names it."""
+        """Return the dtype of a tensor of a group, as safetensors names it."""
         return (self._tensors if name in self._bounds else self._apart[group])[name].dtype
 
     def of_group(self, group: int, name: str) -> NDArray[Any]:
-        """Return what a group holds under a name that it has, as a read-only view; bf16 and f8 as their bits."""
+        """Return a tensor of a group as a read-only view; bf16 and f8 as their bits."""
         if name not in self._bounds:
             return blob.tensor(self._body, self._apart[group][name])
         bounds = self._bounds[name]
         return blob.tensor(self._body, self._tensors[name])[bounds[group] : bounds[group + 1]]
 
     def whole(self, name: str) -> NDArray[Any] | None:
-        """Return what all groups hold under a name, end to end, as a view; None if it does not lie so."""
+        """Return the tensors of all groups of this name, end to end, as a view; None if they are not joined."""
         return blob.view(self._body, self._tensors[name]) if name in self._bounds else None
 
     @cached_property
@@ -146,7 +148,7 @@ class BatchFile:
 
 
 def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]], list[tuple[int, str, TensorInfo]]]:
-    """Tell what can lie end to end, by name, sorted, from what is apart, by position."""
+    """Return the tensors that can be joined, by name, sorted; and the others, with the position of their group."""
     found: dict[str, list[TensorInfo]] = {}
     for header in headers:
         for name, info in header.tensors.items():
@@ -162,7 +164,7 @@ def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]],
 
 
 def _fits(name: str, infos: Sequence[TensorInfo]) -> bool:
-    """Whether the tensors of all groups can lie end to end under their own name."""
+    """Return whether the tensors of all groups can be joined under their own name."""
     first = infos[0]
     return (
         all(info.shape and info.dtype == first.dtype and info.shape[1:] == first.shape[1:] for info in infos)

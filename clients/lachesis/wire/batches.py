@@ -23,7 +23,7 @@ class TakeBatch(Body):
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="An id of this request: repeated, it gets the same batch while that is held.",
+        description="An id of this request. The same request sent again gets the same batch while that is held.",
     )
     lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold the batch; null: the run's.")
     trainer: str | None = Field(
@@ -39,11 +39,13 @@ class TakeBatch(Body):
 class ReplayedGroup(BaseModel):
     """How a group came into a batch from the replay buffer (`fresh_fraction`)."""
 
-    chunk: int = Field(description="The chunk it is there: what its priority is set of.")
+    chunk: int = Field(description="Its chunk in the buffer. Set its priority with this number.")
     uses: int = Field(description="Acknowledged samples and batches it was in since it was trained on first.")
-    probability: float = Field(description="That one draw from the whole buffer gave it; 1 for fifo and lifo.")
+    probability: float = Field(
+        description="Probability that one draw from the whole buffer gives it; 1 for fifo and lifo."
+    )
     importance_weight: float = Field(
-        description="(chunks * probability) ** -beta over the largest of the groups that the batch has from there."
+        description="(chunks * probability) ** -beta, divided by the largest of the replayed groups of the batch."
     )
 
 
@@ -52,19 +54,19 @@ class BatchGroup(BaseModel):
 
     id: str = Field(description="The group's id.")
     environment: int | None = Field(description="The environment it counts for, or null.")
-    size: int = Field(description="Its sequences; of a group that is divided between ranks, those in this shard.")
+    size: int = Field(description="Its sequences. If the group is divided between ranks: those in this shard.")
     sequences: list[int] | None = Field(
-        default=None, description="Of a group that is divided between ranks: which of its sequences are in this shard."
+        default=None, description="If the group is divided between ranks: which of its sequences are in this shard."
     )
     policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
     staleness: int | None = Field(description="Policy versions since then.")
     received_age_s: float = Field(
         description="Seconds since it was received, or since it was trained on if it is replayed."
     )
-    filtered_by: str | None = Field(default=None, description="The filter of the run that found it, if it was kept.")
-    loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
+    filtered_by: str | None = Field(default=None, description="The filter of the run that found it and kept it.")
+    loss_weight: float = Field(default=1.0, description="Factor for its loss, as that filter sets it.")
     replayed: ReplayedGroup | None = Field(
-        default=None, description="How it came in, if it is from the replay buffer; null if it is from the queue."
+        default=None, description="How it was drawn from the replay buffer; null if it comes from the queue."
     )
 
 
@@ -72,7 +74,7 @@ class BatchInfo(BaseModel):
     """A batch in a trainer's hands, without its groups' columns. It is the metadata `batch` of a binary reply."""
 
     batch: str = Field(description="Its id.")
-    run: str = Field(description="The run it is of.")
+    run: str = Field(description="Its run.")
     step: int = Field(description="Its step.")
     lease: LeaseId
     lease_s: float = Field(description="Seconds the lease lasts from now.")
@@ -85,14 +87,14 @@ class BatchInfo(BaseModel):
     rewinds: int = Field(default=0, description="Number of rewinds of the run when the batch was handed out.")
     rewound: bool = Field(
         default=False,
-        description="Whether a rewind brought it back: it is handed out whatever its age.",
+        description="Whether a rewind brought it back. Then its age does not count.",
     )
-    groups: list[BatchGroup] = Field(description="Its groups, in training order; of a shard, those in it.")
-    shard: ShardInfo | None = Field(default=None, description="Which part of it this is, if it is divided.")
+    groups: list[BatchGroup] = Field(description="Its groups, in training order. In a shard: the groups of the shard.")
+    shard: ShardInfo | None = Field(default=None, description="Which part of the batch this is, if it is divided.")
 
 
 class TakenGroup(GroupContents, BatchGroup):
-    """A group of a batch in JSON: what it is, and what it holds."""
+    """A group of a batch in JSON, with its columns."""
 
 
 class TakenBatch(BatchInfo):
@@ -118,8 +120,8 @@ class LeasedBatch(BaseModel):
     trainer: str | None = Field(description="Who holds it, if they said.")
     groups: int = Field(description="Its groups.")
     size: int = Field(description="Its sequences.")
-    replayed_groups: int = Field(default=0, description="Of its groups, those from the replay buffer.")
-    world_size: int | None = Field(default=None, description="Between how many ranks it is divided, if it is.")
+    replayed_groups: int = Field(default=0, description="Those of its groups that come from the replay buffer.")
+    world_size: int | None = Field(default=None, description="Number of ranks it is divided between, if it is divided.")
     taken_by: list[int] = Field(default_factory=list, description="Ranks that were handed their shard.")
     acknowledged_by: list[int] = Field(default_factory=list, description="Ranks that have trained on theirs.")
 
@@ -137,7 +139,7 @@ class Ack(Body):
 
     lease: LeaseId
     rank: RankNumber | None = Field(
-        default=None, description="Of a batch that is divided: the rank that has trained on its shard."
+        default=None, description="If the batch is divided: the rank that has trained on its shard."
     )
 
 
@@ -153,7 +155,7 @@ class Nack(Body):
         max_length=64,
         description="The lease it is held under; null for a batch that is quarantined or waits to be handed out again.",
     )
-    reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
+    reason: str | None = Field(default=None, max_length=1000, description="The reason, for the log.")
 
 
 class Extend(Body):
@@ -169,10 +171,10 @@ class Extend(Body):
 
 
 class LeaseEnd(BaseModel):
-    """How a batch stands after ack, nack or extend."""
+    """The state of a batch after ack, nack or extend."""
 
     batch: str = Field(description="Its id.")
-    state: Literal["acknowledged", "given_back", "held"] = Field(description="What became of it.")
+    state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
     lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")
     awaited_ranks: list[int] = Field(
         default_factory=list, description="Ranks whose acknowledgement is still missing: the batch is held until then."
@@ -197,7 +199,7 @@ class Explanation(BaseModel):
     """Whether a batch would form now, and why not (`GET …/batches/explain`)."""
 
     ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
-    reason: str | None = Field(description="The first thing in the way, as in `/status`; null if ready.")
+    reason: str | None = Field(description="What blocks the next batch, as in `/status`; null if ready.")
     detail: str | None = Field(description="The same as a sentence with the values in it.")
     last_batch_age_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
     missing_sequences: int = Field(
@@ -212,9 +214,10 @@ class Explanation(BaseModel):
     leased_groups: int = Field(description="Groups in trainers' hands.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
     arrived_groups: int = Field(
-        description="Groups that came in the last minute, as far as this process knows; or in all, if none did."
+        description="Groups that arrived in the last minute, as far as this process knows; if none did, all groups "
+        "that ever arrived."
     )
-    filtered_groups: dict[str, int] = Field(description="Those of them that filters dropped, by filter.")
+    filtered_groups: dict[str, int] = Field(description="Those of `arrived_groups` that filters dropped, by filter.")
     alert: Alert | None = Field(
         description="Set while nothing trainable arrives, or while an environment sends too little, as in `/status`."
     )
@@ -223,5 +226,5 @@ class Explanation(BaseModel):
     )
     environments: list[LastSubmission] = Field(description="Who last sent what.")
     dry_run: dict[str, int | float] = Field(
-        default_factory=dict, description="The settings this was tried with instead."
+        default_factory=dict, description="The settings that the request tried instead of the run's."
     )

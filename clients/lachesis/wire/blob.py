@@ -1,9 +1,9 @@
-"""Read and write safetensors without copying: the header by itself, tensors as views of the bytes they came in.
+"""Read and write safetensors without copies: the header by itself, tensors as views of the bytes.
 
-The layout is that of the safetensors format: eight bytes of header length, little-endian; a JSON object with dtype,
-shape and offsets of each tensor, and a map of strings called ``__metadata__``; the tensors. The library does the same,
-and the tests hold both equal; but its writer copies each tensor several times (190 us, not 20, for 200 kB), and it
-has no reader of a header alone, which is all a server needs to see.
+A safetensors file is eight bytes of header length, little-endian; a JSON object with dtype, shape and offsets of each
+tensor, and a map of strings called ``__metadata__``; the tensors. The safetensors library reads and writes the same,
+and tests compare both. This module exists because the library's writer copies each tensor several times (190 us
+instead of 20 for 200 kB), and because the library cannot read a header alone, which is all that a server needs.
 """
 
 import json
@@ -26,20 +26,20 @@ ITEM_BYTES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Bytes of one value, by dtype: every dtype that is read here."""
+"""Bytes of one value, by dtype. Other dtypes are not read."""
 
 _KINDS = {"u": "U", "i": "I", "f": "F"}
 _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy has no such floats: their bits
 LABELLED = {name: np.dtype([(name, _RAW[name])]) for name in ("BF16", "F8_E4M3", "F8_E5M2")}
-"""Of those floats, by name: the dtype of arrays of their bits that says what they are."""
+"""Structured dtypes for arrays of the bits of floats that numpy does not have, by name of the float."""
 
 _LABELS = {labelled: name for name, labelled in LABELLED.items()}
 _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
 _WHOLE = {int}
-_MOST_DIMENSIONS = 32  # of every numpy
-_MOST_BYTES = 2**63 - 1  # numpy counts so far, also where a length of 0 leaves nothing to hold
+_MOST_DIMENSIONS = 32  # every version of numpy allows so many
+_MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths beside a length of 0 count, too
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 LENGTH_BYTES = 8
 _ALIGNMENT = 8
@@ -48,7 +48,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DamagedBlob(ValueError):
-    """These bytes are not a safetensors file, or not a whole one."""
+    """These bytes are not a safetensors file, or the file is not complete."""
 
 
 class TensorInfo(NamedTuple):  # a dataclass would take twice as long to make, and a batch has a thousand
@@ -69,23 +69,23 @@ class TensorInfo(NamedTuple):  # a dataclass would take twice as long to make, a
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself: its tensors by name, in the order of their bytes, and its metadata."""
+    """The header of a file: its tensors by name, in the order of their bytes, and its metadata."""
 
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str] = field(default_factory=dict)
 
 
 def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
-    """Read and check the header of a safetensors file, whatever it claims; no tensor is looked at.
+    """Read and check the header of a safetensors file that may be invalid. Read no tensor.
 
     Args:
         blob: The file.
         most_bytes: Longest header that is read, bytes.
 
     Raises:
-        DamagedBlob: The bytes are not exactly one such file: a header that is cut off, not JSON, or lies about sizes;
-            tensors that overlap, leave gaps or do not end where the file does; a dtype unknown to `ITEM_BYTES`; a
-            shape that numpy has not.
+        DamagedBlob: The bytes are not exactly one such file. The header is cut off, is not JSON, or has wrong sizes;
+            or tensors overlap, leave gaps or do not end where the file does; or a dtype is not in `ITEM_BYTES`; or
+            numpy cannot have a shape.
     """
     if (size := len(blob)) < LENGTH_BYTES:
         raise DamagedBlob(f"{size} bytes cannot be a safetensors file")
@@ -96,9 +96,9 @@ def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
 
 
 def stored_header(blob: Buffer) -> Header:
-    """Read the header of a file that was checked when it came in, and is whole, in half the time of `read_header`.
+    """Read the header of a complete file that was checked before, in half the time of `read_header`.
 
-    Its tensors are in the order of the header, which need not be that of their bytes.
+    The tensors are in the order of the header, which may differ from the order of their bytes.
     """
     start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
     try:
@@ -110,13 +110,12 @@ def stored_header(blob: Buffer) -> Header:
 
 
 def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
-    """Read and check a header by itself, where the rest of the file need not be in memory.
+    """Read and check a header by itself. The rest of the file need not be in memory.
 
     Args:
         text: The JSON after the length.
         size: Bytes of the file.
-        quick: Whether a parser that is quick, but passes over keys that come twice, may read it first; tests turn it
-            off.
+        quick: Whether a quick parser, which does not find duplicate keys, may read it first. Tests turn it off.
 
     Raises:
         DamagedBlob: As for `read_header`.
@@ -129,20 +128,20 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
             if _strings_read(entries, header) == _strings_in(text):
                 return header
         except ValueError:
-            pass  # the other parser says what is wrong
+            pass  # the slower parser says what is wrong
     return _header(_parse(text), start, size)
 
 
 def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
-    """Return a tensor as a read-only view of ``blob``; numpy has no bf16 and no f8, those come as their bits."""
+    """Return a tensor as a read-only view of ``blob``. bf16 and f8, which numpy does not have, come as their bits."""
     array = view(blob, info)
-    if not isinstance(blob, bytes):  # those nobody can write to
+    if not isinstance(blob, bytes):  # bytes are read-only
         array.setflags(write=False)
     return array
 
 
 def view(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
-    """Return a tensor as `tensor` does, but writable where ``blob`` is."""
+    """Return a tensor as `tensor` does, but writable if ``blob`` is."""
     start, end, dtype, shape = info
     if start == end:
         return np.empty(shape, _DTYPES[dtype])
@@ -159,30 +158,30 @@ def write(
 
     Args:
         tensors: Arrays of bool, integers, floats or a dtype of `LABELLED` by name, in any memory layout.
-        metadata: What else to say, as strings.
-        dtypes: By name, the dtype of arrays that hold the bits of what numpy has not, such as ``BF16``.
+        metadata: The metadata of the file, as strings.
+        dtypes: By name: the dtype of arrays that hold the bits of another type, such as ``BF16``.
 
     Returns:
-        The file. Equal tensors and metadata give equal bytes, whatever order they are given in.
+        The file. Equal tensors and metadata give equal bytes; their order does not matter.
     """
-    # Wide values first, as the library does: all are aligned then.
+    # Wide values first, as in the library: then all tensors are aligned.
     ordered = sorted(tensors.items(), key=lambda tensor: (-tensor[1].dtype.itemsize, tensor[0]))
     arrays = [(name, np.asarray(array, array.dtype.newbyteorder("<"), order="C")) for name, array in ordered]
     bits = dtypes or {}
     sizes = [(name, bits.get(name) or _dtype_name(array.dtype), array.shape, array.nbytes) for name, array in arrays]
-    # A bytes object instead of each array would be a copy more.
+    # A bytes object for each array would be one more copy.
     return b"".join([header_of(sizes, metadata), *(array.data if array.size else b"" for _, array in arrays)])
 
 
 def with_metadata(blob: Buffer, header: Header, metadata: Mapping[str, str]) -> bytes:
-    """Return the file with other metadata; its tensors stay the bytes they are."""
+    """Return the file with other metadata. The bytes of its tensors stay the same."""
     tensors = [(name, info.dtype, info.shape, info.end - info.start) for name, info in header.tensors.items()]
     start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
     return header_of(tensors, metadata) + memoryview(blob)[start:]
 
 
 def is_shape(lengths: Sequence[int], item_bytes: int) -> bool:
-    """Whether an array can have this shape, whatever numpy there is; ``lengths`` are ``>= 0``."""
+    """Return whether an array can have this shape in every version of numpy. ``lengths`` are ``>= 0``."""
     if len(lengths) > _MOST_DIMENSIONS or max(lengths, default=0) > _MOST_BYTES:
         return False
     return prod(filter(None, lengths)) * item_bytes <= _MOST_BYTES
@@ -195,7 +194,7 @@ def header_of(
 
     Args:
         tensors: Name, dtype, shape and size in bytes of each.
-        metadata: What else to say, as strings.
+        metadata: The metadata of the file, as strings.
     """
     entries: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     end = 0
@@ -218,7 +217,7 @@ def _header(entries: Any, start: int, size: int) -> Header:
     end = start
     for name, info in infos:
         if info.start != end:
-            raise DamagedBlob(f"tensor {name!r} starts at byte {info.start}; the one before it ends at {end}")
+            raise DamagedBlob(f"tensor {name!r} starts at byte {info.start}; the previous tensor ends at {end}")
         end = info.end
     if end != size:
         raise DamagedBlob(f"the tensors end at byte {end} of {size}")
@@ -226,9 +225,9 @@ def _header(entries: Any, start: int, size: int) -> Header:
 
 
 def _strings_read(entries: dict[str, Any], header: Header) -> int:
-    """Count the strings that a parser made of a header: keys, what the metadata says, dtypes; of others, not all.
+    """Count the strings that a parser read from a header: keys, values of the metadata, dtypes.
 
-    So as many as in the text shows that no key came twice: what is under the first one would be missing here.
+    If the text has as many strings, no key came twice: the parser drops the value under the first of two equal keys.
     """
     return len(entries) + sum(map(len, entries.values())) + len(header.metadata) + len(header.tensors)
 

@@ -12,14 +12,14 @@ _NUMBERS = (int, float, int | None, float | None)
 
 
 class Body(BaseModel):
-    """A body under ``/v1``. It refuses unknown fields, so that a misspelt one is noticed."""
+    """A body under ``/v1``. It refuses unknown fields, so that a misspelt field is an error."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
 
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_boolean(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false for a number: Python would take them for 1 and 0."""
+        """Refuse true and false for a number: Python would accept them as 1 and 0."""
         if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in _NUMBERS:
             raise ValueError(f"should be a number, not {'true' if value else 'false'}")
         return value
@@ -30,7 +30,7 @@ class Change(Body):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Show no defaults: a reader would take a field that is left out for one that is set."""
+        """Return the schema without defaults: a field that is left out stays as it is, and gets no default."""
         shown = handler.resolve_ref_schema(handler(schema))
         for field in shown["properties"].values():
             field.pop("default", None)

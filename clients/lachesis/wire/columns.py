@@ -57,7 +57,7 @@ COLUMNS = (
 )
 
 NATIVE_COLUMNS = (*COLUMNS, Column("policy_versions", "int", 2))
-"""Columns of the native API: which policy version sampled each token is not in the Atropos contract."""
+"""Columns of the native API. The Atropos contract has no `policy_versions`."""
 
 _NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
 
@@ -65,7 +65,7 @@ LENGTHS = ("lengths", "inner_lengths")
 """Suffixes of the tensors that hold lengths, by level of nesting."""
 
 MEASURES = ("tokens", "distill_token_ids")
-"""The column whose lengths stand for those that are not there, by level of nesting."""
+"""The column whose lengths hold for columns without lengths of their own, by level of nesting."""
 
 
 def lengths_name(column: str, level: int = 0) -> str:
@@ -96,10 +96,10 @@ def pack(
     """Lay a group out as one safetensors blob.
 
     Args:
-        columns: The columns the group has, by name; `tokens` among them. Values of any integer or float type.
+        columns: The columns of the group, by name; `tokens` is one of them. Values have any integer or float type.
         details: A JSON object with each of `DETAIL_FIELDS` as a key.
-        metadata: What the group says of itself (`lachesis.wire.groups.GROUP_KEYS`).
-        tensors: Arrays under names of the sender's own.
+        metadata: The facts of the group (`lachesis.wire.groups.GROUP_KEYS`).
+        tensors: The sender's own arrays, by name.
 
     Returns:
         The blob. Equal arguments give equal bytes.
@@ -109,7 +109,7 @@ def pack(
 
 
 def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
-    """Return the tensors that hold columns: values and lengths, narrowed, without lengths that others imply."""
+    """Return the tensors that hold columns: values and lengths, narrowed. Leave out lengths that others imply."""
     laid_out = {}
     for column in NATIVE_COLUMNS:
         ragged = columns.get(column.name)
@@ -123,20 +123,20 @@ def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
 
 
 def is_column(name: str) -> bool:
-    """Whether a tensor of this name is a column, or holds lengths of one."""
+    """Return whether a tensor of this name is a column, or holds the lengths of a column."""
     column, _, suffix = name.rpartition(".")
     return name in _NAMES or (column in _NAMES and suffix in LENGTHS)
 
 
 class Unpacked(NamedTuple):
-    """A group taken out of its blob; arrays are views of it.
+    """A group that was read from its blob. Arrays are views of the blob.
 
     Attributes:
-        columns: The columns the group has, by name.
+        columns: The columns of the group, by name.
         details: The bytes of a JSON object.
-        metadata: What the group says of itself.
-        tensors: What else it holds, under names of its sender's.
-        dtypes: Of each of those, as safetensors names it: ``BF16`` where numpy can only show its bits.
+        metadata: The facts of the group.
+        tensors: The sender's own tensors, by name.
+        dtypes: The dtype of each of these, as safetensors names it, for instance ``BF16`` if the array holds its bits.
     """
 
     columns: dict[str, Ragged]
@@ -150,7 +150,7 @@ def unpack(payload: blob.Buffer) -> Unpacked:
     """Read a blob that `pack` wrote, or one that was checked when it came in.
 
     Raises:
-        DamagedBlob: This is not a safetensors blob, or it is damaged.
+        DamagedBlob: ``payload`` is not a safetensors blob, or is damaged.
         KeyError: A tensor that every group has is missing.
     """
     header = blob.read_header(payload)
@@ -166,7 +166,7 @@ def unpack(payload: blob.Buffer) -> Unpacked:
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """Halve the bytes of values where that loses nothing: i64 as i32, f64 as f32 (bit for bit, -0.0 too).
+    """Halve the bytes of values if that loses nothing: i64 becomes i32, f64 becomes f32 (bit for bit, also -0.0).
 
     Args:
         values: Integers or floats of 4 or 8 bytes, of any shape.
@@ -177,7 +177,7 @@ def narrowed(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.itemsize == 4:
         return values
     if values.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what overflows f32 comes back as infinity, and so stays f64
+        with np.errstate(over="ignore"):  # what overflows f32 becomes infinity there, so the values stay f64
             narrow = values.astype(np.float32)
         same = (narrow.astype(np.float64).view(np.int64) == values.view(np.int64)).all()
     else:

@@ -14,7 +14,7 @@ MOST_RUNNING = 1_000_000
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
     float,
-    Field(ge=0, le=1e12, description="Its part of what is wanted beyond the minimums, beside other environments."),
+    Field(ge=0, le=1e12, description="Its part of the sequences beyond the minimums, relative to other environments."),
 ]
 MinShare = Annotated[
     _Share, Field(description="Smallest fraction of each batch it must have, or null.", examples=[0.25])
@@ -79,7 +79,7 @@ class Environments(BaseModel):
 class Joined(EnvironmentStatus):
     """The environment that a process joined, and its id as a member."""
 
-    member: str = Field(description="The member's id: send it with heartbeats, credits and goodbye.")
+    member: str = Field(description="The member's id. Send it when you send heartbeats, ask for credits, or leave.")
     warnings: list[Warned] = Field(
         default_factory=list, description="Warnings of what cannot work in the run, as in `/status`."
     )
@@ -117,7 +117,7 @@ class Heartbeat(Body):
         default=None,
         ge=0,
         le=MOST_RUNNING,
-        description="Groups it has started and not submitted yet; null: as said before.",
+        description="Groups it has started and not submitted yet. Null: as many as it reported last.",
     )
 
 
@@ -128,12 +128,12 @@ class Credits(BaseModel):
         default=0, description="How many of `start_groups` the member may start; they count as running at once."
     )
     credits_groups: int = Field(
-        description="Groups that all members together may start beside those, so that they are fresh and wanted when "
-        "trained on."
+        description="Further groups that all members together may start, so that they are fresh and needed when they "
+        "are trained on."
     )
     credits_sequences: int = Field(description="The same in sequences.")
-    horizon_batches: int = Field(description="Batches looked ahead: those in which a group started now may be used.")
+    horizon_batches: int = Field(description="The horizon: next batches in which a group that starts now may be used.")
     wanted_sequences: int = Field(description="Sequences wanted of it over that horizon.")
     in_hand_sequences: int = Field(description="Sequences of it queued, buffered, with the trainer, or running.")
     policy_version: int = Field(description="The version to sample with now.")
-    reason: str = Field(description="What holds the credits down, as a sentence.")
+    reason: str = Field(description="What limits the credits, as a sentence.")

@@ -18,10 +18,10 @@ MAX_FRAGMENTS = 1024
 """Most fragments in one request."""
 
 POLICY_VERSIONS = "policy_versions"
-"""The tensor (integers, one dimension) that says which policy version sampled each step, where they differ."""
+"""Name of the tensor (integers, one dimension) with the policy version that sampled each step, if these differ."""
 
 FRAGMENT_KEYS = ("worker", "number", "session", "policy_version", "episodes", "reward", "cost", "priority", "metadata")
-"""What a fragment says of itself beside its tensors: strings in a blob's metadata, JSON values in JSON.
+"""Facts of a fragment beside its tensors: strings in a blob's metadata, JSON values in JSON.
 
     worker          who sends it; required
     number          its place in what the worker sends in this session, from 0 on; required
@@ -51,7 +51,7 @@ _FRAGMENT: dict[str, Any] = {
 
 
 class FragmentFacts(BaseModel):
-    """What a fragment's sender says of it beside its place, kept and handed out with it."""
+    """Facts that the sender of a fragment gives. They are kept, and handed out with it."""
 
     episodes: EpisodeIds = Field(default=[], description="The episodes it is of.")
     reward: float | None = Field(default=None, description="Its reward.")
@@ -60,15 +60,15 @@ class FragmentFacts(BaseModel):
 
 
 class HeldFacts(FragmentFacts):
-    """What is known of a fragment that is held beside its place."""
+    """Facts of a fragment that the buffer holds."""
 
-    group: str | None = Field(default=None, description="Of a group of the run: the id its sender gave it.")
-    environment: int | None = Field(default=None, description="Of a group of the run: the environment it came from.")
-    sequences: int | None = Field(default=None, description="Of a group of the run: how many sequences it has.")
+    group: str | None = Field(default=None, description="If it is a group of the run: the id that its sender gave it.")
+    environment: int | None = Field(default=None, description="If it is a group of the run: its environment.")
+    sequences: int | None = Field(default=None, description="If it is a group of the run: its number of sequences.")
     filtered_by: str | None = Field(
-        default=None, description="Of a group of the run: the filter that found it, if any."
+        default=None, description="If it is a group of the run: the filter that found it, if any."
     )
-    loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
+    loss_weight: float = Field(default=1.0, description="Factor for its loss, as that filter sets it.")
 
 
 class SubmittedFragment(FragmentFacts):
@@ -80,19 +80,19 @@ class SubmittedFragment(FragmentFacts):
     number: Number
     session: Session = 0
     policy_version: _Whole | None = Field(
-        default=None, description="The policy version that sampled it: the oldest of `policy_versions`, if there are."
+        default=None, description="The policy version that sampled it; the oldest one if it has `policy_versions`."
     )
     priority: Priority | None = None
     tensors: dict[str, TensorInJson] = Field(min_length=1, description="Its tensors, by name.")
 
 
 class SubmittedFragments(BaseModel):
-    """Several fragments of one worker in one body, all or none of which are stored."""
+    """Several fragments of one worker in one body. The service stores all of them or none."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"fragments": [_FRAGMENT]}]})
 
     fragments: list[SubmittedFragment] = Field(
-        min_length=1, max_length=MAX_FRAGMENTS, description="Of one worker and session, no number twice."
+        min_length=1, max_length=MAX_FRAGMENTS, description="Fragments of one worker and session; no duplicate number."
     )
 
 
@@ -111,20 +111,21 @@ FragmentOutcome = Literal[
 
 
 class FragmentReceipt(BaseModel):
-    """What became of a fragment that was sent."""
+    """What happened to a submitted fragment."""
 
     number: int = Field(description="Its number.")
     status: FragmentOutcome = Field(
-        description="`stored`; `repeated`: it was here before. Refused, and counted: `late`, its gap was given up; "
-        "`old_session`, `future_session`, not of the session in progress; `future_version`, sampled by a version "
-        "that is not in force yet; `too_large`, no chunk with it fits into the buffer. Taken in and dropped at once: "
-        "`stale`, sampled by a version too old; `gap`, in no chunk; `evicted`, more came than there is room for."
+        description="`stored`. `repeated`: the buffer had it before. Refused and counted: `late` (it came after the "
+        "buffer gave its gap up), `old_session` and `future_session` (it is of another session), `future_version` "
+        "(the version that sampled it is not in force yet), `too_large` (a chunk with it does not fit into the "
+        "buffer). Accepted and dropped at once: `stale` (the version that sampled it is too old), `gap` (it is in no "
+        "chunk), `evicted` (the buffer is full)."
     )
-    fragment: str | None = Field(description="Its id; null where it is not stored, or went into a chunk before.")
+    fragment: str | None = Field(description="Its id; null if it is not stored, or is in a chunk already.")
 
 
 class FragmentReceipts(BaseModel):
-    """What became of the fragments of one request, in its order."""
+    """What happened to the fragments of a request, in its order."""
 
     fragments: list[FragmentReceipt]
 

@@ -1,7 +1,7 @@
-"""Several groups, or fragments, in one body: a safetensors file whose tensors are their blobs, in order.
+"""Several groups or fragments in one body: a safetensors file whose tensors are their blobs, in order.
 
-A sender puts a header before blobs it has, and a reader cuts them apart again; neither looks into them, and nothing is
-copied on the way. Any safetensors reader can open the file; each of its tensors is a file again. A batch is none: see
+A sender puts a header before its blobs, and a reader cuts them apart. Neither reads or copies the blobs. Any
+safetensors reader can open the file; each of its tensors is a safetensors file, too. A batch has another layout: see
 `lachesis.wire.batch_file`.
 """
 
@@ -12,12 +12,12 @@ from lachesis.wire.kind import FORMAT
 
 
 def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
-    """Write what goes before blobs of ``sizes`` bytes.
+    """Return the header of a frame of blobs.
 
     Args:
         sizes: Bytes of each blob.
-        kind: What this is: ``groups``, ``fragments`` or ``sample``.
-        metadata: What else to say.
+        kind: What the blobs are: ``groups``, ``fragments`` or ``sample``.
+        metadata: Further metadata.
     """
     return header_of(
         ((str(position), "U8", (size,), size) for position, size in enumerate(sizes)),
@@ -35,13 +35,14 @@ def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict
 
     Args:
         body: The frame.
-        most_header_bytes: Longest header that is read: more than by default of a frame of many that each say much.
+        most_header_bytes: Longest header that is read. A frame of many blobs with long metadata needs more than the
+            default.
 
     Returns:
         Its metadata, and the blobs in order, as views of ``body``.
 
     Raises:
-        DamagedBlob: It is not a frame, or not a whole one.
+        DamagedBlob: ``body`` is not a frame, or is not complete.
     """
     header = read_header(body, most_header_bytes)
     return header.metadata, cut(body, header)
@@ -50,8 +51,8 @@ def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict
 def cut(body: Buffer, header: Header) -> list[memoryview]:
     """Return the blobs of a frame whose header was read; see `split`."""
     if FORMAT not in header.metadata:
-        raise DamagedBlob(f"a frame says so in its metadata, under {FORMAT!r}")
+        raise DamagedBlob(f"this is no frame: its metadata has no key {FORMAT!r}")
     if any(info.dtype != "U8" for info in header.tensors.values()):
-        raise DamagedBlob("a frame's tensors are blobs, of dtype U8")
+        raise DamagedBlob("this is no frame: its tensors should be blobs, of dtype U8")
     view = memoryview(body)
     return [view[info.start : info.end] for info in header.tensors.values()]

@@ -18,16 +18,16 @@ SAFETENSORS = "application/x-safetensors"
 
 GROUP_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_GROUPS = 10_000
-"""Most groups in one request: each takes a thousand bytes and more, and little JSON suffices to say it."""
+"""Most groups in one request. A group takes at least a thousand bytes in memory, and its JSON can be much shorter."""
 
 GROUP_KEYS = ("id", "environment", "policy_version", "item", "cost", "metadata")
-"""What a group says of itself beside its columns: strings in a blob's metadata, JSON values in JSON.
+"""Facts of a group beside its columns: strings in a blob's metadata, JSON values in JSON.
 
     id              `GROUP_ID`, a UUID for instance; the service makes one if there is none
     environment     id of a registered environment
     policy_version  the policy version that sampled it; its oldest, if a column `policy_versions` gives one per token
-    item            the dataset entry or task it comes from, up to 512 characters; a curriculum that is called like the
-                    environment observes it
+    item            the dataset entry or task it comes from, up to 512 characters; the curriculum with the name of
+                    the environment observes it
     cost            what it costs to train on, in units of the producer's choice, finite and >= 0
     metadata        a JSON object, kept and not read
 """
@@ -58,7 +58,7 @@ class TensorInJson(BaseModel):
 
 
 class GroupContents(BaseModel):
-    """What a group holds: columns, with a row per sequence, and what belongs to them. What it has not is left out."""
+    """Contents of a group: columns with a row per sequence, and facts. A column that it does not have is left out."""
 
     tokens: list[list[int]] = Field(description="Token ids, at least one a sequence; 64 bits at most.")
     masks: list[list[int]] = Field(description="Labels per token: -100 where the loss is masked (on prompts).")
@@ -83,7 +83,7 @@ class GroupContents(BaseModel):
     )
     generation_params: dict[str, Any] | None = Field(default=None, description="How the group was sampled.")
     overrides: list[dict[str, Any]] | None = Field(
-        default=None, description="What the trainer does otherwise, per sequence."
+        default=None, description="Settings of the trainer that differ, per sequence."
     )
     group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
     images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
@@ -91,7 +91,8 @@ class GroupContents(BaseModel):
         default=None,
         min_length=1,
         max_length=512,
-        description="The dataset entry or task it comes from. A curriculum called like its environment observes it.",
+        description="The dataset entry or task it comes from. The curriculum with the name of its environment "
+        "observes it.",
     )
     cost: float | None = Field(
         default=None, ge=0, description="What it costs to train on, in units of its producer's choice."
@@ -111,16 +112,17 @@ class SubmittedGroup(GroupContents):
     id: str | None = Field(
         default=None,
         pattern=f"^{GROUP_ID}$",
-        description="Its id, a UUID for instance: sent again under it, it is stored once. Null: the service makes one.",
+        description="Its id, for instance a UUID. A group that is sent again with its id is stored once. Null: the "
+        "service makes one.",
     )
     environment: _Whole | None = Field(default=None, description="Id of the environment it counts for.")
     policy_version: _Whole | None = Field(
-        default=None, description="The policy version that sampled it: the oldest of `policy_versions`, if there are."
+        default=None, description="The policy version that sampled it; the oldest one if it has `policy_versions`."
     )
 
 
 class SubmittedGroups(BaseModel):
-    """Several groups in one body, all or none of which are stored."""
+    """Several groups in one body. The service stores all of them or none."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"groups": [_GROUP]}]})
 
@@ -131,19 +133,19 @@ GroupOutcome = Literal["accepted", "stale", "refused", "too_long", FilterName]
 
 
 class GroupReceipt(BaseModel):
-    """What became of a submitted group."""
+    """What happened to a submitted group."""
 
     id: str = Field(description="The group's id.", examples=["0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77"])
     status: GroupOutcome = Field(
-        description="`accepted`; `stale`: too old to be trained on; `refused`: from a policy "
-        "version that is not in force yet, where the run refuses those; `too_long`: a sequence has more tokens than "
-        "the run takes, where it drops those; or the name of the filter that found it. "
-        "All but the first are counted and dropped."
+        description="`accepted`. `stale`: it is too old to be trained on. `refused`: its policy version is not in "
+        "force yet, and the run refuses such groups. `too_long`: a sequence has more tokens than the run takes, and "
+        "the run drops such groups. Or the name of the filter that found it. The run counts and drops all groups that "
+        "are not `accepted`."
     )
 
 
 class Receipts(BaseModel):
-    """What became of the groups of one request, in its order. A repeated group gets the answer it got first."""
+    """What happened to the groups of a request, in its order. A repeated group gets its first answer again."""
 
     groups: list[GroupReceipt]
     warnings: list[Warned] = Field(
@@ -168,7 +170,7 @@ class GroupsDeleted(BaseModel):
 
 
 class Lineage(BaseModel):
-    """Where a group is, and what became of it (`GET …/groups/{id}`)."""
+    """Where a group is, and what happened to it (`GET …/groups/{id}`)."""
 
     id: str = Field(description="The group's id.")
     state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(description="Where it is now.")
@@ -181,4 +183,4 @@ class Lineage(BaseModel):
     step: int | None = Field(default=None, description="That batch's step.")
     ended_age_s: float | None = Field(default=None, description="Seconds since it was acknowledged or dropped.")
     reason: str | None = Field(default=None, description="Why it was dropped.")
-    filtered_by: str | None = Field(default=None, description="The filter that found it, if it was kept all the same.")
+    filtered_by: str | None = Field(default=None, description="The filter that found it and kept it.")

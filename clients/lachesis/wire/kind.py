@@ -1,4 +1,4 @@
-"""How a file of ours that is no blob, a frame or a batch, is told from one, and says what it holds."""
+"""The metadata that distinguishes frames and batches from blobs: all three are safetensors files."""
 
 FORMAT = "lachesis"
-"""Key of its metadata; the value is what it holds: ``groups``, ``fragments``, ``sample`` or ``batch``."""
+"""Key of the metadata of a frame or a batch. Its value is ``groups``, ``fragments``, ``sample`` or ``batch``."""

@@ -37,7 +37,7 @@ class NewRun(TypedDict, total=False):
 
 
 class RunChanges(TypedDict, total=False):
-    """Settings of a run that can be changed while it goes on, as `lachesis.wire.runs.RunChange` describes them."""
+    """Settings of a run that can be changed while it runs, as `lachesis.wire.runs.RunChange` describes them."""
 
     filter_zero_variance: ZeroVarianceFilter | None
     filter_reward_range: RewardRangeFilter | None

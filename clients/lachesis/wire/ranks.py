@@ -14,7 +14,7 @@ RankNumber = Annotated[int, Field(ge=0, lt=MAX_RANKS, description="A data-parall
 
 
 class TakeQuery(BaseModel):
-    """The query of `POST …/batches`: how long to wait and, of a trainer of several ranks, whose shard is meant."""
+    """The query of `POST …/batches`: how long to wait and, for a trainer of several ranks, which shard to return."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,22 +25,22 @@ class TakeQuery(BaseModel):
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="Step of the last batch this rank has in hand: it asks for the one after it. Without, the oldest "
-        "that it has not acknowledged.",
+        description="Step of the last batch that this rank holds. It gets the next one. Without `after`, it gets the "
+        "oldest batch that it has not acknowledged.",
     )
     step: int | None = Field(
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="The step this rank is at: 409 if the batch it would get is of another.",
+        description="The step of this rank. 409 if the batch that it would get has another step.",
     )
     split_groups: bool = Field(
         default=False, description="Whether the sequences of a group may go to different ranks; else groups stay whole."
     )
     equal_sequences: bool | None = Field(
         default=None,
-        description="`true`: each rank gets the same number of sequences, and groups are split if there is no other "
-        "way. `false`: only the cost counts. Without: the same number where whole groups allow it.",
+        description="`true`: each rank gets the same number of sequences; groups are split if that is necessary. "
+        "`false`: only the cost counts. Without it: the same number, if whole groups allow that.",
     )
     cost: str = Field(
         default="tokens",
@@ -49,15 +49,15 @@ class TakeQuery(BaseModel):
         "its group's producer said.",
     )
     ended_by: Literal["all", "rank_0"] = Field(
-        default="all", description="Whose acknowledgement ends the batch: that of every rank, or rank 0's."
+        default="all", description="Whether the batch ends when every rank has acknowledged it, or when rank 0 has."
     )
     micro_batch_tokens: int | None = Field(
         default=None, ge=1, le=2**40, description="Put each shard into micro-batches of at most so many tokens."
     )
     padded: bool = Field(
         default=False,
-        description="Whether a sequence takes as many tokens of its micro-batch as the longest one there (rows that "
-        "are filled up); else its own (laid end to end).",
+        description="Whether each sequence of a micro-batch counts as many tokens as the longest one in it (padded "
+        "rows). Otherwise it counts its own tokens (sequences end to end).",
     )
     equal_micro_batches: bool = Field(
         default=True, description="Whether all ranks have the same number of micro-batches; some may be empty then."

@@ -91,7 +91,7 @@ class RunSettings(RunFilters):
         ge=0,
         le=YEAR_S,
         description="How long a batch waits for a live environment if only its minimum share is missing, seconds. Then "
-        "the batch contains less of it, is marked relaxed, and owes it the rest. Null: for ever.",
+        "the batch contains less of it, is marked relaxed, and owes it the rest. Null: forever.",
     )
     max_queued_groups: int | None = Field(
         default=None,
@@ -261,7 +261,7 @@ class Checkpoint(Body):
 class RetentionState(BaseModel):
     """Which steps a run can be rewound to."""
 
-    checkpoint: int | None = Field(description="Step of the last checkpoint the trainer told of.")
+    checkpoint: int | None = Field(description="Step of the last checkpoint that the trainer reported.")
     policy_version: int | None = Field(default=None, description="The policy version stored with that checkpoint.")
     rewindable_to: int = Field(description="Earliest step that `rewind` accepts.")
     kept_batches: int = Field(description="Acknowledged batches kept.")

@@ -110,5 +110,5 @@ class SampleEnd(BaseModel):
     """How a sample stands after ack, nack or extend."""
 
     sample: str = Field(description="Its id.")
-    state: Literal["acknowledged", "given_back", "held"] = Field(description="What became of it.")
+    state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
     lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")

@@ -1,4 +1,4 @@
-"""Some sequences of a group, cut out of its blob: what a rank gets where a group is divided."""
+"""Cut some sequences out of the blob of a group, for a rank that gets only a part of the group."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ _PER_SEQUENCE = ("messages", "overrides", "images")
 def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
     """Return the blob of a group that holds only some of its sequences.
 
-    What has a row per sequence is cut: columns; tensors under names of the sender's own that have lengths of their own
-    (``NAME.lengths``), or as many rows as there are tokens, or as there are sequences; and lists among the details. All
-    else goes with each part, whole.
+    It cuts everything that has a row per sequence: columns; lists among the details; and the sender's own tensors that
+    have lengths of their own (``NAME.lengths``), or a row per token, or a row per sequence. Each part gets a whole copy
+    of everything else.
 
     Args:
         payload: A blob that was checked when it came in.
@@ -37,7 +37,7 @@ def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
 
 
 def lengths_of(payload: blob.Buffer, header: blob.Header) -> NDArray[Any]:
-    """Return how many tokens each sequence of a group's blob, of which this is the header, has: [sequences]."""
+    """Return the number of tokens of each sequence of a group: [sequences]. ``header`` is that of its blob."""
     return blob.tensor(payload, header.tensors[lengths_name(MEASURES[0])])
 
 
@@ -68,7 +68,7 @@ def _cut(
     tokens: NDArray[Any],
     rows: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Cut a tensor under a name of the sender's own, if it has a row or more for each sequence."""
+    """Cut one of the sender's own tensors, if it has one or more rows for each sequence."""
     count = array.shape[0] if array.ndim else None
     own = tensors.get(lengths_name(name))
     for lengths in (own, tokens):
@@ -78,7 +78,7 @@ def _cut(
 
 
 def _rows_measured(lengths: NDArray[Any], count: int | None) -> int | None:
-    """How many rows these lengths cut ``count`` values into; None if they do not."""
+    """Return the number of rows that these lengths cut ``count`` values into; None if the sums differ."""
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
         return None
     return len(lengths) if int(lengths.sum(dtype=np.int64)) == count else None

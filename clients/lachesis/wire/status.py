@@ -30,7 +30,7 @@ class EnvironmentStatus(_Answer):
         description="Whether its shares bind: a member is alive, or it gave a sign of life within "
         "`LACHESIS_ENVIRONMENT_TTL_S`."
     )
-    connected: bool = Field(description="False once it, or the last of its members, said goodbye.")
+    connected: bool = Field(description="False once it, or the last of its members, has left.")
     members: int = Field(description="Its live members: worker processes that joined under its name.")
     running_groups: int = Field(description="Groups that its members have started and not submitted yet.")
     last_seen_age_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
@@ -97,7 +97,7 @@ class GroupCounts(_Answer):
     buffered: int = Field(description="Waiting for a set of the declared size to complete.")
     leased: int = Field(description="In batches that were handed out and not yet acknowledged.")
     delivered: int = Field(description="In batches that were acknowledged.")
-    oversized: int = Field(description="Queued groups that can never fit a batch; they are in nobody's way.")
+    oversized: int = Field(description="Queued groups that can never fit a batch; they do not block other groups.")
 
 
 class ByteCounts(_Answer):
