@@ -29,7 +29,7 @@ QUICK = Effort(rounds=3, seconds=0.5, depths=(1_000, 10_000), thorough=False)
 
 @dataclass(frozen=True)
 class Arena:
-    """Everyone at once; whoever is not being measured is idle."""
+    """All servers of a comparison. Those that are not being measured are idle."""
 
     lachesis: Lachesis
     atropos: Atropos

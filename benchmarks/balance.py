@@ -49,7 +49,7 @@ DURATION = Table(
     unit="ms",
     more_is_better=False,
     versus=(),
-    note="The same batches; the best of three calls each. LPT and KK are plain Python and report nothing but loads.",
+    note="The same batches; the best of three calls each. LPT and KK are plain Python and report only loads.",
 )
 
 

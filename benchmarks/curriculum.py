@@ -11,9 +11,9 @@ The learner (a Rasch model, the simplest of item response theory, that learns as
 
 The target is a mean p of 0.6 over all items that can be learnt. In two harder populations a third of the items is *out
 of reach* (b = 20: they never succeed) or *coin flips* (p = 1/2 whatever the ability; they teach nothing). Strategies
-have their defaults, but for the bandits' `temperature`; none is told a difficulty. `total_steps` is what uniform
-sampling takes, about. No number was chosen with a look at what it does to strategies; ETA is such that uniform sampling
-takes some hundreds of steps. The same seed gives all strategies the same items.
+have their defaults, except the bandits' `temperature`. No strategy receives a difficulty. `total_steps` is about what
+uniform sampling takes. ETA is such that uniform sampling takes some hundreds of steps. No number was tuned for a
+strategy. The same seed gives all strategies the same items.
 """
 
 import math
@@ -173,7 +173,7 @@ async def measure(arena: Arena, results: Results) -> None:
 
 
 def note(trained: Mapping[Job, Trained], seeds: Sequence[int], results: Results) -> None:
-    """Take down what became of the learners."""
+    """Add the results of the learners."""
     for case in TOTAL_STEPS:
         for strategy in STRATEGIES:
             own = [trained[Job(case, strategy, seed)] for seed in seeds]

@@ -54,7 +54,7 @@ async def deepen(arena: Arena, results: Results) -> None:
             assert lachesis.held() == depth
             for env_id in ids:
                 lachesis.post("/disconnect-env", json={"env_id": env_id})
-            assert enrol(lachesis, with_minimums) == ids  # those that said goodbye and come back are who they were
+            assert enrol(lachesis, with_minimums) == ids  # after they leave and register again
             caller = await lachesis.dial()  # now: filling takes longer than the server keeps an idle connection
             for _ in range(BATCHES_TAKEN):
                 results.add(FORMING, case(depth, with_minimums), lachesis.name, await take(caller))

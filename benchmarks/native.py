@@ -101,7 +101,7 @@ def acknowledge(reply: Reply) -> bytes:
 
 
 def fresh(lachesis: Lachesis, batch_size: int) -> None:
-    """Begin the run anew."""
+    """Delete the run and create it again."""
     if lachesis.call("GET", RUN).status_code == 200:
         lachesis.call("DELETE", RUN).raise_for_status()
     made = {"name": RUN.rpartition("/")[2], "batch_size": batch_size, "keep_batches": 0}

@@ -69,7 +69,7 @@ async def join(lachesis: Lachesis, name: str, min_share: float | None) -> int:
 
 
 async def submit(lachesis: Lachesis, environment: int) -> None:
-    """Send groups of an environment for ever."""
+    """Send groups of an environment forever."""
     for n in count():
         columns = native.made_up(TINY)[0] | {"env_id": None, "environment": environment, "id": f"trickle-{n}"}
         del columns["env_id"]

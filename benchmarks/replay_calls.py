@@ -23,7 +23,7 @@ _FRAME_BYTES = 20_000_000
 
 
 def fresh(lachesis: Lachesis, fragments_per_chunk: int = 1) -> None:
-    """Begin the run anew, with an empty buffer."""
+    """Delete the run and create it again, with an empty buffer."""
     native.fresh(lachesis, 1)
     settings = {"fragments_per_chunk": fragments_per_chunk, "max_chunks": 2_000_000, "max_bytes": 2**36}
     lachesis.call("PUT", f"{RUN}/replay", json=settings).raise_for_status()

@@ -53,8 +53,8 @@ SETTLING = Table(
     unit="s",
     more_is_better=False,
     versus=(),
-    note="Until they are answered: another `alpha` weighs each chunk again, a new session sets each aside. Samples and "
-    "inserts go on meanwhile, between slices of some hundred chunks.",
+    note="Time until they are answered. Another `alpha` weighs each chunk again; a new session sets each aside. "
+    "Samples and inserts run between slices of some hundred chunks.",
 )
 
 

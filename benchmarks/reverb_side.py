@@ -1,4 +1,4 @@
-"""dm-reverb's side of the comparison, for its own virtual environment: it imports nothing of ours.
+"""dm-reverb's side of the comparison. It runs in its own virtual environment and imports no module of Lachesis.
 
     reverb_side.py serve PORT SIZE...   a server with a table for each size of payloads, bytes, and each strategy
     reverb_side.py call PORT            a client: reads calls from stdin, ["name", arguments...] a line, answers in JSON

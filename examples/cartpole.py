@@ -3,8 +3,8 @@
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=cartpole python examples/cartpole.py --workers 3
 
 It needs a service (`make run`) and `pip install gymnasium`, and takes a minute or so. It ends when the pole stays up,
-after `--steps`, or with Ctrl-C; started again, it learns anew. Workers know of the learner only the file of weights:
-with `--worker` one is started by hand, on another machine too if that sees the file.
+after `--steps`, or with Ctrl-C. When you start it again, it learns from the start. Workers need only the learner's file
+of weights. `--worker` starts one by hand, also on another machine that can read the file.
 """
 
 import argparse
@@ -173,7 +173,7 @@ def evaluate(weights: Weights, episodes: int, seed: int) -> float:
 
 
 def work(name: str, seed: int, epsilon: float, path: Path) -> None:
-    """Play for ever, with the newest weights there are, and with a random action now and then."""
+    """Play forever with the newest weights, and with a random action now and then."""
     rng = np.random.default_rng(seed)
     env = gymnasium.make("CartPole-v1", sutton_barto_reward=True)  # -1 when the pole falls, else 0
     env.reset(seed=seed)  # the episodes follow from here
@@ -194,7 +194,7 @@ def work(name: str, seed: int, epsilon: float, path: Path) -> None:
                 arrays = {key: np.array([step[key] for step in steps]) for key in steps[0]}
                 worker.insert(arrays, policy_version=version, episode=f"{name}/{episode}", reward=arrays["reward"])
                 if worker.outcomes["old_session"]:
-                    return  # a learner has begun anew, with workers of its own
+                    return  # another learner has started, with workers of its own
 
 
 @contextmanager

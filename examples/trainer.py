@@ -2,7 +2,7 @@
 
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trainer.py
 
-It takes as much as examples/environment.py makes. Started again, it goes on with the run where it was.
+It takes all batches that examples/environment.py fills. When you start it again, it continues the run.
 """
 
 import argparse

@@ -177,7 +177,7 @@ async def test_fault_06_a_restarted_environment_takes_its_old_place(start: Start
     await wait_until(back)
     await client.post("/disconnect-env", json={"env_id": other["env_id"]})
     again = await register_env(client, "math", 4)
-    assert again["env_id"] == other["env_id"], "one that said goodbye is replaced at once"
+    assert again["env_id"] == other["env_id"], "an environment that left is replaced at once"
 
 
 async def test_fault_07_a_group_larger_than_a_batch_is_set_aside_and_named(client: httpx.AsyncClient) -> None:

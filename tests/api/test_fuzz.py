@@ -213,7 +213,7 @@ async def test_no_mutated_request_is_a_5xx_or_leaves_a_trace(
 
 
 async def train(client: httpx.AsyncClient) -> None:
-    """Take batches meanwhile, so that requests also meet leases of every state."""
+    """Take batches, so that requests also meet leases of every state."""
     while True:
         reply = await client.get("/batch")
         assert reply.status_code == 200, reply.text

@@ -250,7 +250,8 @@ async def test_requests_that_end_without_an_answer_are_counted(redis_url: str, f
     app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
     async with app.router.lifespan_context(app) as state:
         scope = {"type": "http", "method": "GET", "path": "/", "state": state}
-        answered = await asyncio.gather(RequestMetrics(unanswering)(scope, nobody, nobody), return_exceptions=True)  # type: ignore[arg-type]
+        call = RequestMetrics(unanswering)(scope, nobody, nobody)  # type: ignore[arg-type]
+        answered = await asyncio.gather(call, return_exceptions=True)
         assert isinstance(answered[0], RuntimeError) == fails
         page = read((await state["services"].metrics.page()).decode())
     assert page.value("lachesis_http_requests_total", method="GET", route="none", status="none") == 1

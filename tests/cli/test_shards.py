@@ -45,7 +45,7 @@ def done(*arguments: Any) -> str:
 
 
 def refused(*arguments: Any, before: str = "") -> str:
-    """Run it in vain; gives its complaint, of one line."""
+    """Run a command that fails. Return its message, which has one line."""
     ran = command(*arguments, before=before)
     assert ran.returncode == 1, ran.stdout
     assert "Traceback" not in ran.stderr

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections where it is told to."""
+"""A TCP proxy that breaks connections where a test says so."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ Direction = Literal["request", "reply"]
 
 
 class CuttingProxy:
-    """Stands before a service on the loopback, and lets everything through until it is told to cut.
+    """Forward everything to a service on the loopback, until `cut` is called.
 
     Attributes:
         upstream: Port of the service; None: there is none, and connections are closed at once.

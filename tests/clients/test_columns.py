@@ -116,7 +116,9 @@ def test_values_take_four_bytes_where_that_loses_nothing(values: list[float], it
 )
 def test_nested_rows_are_cut_where_the_lengths_say(column: Ragged, rows: list[object]) -> None:
     def listed(value: object) -> object:
-        return value.tolist() if isinstance(value, np.ndarray) else [listed(item) for item in value]  # type: ignore[attr-defined]
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        return [listed(item) for item in value]  # type: ignore[attr-defined]
 
     assert listed(nested(column)) == rows
 

@@ -40,7 +40,7 @@ async def test_all_groups_that_a_filter_finds_are_deleted_however_many(run: Sett
 async def test_the_run_that_is_gone_when_a_request_is_repeated_is_an_error(
     settings: Settings, proxy: CuttingProxy
 ) -> None:
-    """Unlike for what is deleted under its name, nothing is told of the groups."""
+    """The answer does not count the groups again: the run that had them is gone."""
     async with AsyncTrainer(settings) as trainer:
         proxy.cut("request", 0)
         with pytest.raises(RunNotFound):

@@ -273,7 +273,7 @@ async def test_an_environment_that_was_removed_notices(run: Settings, trainer: A
 
 
 async def _was_cast_out(environment: AsyncEnvironment) -> bool:
-    """Nothing is submitted meanwhile: what cannot be sent is said again on leaving."""
+    """Submit nothing: leaving would raise the error of an unsent group again."""
     try:
         await environment.flush()
     except RunNotFound:
@@ -319,13 +319,13 @@ async def test_permits_pace_the_environment(run: Settings, trainer: AsyncTrainer
 async def test_a_permit_that_does_not_come_is_said_and_given_up(
     run: Settings, trainer: AsyncTrainer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With what the service says of it; those that wait behind the one that asks are told the same."""
+    """The error contains the reason that the service gives. Tasks that wait behind the first one get the same error."""
     await trainer.change_run(max_staleness=0)
     async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1), group(2)])
 
         async def refused(wait_s: float) -> None:
-            full = "in hand: 2; there is room again when a trainer takes batches"
+            full = ": 2; there is room again when a trainer takes batches"
             with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {wait_s:g} s: all 2 .*{full}"):
                 async with environment.permit(wait_s=wait_s):
                     raise AssertionError
@@ -335,7 +335,9 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
             for wait_s in (7, 0.7):
                 tasks.create_task(refused(wait_s))
         assert 7 <= time.monotonic() - began_s < 12
-        assert await _was_logged(caplog, r"environment gsm8k waits for a permit for [56] s now: all 2 .* in hand")
+        assert await _was_logged(
+            caplog, r"environment gsm8k waits for a permit for [56] s now: all 2 .*: 2; there is room"
+        )
         assert len(_warnings(caplog)) == 1
         assert environment.running_groups == 0
         with pytest.raises(ValueError, match="wait_s: should be above 0, not 0"):

@@ -108,7 +108,7 @@ def test_every_group_has_an_id_of_its_own() -> None:
 
 
 def unchecked(made: Group) -> bytes:
-    """The blob of a group that no SDK of ours would send. Its columns are lists of lists, but for the scores."""
+    """Return the blob of a group that the SDK would not send. Its columns are lists of lists, except the scores."""
     columns = {"scores": Ragged(np.array(made.scores, np.float64))}
     for name in ("tokens", "masks", "advantages", "policy_versions"):
         if (rows := getattr(made, name)) is not None:

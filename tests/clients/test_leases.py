@@ -1,4 +1,4 @@
-"""When a lease is extended, against a service that answers as it is told. Pauses are noted instead of waited for."""
+"""When a lease is extended. A stub service gives the answers of each test, and pauses are recorded, not waited for."""
 
 import asyncio
 import json

@@ -108,7 +108,7 @@ async def test_other_settings_than_those_in_force_are_refused(run: Settings, tra
 async def test_a_worker_that_the_service_lost_sight_of_joins_again(
     run: Settings, trainer: AsyncTrainer, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a partition of the network; also where its settings were changed meanwhile."""
+    """This happens after a partition of the network, also if its settings were changed during it."""
     async with AsyncEnvironment("gsm8k", run, group_size=4) as environment:
         (known,) = (await trainer.status()).environments
         await redis_client.delete(*RunKeys(run.run).membership())

@@ -311,7 +311,7 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
             assert worker.outcomes == {"stored": 3}, "the rest at the end of the block"
             seen: list[int] = []
             for sample in replay.samples(num_chunks=1, wait_s=10, lease_s=0.3):
-                time.sleep(0.4)  # the lease is extended meanwhile
+                time.sleep(0.4)  # longer than the lease, which is extended
                 with sample:
                     seen += sample.fragments()[0]["action"].tolist()
                     shown = replay.show(sample.info.sample)

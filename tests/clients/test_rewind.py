@@ -114,7 +114,7 @@ async def test_every_batch_since_the_checkpoint_comes_again_in_order(
     trained = [(step, groups) for step, _, groups, _ in before[3:]]
 
     steps, *after = await story.train("second", code, len(trained) + prefetch + 3)
-    assert steps[: len(trained)] == [step for step, _ in trained], "and then those that were in hand"
+    assert steps[: len(trained)] == [step for step, _ in trained], "and then those that were leased"
     assert steps == sorted(steps)
     again = [(step, groups) for step, _, groups, _ in after]
     assert again[: len(trained)] == trained
@@ -156,7 +156,7 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
         assert (await trainer.run()).policy_version == 0
         assert [await _trained(trainer) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
         async with aclosing(survivor.batches(wait_s=5)) as batches:
-            assert (await anext(batches)).step == 7, "another loop begins anew"
+            assert (await anext(batches)).step == 7, "another loop starts again"
 
 
 async def test_a_trainer_that_waits_while_the_run_is_rewound_is_told_at_once(run: Settings) -> None:

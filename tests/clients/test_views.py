@@ -258,7 +258,8 @@ def test_sequences_of_a_group_are_views_of_its_columns() -> None:
     assert [one.messages for one in sequences] == messages
     assert [one.overrides for one in sequences] == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert [one.images for one in sequences] == [None] * 3
-    assert [one.inference_logprobs.tolist() for one in sequences] == more["inference_logprobs"]  # type: ignore[union-attr]
+    logprobs = [one.inference_logprobs.tolist() for one in sequences]  # type: ignore[union-attr]
+    assert logprobs == more["inference_logprobs"]
     assert [one.policy_versions.tolist() for one in sequences] == more["policy_versions"]  # type: ignore[union-attr]
     assert [[list(token) for token in one.column("distill_token_ids")] for one in sequences] == more[
         "distill_token_ids"
@@ -287,7 +288,8 @@ def test_advantages_per_sequence_come_back_as_they_went_in_and_per_token_where_t
         assert (
             columns.column("advantages").tolist() == columns.groups[0].column("advantages").tolist() == [0.1, -0.5, 2.0]
         )
-        assert [one.advantages.tolist() for one in columns.sequences()] == [[0.1], [-0.5], [2.0]]  # type: ignore[union-attr]
+        shown = [one.advantages.tolist() for one in columns.sequences()]  # type: ignore[union-attr]
+        assert shown == [[0.1], [-0.5], [2.0]]
         assert columns.per_token("advantages").tolist() == [0.1, 0.1, 0.1, -0.5, 2.0, 2.0]
     per_token = [[0.5, 1.5, 2.5], [3.5], [4.5, 5.5]]
     both = columns_of([grpo(advantages=per_token), grpo(advantages=[1, 2, 3])])

@@ -49,7 +49,7 @@ def test_no_path_leads_out_of_the_folder_of_datasets(tmp_path: Path, path: str) 
 
 @pytest.mark.parametrize("linked", ["meta", "meta/info.json", "meta/episodes.jsonl"])
 def test_no_link_inside_of_a_dataset_leads_out(tmp_path: Path, linked: str) -> None:
-    """Whoever may write a dataset must not read the machine's files through the service."""
+    """A user who may write a dataset must not read other files of the machine through the service."""
     root = tmp_path / "root"
     lerobot_v2(root / "d", [5])
     moved = tmp_path / "moved"
@@ -96,7 +96,7 @@ def test_links_to_folders_are_refused_and_loops_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("within", [True, False])
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, within: bool) -> None:
-    """Opening a pipe would wait for whoever writes to it."""
+    """To open a pipe would wait for a process that writes to it."""
     (tmp_path / "d").mkdir()
     os.mkfifo(tmp_path / "d" / "a.jsonl")
     with pytest.raises(InvalidDataset, match=r"d/a\.jsonl is not a file"):

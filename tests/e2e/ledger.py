@@ -96,7 +96,7 @@ def read_batches(path: Path) -> list[Batch]:
 
 
 def without_redeliveries(batches: list[Batch]) -> Iterator[Batch]:
-    """Leave out a batch that is the one before it again, the same groups in the same order."""
+    """Leave out each batch that repeats the previous one: the same groups in the same order."""
     previous: Batch | None = None
     for batch in batches:
         if previous is None or batch.groups != previous.groups:
@@ -134,7 +134,7 @@ class Account:
         unanswered = sum((attempts - Counter(acknowledged)).values())
         found = []
         if unknown := set(served) - set(attempts):
-            found.append(f"{len(unknown)} served groups are none that anybody sent, or were changed on the way")
+            found.append(f"{len(unknown)} served groups were never sent, or were changed on the way")
         if twice := {group for group, times in served.items() if times > attempts[group] and group not in unknown}:
             found.append(f"{len(twice)} groups were served more often than they were sent")
         if self.waiting < unserved:

@@ -21,7 +21,7 @@ def wait_until(what: str, condition: Callable[[], bool], within_s: float) -> Non
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {within_s:.0f} s in vain until {what}")
+            raise TimeoutError(f"waited {within_s:.0f} s, without success, until {what}")
         time.sleep(POLL_S)
 
 

@@ -25,9 +25,9 @@ def python_with(requirements: Path, venv: Path) -> Path:
     file. Safe to call from several processes at once.
 
     Args:
-        requirements: Complete, with what is required by what it requires: no more than that is installed. (Atroposlib's
-            own list would add gigabytes that no client of ours imports.)
-        venv: Where the environment is, or is to be.
+        requirements: All requirements, also those of requirements: pip installs nothing else. Atroposlib's own list
+            would add gigabytes that our clients do not import.
+        venv: Where the environment is, or where to create it.
 
     Raises:
         subprocess.CalledProcessError: pip failed; its own message says why.

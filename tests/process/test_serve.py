@@ -1,4 +1,4 @@
-"""The service as processes: how it starts, what it says, and how it ends, whoever is killed."""
+"""The service as processes: how it starts, what it logs, and how it ends, whichever process is killed."""
 
 import json
 import os

@@ -33,7 +33,7 @@ async def change_run(client: httpx.AsyncClient, **settings: Any) -> None:
 
 
 async def submit(client: httpx.AsyncClient, *groups: dict[str, Any] | str, run: str = RUN) -> list[str]:
-    """Submit groups, or groups of two of these ids; returns what became of each."""
+    """Submit groups, or groups of two with these ids. Return the outcome of each."""
     body = {"groups": [group(one) if isinstance(one, str) else one for one in groups]}
     reply = await client.post(f"{run}/groups", json=body)
     assert reply.status_code == 201, reply.text

@@ -14,7 +14,7 @@ ATROPOS = "/runs/run/atropos"
 
 
 def solved(name: str, size: int = 2, **keys: Any) -> dict[str, Any]:
-    """A group that is right throughout, but for the last digits."""
+    """Make a group whose scores are all 1, except for the last digits."""
     return group(name, size, scores=[1.0 - n * 1e-8 for n in range(size)], **keys)
 
 

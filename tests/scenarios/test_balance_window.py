@@ -1,4 +1,4 @@
-"""With lookahead, a run chooses groups that balance the ranks, and no group waits for ever."""
+"""With lookahead, a run chooses groups that balance the ranks, and no group waits forever."""
 
 from typing import Any
 

@@ -163,7 +163,7 @@ async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service:
 
 @briefly_and_at_length("calls", 50, 250)
 async def test_no_order_of_calls_makes_one_of_them_fail(service: Service, calls: int) -> None:
-    """Trainers register again and environments come and go meanwhile."""
+    """At the same time trainers register again, and environments come and go."""
     seed = seed_of(CHAOS)
     ledger = Ledger()
     async with asyncio.TaskGroup() as tasks:

@@ -197,7 +197,7 @@ async def test_a_late_checkpoint_changes_nothing(client: httpx.AsyncClient) -> N
 
 
 async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClient) -> None:
-    """A batch that no trainer can use would be redelivered for ever."""
+    """A batch that no trainer can use would be redelivered forever."""
     await make_run(client, batch_size=2)
     await submit(client, *"ab")
     lost = await trained(client)

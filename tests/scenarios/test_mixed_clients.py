@@ -52,7 +52,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
         received.append([{name: one[name] for name in COLUMNS} for one in groups])
     assert received == sent, "in the order they came, with every value"
 
-    assert (await client.get(f"{ATROPOS}/batch")).json() == {"batch": None}, "which acknowledges the one before"
+    assert (await client.get(f"{ATROPOS}/batch")).json() == {"batch": None}, "which acknowledges the previous batch"
 
     async def all_delivered() -> bool:
         counts = (await status(client))["groups"]

@@ -115,12 +115,12 @@ class Racer:
                 case luck if luck < 0.02:
                     await asyncio.sleep(LEASE_S)
                 case luck if luck < 0.05:
-                    return  # a rank that is started anew, between taking and acknowledging
+                    return  # a rank that starts again between taking and acknowledging
                 case _:
                     await self._acknowledge(client, batch)
 
     async def _acknowledge(self, client: httpx.AsyncClient, batch: Batch) -> None:
-        while True:  # until it is answered: what is said twice is answered twice
+        while True:  # until it is answered: a duplicate acknowledgement gets the same answer
             with contextlib.suppress(httpx.TransportError):
                 reply = await end(client, batch, rank=self._rank)
                 assert reply.status_code in (200, 409, 503), reply.text

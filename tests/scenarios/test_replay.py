@@ -153,7 +153,7 @@ async def test_a_version_jump_retires_old_chunks_and_keeps_samples(
 async def test_a_dead_worker_blocks_nobody_and_its_fragments_expire(replay: AsyncReplay) -> None:
     await replay.change(fragment_ttl_s=0.5, max_reuse=1)
     dead = replay.worker("dead", steps=1)
-    await dead.insert({"number": np.arange(2 * CHUNK + 1)}, policy_version=0)  # and then it is never heard of again
+    await dead.insert({"number": np.arange(2 * CHUNK + 1)}, policy_version=0)  # its last request
     await work(replay.settings, "alive", 2 * CHUNK)
     assert (await replay.state()).waiting_fragments == 1
     trained = await train(replay, 4, 1)

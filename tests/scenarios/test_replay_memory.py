@@ -30,7 +30,7 @@ async def insert(client: httpx.AsyncClient, number: int) -> httpx.Response:
 
 
 async def fill_buffer(client: httpx.AsyncClient, chunks: int = 50) -> None:
-    """Make a run with a buffer that has no bound to speak of, and fill it."""
+    """Make a run with a buffer that is practically unbounded, and fill it."""
     await make_run(client, batch_size=4, keep_batches=0)
     await client.put(REPLAY, json={"max_bytes": 10**15})
     for number in range(chunks):

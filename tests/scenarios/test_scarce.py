@@ -84,7 +84,7 @@ async def test_after_a_while_its_minimum_is_relaxed_openly_and_owed(client: http
     assert await owed(client) == 2
     await end(client, batch)
     batch = await taken(client)
-    assert (ids(batch), batch["relaxed"]) == (["d", "e", "f", "g"], True), "no batch waits anew"
+    assert (ids(batch), batch["relaxed"]) == (["d", "e", "f", "g"], True), "no batch waits again"
     assert await owed(client) == 6
     assert (await status(client))["alert"]["environments"] == [0]
     assert (await status(client))["relaxed_batches"] == 2

@@ -25,7 +25,7 @@ def large_group() -> bytes:
 
 
 async def test_a_large_group_passes_a_slow_line(redis_url: str, redis_client: Redis, tmp_path: Path) -> None:
-    """Each attempt that is broken off would begin anew, so they would never arrive."""
+    """The store does not break off a slow transfer: each attempt would start again, and none would arrive."""
     async with (
         lossy_line(redis_url, tmp_path / "line") as (line, url),
         running_service(url, store_timeout_s=TIMEOUT_S, store_patience_s=2 * TIMEOUT_S) as client,

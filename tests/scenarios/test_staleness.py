@@ -72,7 +72,7 @@ async def test_a_batch_given_back_too_late_is_not_trained_on_again(client: httpx
 async def test_after_a_lower_version_newer_groups_count_as_current(
     client: httpx.AsyncClient,
 ) -> None:
-    """A trainer that went back to a checkpoint counts its updates anew; what was sampled since is still good."""
+    """A trainer that went back to a checkpoint counts its updates again. Groups sampled since are still valid."""
     await make_run(client, batch_size=2, max_staleness=1)
     await set_version(client, 7)
     await submit(client, group("v7", policy_version=7))

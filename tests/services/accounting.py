@@ -117,7 +117,7 @@ async def _check_versions(redis: "Redis", keys: RunKeys, waiting: set[str], held
 
 
 async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup]) -> None:
-    """What senders called their groups, and what became of groups and batches, is forgotten at a known time."""
+    """Check that ids given by senders, and the history of groups and batches, have a known time at which they end."""
     named = {given: text.split() for given, text in (await _texts(redis, keys.given_ids)).items()}
     assert {given.decode() for given in await redis.zrange(keys.given_ids_until, 0, -1)} == named.keys()
     assert len({group for group, *_ in named.values()}) == len(named), "a group has two names"

@@ -1,7 +1,7 @@
 """What a run of the native API is, said in the plainest way: a queue, batches in hands, batches kept, and the rules.
 
-It answers each call as the service must, from lists and dicts alone. Ids of batches and leases are the service's to
-choose: a batch just taken has none until `Batch.handed_out` is told.
+It answers each call as the service must, from lists and dicts alone. The service chooses the ids of batches and leases:
+a batch just taken has none until `Batch.handed_out` is called.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass(slots=True)
 class RunModel:
-    """One run. Times are on its clock, seconds; `relax_after_s` is for ever."""
+    """One run. Times are seconds of its clock. Its `relax_after_s` never passes."""
 
     batch_size: int
     max_staleness: int | None = None
@@ -82,7 +82,7 @@ class RunModel:
     checkpointed: tuple[int, int] | None = None
 
     def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
-        """Returns what became of each group, and whether it had been sent before."""
+        """Submit groups. Return the outcome of each, and whether it was sent before."""
         repeated = [group.id in self.known for group in groups]
         full = self.max_queued_groups is not None and len(self.queue) >= self.max_queued_groups
         for group in groups:

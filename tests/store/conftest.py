@@ -114,7 +114,7 @@ class Store:
         return groups
 
     async def acknowledge(self, *leases: Lease, keep: bool = False) -> int:
-        """End leases; what became of their groups is known for an hour."""
+        """End leases. The history of their groups is known for an hour."""
         return (await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)).batches
 
     async def view(self) -> RunView:
@@ -122,7 +122,7 @@ class Store:
         return await self.runs.view(RUN)
 
     async def history(self, group_id: str) -> list[str]:
-        """Read what became of a group or batch, word by word; none if nothing is known."""
+        """Return the history of a group or batch, word by word; an empty list if it has none."""
         text: bytes | None = await self.redis.hget(KEYS.history, group_id)  # type: ignore[misc]
         return (text or b"").decode().split()
 
@@ -131,7 +131,7 @@ class Store:
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
     async def tick(self, heard: HeardOf = NOBODY, member_ttl_ms: int = LASTING_MS) -> Tick:
-        """Tick as an API process does that heard of ``heard``."""
+        """Tick as an API process that got signs of life from ``heard``."""
         return await self.runs.tick(RUN, "host/1/x", heard, member_ttl_ms)
 
     async def books(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ async def curriculum(client: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 async def state(client: httpx.AsyncClient) -> list[str]:
-    """The lines of the state, but for how long what is in flight is so yet."""
+    """Return the lines of the state."""
     return sorted((await client.get(f"{CURRICULUM}/state")).text.splitlines())
 
 
@@ -73,7 +73,7 @@ async def test_a_key_is_any_text_and_slashes_may_stand_in_a_path(curriculum: htt
 
 
 async def test_a_path_addresses_the_item_of_exactly_this_key(curriculum: httpx.AsyncClient) -> None:
-    """All of these keys are there at once, and each is like another one but for what a path might lose."""
+    """All of these keys are there at once. Some differ only in what a path might lose."""
     ends = ["nl", "nl\n", "nl\n\n", "\nnl", "n\nl", "nl\r\n", "\n", "nl\u2028", "nl\x85", "nl ", " nl", "nl\0"]
     slashes = ["a", "a/", "/a", "a//", "a//b", "a/b", "/", "//", "items", "a%2Fb", "a%252Fb"]
     others = [".", "..", "...", "a/..", "../a", "a/./b", "é", "e\u0301", "%", "%0A", "+", "?", "#", "\ufffd"]

@@ -223,7 +223,7 @@ async def test_an_environment_is_alive_while_its_groups_arrive(run: httpx.AsyncC
     await join(run, "one", min_share=0.5)
     await submit(run, "before")
     await leave(run, "one")
-    assert not (await shown(run))["alive"], "a group that came before the goodbye is none of what comes after"
+    assert not (await shown(run))["alive"], "a group from before it left is no sign of life"
     await asyncio.sleep(0.01)  # the run clock counts milliseconds
     await submit(run, "after")
     environment = await shown(run)

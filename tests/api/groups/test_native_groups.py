@@ -138,7 +138,7 @@ async def test_as_many_groups_as_one_request_may_hold_are_stored_with_it(client:
 
 
 async def test_a_batch_of_many_tensors_is_laid_out_beside_the_event_loop() -> None:
-    """On it, nobody would be answered meanwhile: 0.7 s for a thousand groups with sixty arrays each."""
+    """On the event loop it would delay all other answers: by 0.7 s for a thousand groups with sixty arrays each."""
     group = {"tokens": [[1]], "masks": [[1]], "scores": [0.5], "tensors": {f"x{n}": np.zeros(2) for n in range(100)}}
     blobs = [in_binary(group)] * 100
     turns = []

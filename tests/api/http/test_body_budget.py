@@ -1,4 +1,4 @@
-"""The budget for large bodies: bounded but for the oldest, in order, and never stuck."""
+"""The budget for large bodies: bounded, except for the oldest body, in order, and never stuck."""
 
 import asyncio
 import json

@@ -24,7 +24,7 @@ GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class Answered:
-    """A client whose connection ends in the turn of its first answer, and what was heard of its replies."""
+    """A client whose connection ends in the turn of its first answer, and a record of what happened to its replies."""
 
     def __init__(self, asks: int, ending: Ending) -> None:
         self.client = socket.socket()
@@ -48,7 +48,7 @@ class Answered:
             await wait_until(self._is_over(heard), 5, 0.01)
         finally:
             server.close()
-        gc.collect()  # trouble that nobody has looked at is told then
+        gc.collect()  # asyncio reports an exception that nobody retrieved when its future is collected
 
     def _is_over(self, heard: int) -> Callable[[], Awaitable[bool]]:
         async def is_over() -> bool:

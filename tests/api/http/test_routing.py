@@ -1,4 +1,4 @@
-"""The shortcut to some routes answers and counts as the router does; errors are answered once, whoever raised them."""
+"""The shortcut to some routes answers and counts as the router does. Each error is answered once."""
 
 import asyncio
 import json
@@ -147,7 +147,7 @@ async def test_errors_become_problems_and_bugs_are_raised_too(
 
 
 async def test_an_error_after_the_start_sends_no_second_reply() -> None:
-    """The server ends the connection then, if it is told."""
+    """The error reaches the server, which ends the connection."""
 
     class BrokenOff(Response):
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -152,7 +152,7 @@ async def test_a_request_that_is_repeated_gets_the_same_sample(client: httpx.Asy
 
 @pytest.mark.parametrize("strategy", ["uniform", "fifo", "proportional"])
 async def test_simultaneous_requests_of_one_id_get_one_sample_from_any_process(start: Start, strategy: str) -> None:
-    """The request is recognised where the sample is taken: no process needs to have heard of it before."""
+    """The store recognises the request: a process recognises it even if another process served it first."""
     processes = [await start() for _ in range(3)]
     await make_buffer(processes[0], max_reuse=2, sampling={"strategy": strategy})
     await insert(processes[0], range(60))

@@ -1,4 +1,4 @@
-"""A record of one run that cannot be read hurts that run alone, and operators are told."""
+"""A record of one run that cannot be read hurts that run alone, and operators see it."""
 
 import asyncio
 import json
@@ -26,14 +26,20 @@ Break = Callable[[Redis], Awaitable[object]]
 
 ODD_CONFIG = json.dumps(asdict(RunConfig("many", 0, "", "", "", 0, 0, 0)))  # type: ignore[arg-type]
 
+
+def put(key: str, field: str, value: str) -> Break:
+    """Make a function that sets a field of a hash."""
+    return lambda redis: redis.hset(key, field, value)  # type: ignore[return-value]
+
+
 UNREADABLE: dict[str, Break] = {
-    "an environment that is no JSON": lambda redis: redis.hset(KEYS.environments, "0", "{"),  # type: ignore[dict-item]
-    "an environment of another version": lambda redis: redis.hset(KEYS.environments, "0", '{"token": "", "x": 1}'),  # type: ignore[dict-item]
-    "a lease that is no JSON": lambda redis: redis.hset(KEYS.lease_states, "ab", "\xff"),  # type: ignore[dict-item]
-    "a policy of another version": lambda redis: redis.hset(KEYS.run, "policy", '{"colour": "red"}'),  # type: ignore[dict-item]
-    "a configuration that is no JSON": lambda redis: redis.hset(KEYS.run, "config", "x"),  # type: ignore[dict-item]
-    "a configuration of another type": lambda redis: redis.hset(KEYS.run, "config", ODD_CONFIG),  # type: ignore[dict-item]
-    "a count that is no number": lambda redis: redis.hset(KEYS.lanes, "0:1", "many"),  # type: ignore[dict-item]
+    "an environment that is no JSON": put(KEYS.environments, "0", "{"),
+    "an environment of another version": put(KEYS.environments, "0", '{"token": "", "x": 1}'),
+    "a lease that is no JSON": put(KEYS.lease_states, "ab", "\xff"),
+    "a policy of another version": put(KEYS.run, "policy", '{"colour": "red"}'),
+    "a configuration that is no JSON": put(KEYS.run, "config", "x"),
+    "a configuration of another type": put(KEYS.run, "config", ODD_CONFIG),
+    "a count that is no number": put(KEYS.lanes, "0:1", "many"),
     "a key of another type": lambda redis: redis.set(KEYS.served, "x"),
     "a key of another type that the tick writes to": lambda redis: overwrite(redis, KEYS.workers),
 }
@@ -45,7 +51,7 @@ async def overwrite(redis: Redis, key: str) -> None:
 
 
 async def made(client: httpx.AsyncClient) -> None:
-    """Two runs, each with a batch in somebody's hands, so that maintenance has something to look at."""
+    """Make two runs, each with a leased batch, so that maintenance has work."""
     for run in (BROKEN, SOUND):
         await make_run(client, name=run, max_deliveries=1)
         await submit(client, "one", "two", run=f"/v1/runs/{run}")
@@ -53,7 +59,7 @@ async def made(client: httpx.AsyncClient) -> None:
 
 
 def quarantined(client: httpx.AsyncClient, run: str) -> Callable[[], Awaitable[bool]]:
-    """Whether maintenance has looked after a run: nobody else quarantines its batch."""
+    """Make a condition: maintenance has looked after the run. Only maintenance quarantines its batch."""
 
     async def has() -> bool:
         leases = (await client.get(f"/v1/runs/{run}/status")).json()["leases"]

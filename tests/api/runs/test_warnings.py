@@ -1,4 +1,4 @@
-"""What cannot work is told when it begins: in answers and in the log, before a trainer waits in vain."""
+"""Answers and the log warn of what cannot work when it begins, before a trainer waits without a batch."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def source_of(
     fetch: Callable[[int], Any] = sample,
     takes_s: Callable[[int], float] = at_once,
 ) -> Source[int] | AsyncSource[int]:
-    """A source of so many samples whose fetch is a function or a coroutine, and takes as long as it is told."""
+    """Make a source of so many samples. Its fetch is a function or a coroutine, and takes ``takes_s`` of the key."""
 
     def fetch_sync(key: int) -> Any:
         time.sleep(takes_s(key))

@@ -59,7 +59,7 @@ async def test_leaving_the_block_ends_all_tasks_and_threads(colour: str) -> None
 
 
 async def test_a_trainer_that_is_cancelled_leaves_nothing_behind() -> None:
-    """Loads that wait for ever are cancelled with it, and the source is closed after them."""
+    """Loads that wait forever are cancelled with it. Then the source is closed."""
     events: list[str] = []
 
     async def fetch(key: int) -> Any:
@@ -123,7 +123,7 @@ async def test_cancelling_waits_for_calls_in_threads_without_stopping_the_event_
 @pytest.mark.parametrize("kind", [OSError, StopIteration, asyncio.CancelledError])
 @pytest.mark.parametrize("colour", COLOURS)
 async def test_a_fetch_that_fails_is_raised_with_its_key(colour: str, kind: type[BaseException]) -> None:
-    """Also by what asyncio takes for its own: nobody waits for ever."""
+    """Exceptions that asyncio handles itself are raised, too: the loop does not wait forever."""
 
     def fetch(key: int) -> Any:
         if key >= 6:

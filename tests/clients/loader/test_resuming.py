@@ -120,7 +120,7 @@ def test_the_state_of_another_order_is_refused(other: dict[str, Any], message: s
 
 
 def test_the_state_of_other_keys_is_refused() -> None:
-    """A dataset of the same size that is not the same would be resumed in the wrong place without a word."""
+    """Otherwise a loader of another dataset of the same size would continue in the wrong place, without an error."""
     state = Loader(Source(["a", "b"], sample), 1).state_dict()
     with pytest.raises(ValueError, match="other keys"):
         Loader(Source(["a", "c"], sample), 1).load_state_dict(state)

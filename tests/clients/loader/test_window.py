@@ -47,7 +47,7 @@ def test_batches_are_right_in_whatever_order_loads_end(data: st.DataObject) -> N
             expected[epoch][:whole] if ordered else sorted(expected[epoch][:whole])
         )
     assert order.epoch == (epochs if whole else 0)
-    assert not window._flying, "tickets of what is long done would be kept for ever"
+    assert not window._flying, "tickets of delivered samples are still kept"
 
 
 def test_loads_of_the_next_epoch_are_begun_before_this_one_ends() -> None:

@@ -25,7 +25,8 @@ def lanes_of(queue: Sequence[tuple[int, int]]) -> list[Lane]:
 
 def three(**changes: object) -> RunView:
     """Three environments promised 0.3 of a batch of 8, all with groups of 4: two fit."""
-    return replace(EMPTY, environments={n: environment(n, 4, 0.3) for n in range(3)}, **changes)  # type: ignore[arg-type]
+    environments = {n: environment(n, 4, 0.3) for n in range(3)}
+    return replace(EMPTY, environments=environments, **changes)  # type: ignore[arg-type]
 
 
 def at(view: RunView, queue: Sequence[tuple[int, int]]) -> Decision:
@@ -89,7 +90,7 @@ def test_a_stray_group_that_could_help_only_in_numbers_does_not_wedge_the_run() 
 
 
 def test_while_a_batch_waits_nobody_works_out_which_groups_it_would_be() -> None:
-    """Trainers ask several times a second, and so does whoever watches the status."""
+    """Trainers and dashboards ask several times a second."""
     shares = {n: environment(n, 18, 1 / 8) for n in range(8)}
     config = replace(EMPTY.config, batch_size=256) if EMPTY.config else None
     view = replace(EMPTY, config=config, environments=shares, conflict_since_ms=0, clock_ms=PATIENCE_MS)

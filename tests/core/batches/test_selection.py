@@ -1,4 +1,4 @@
-"""The law of `app.core.batches.selection` against brute force, and the contract's examples."""
+"""Compare `app.core.batches.selection` with brute force and with the examples of the contract."""
 
 import random
 from collections import Counter
@@ -340,7 +340,7 @@ def test_minimums_conflict_when_no_supply_however_large_can_keep_them(
     batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
 ) -> None:
     plenty = [Group(e, size) for e, own in sizes.items() for size in own for _ in range(batch_size // size)]
-    # An environment of which nothing is known may send anything.
+    # An environment without a known group size may send groups of any size.
     plenty += [Group(e, 1) for e in bounds if e not in sizes for _ in range(batch_size)]
     without = {e: Bounds(0, bound.maximum) for e, bound in bounds.items()}
     expected = (

@@ -55,7 +55,7 @@ def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) 
 
 
 def easiest_first(population: Population) -> list[int]:
-    """All items by difficulty, those of which nothing is known in the middle."""
+    """Return all items by difficulty. Items that were never observed are in the middle."""
     known = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist()
     half = len(known) - len(known) // 2
     return [*known[:half], *population.standing(ItemIndex.UNSEEN).tolist(), *known[half:]]
@@ -99,9 +99,9 @@ def kinds_of(population: Population, progress: float) -> list[list[float]]:
 
 
 def next_free(kinds: list[list[float]], busy: set[int], gone: frozenset[tuple[int, int]]) -> list[float]:
-    """The law of the first item drawn that is not busy: a kind, then a place of it that was not drawn before.
+    """Return the distribution of the first item drawn that is not busy: a kind, then a place not drawn before.
 
-    ``gone`` are places that were: kind and item.
+    ``gone`` are the places drawn before: kind and item.
     """
     left = [[0.0 if (kind, i) in gone else p for i, p in enumerate(law)] for kind, law in enumerate(kinds)]
     open_shares = sum(sum(law) for law, rest in zip(kinds, left, strict=True) if sum(rest))

@@ -53,7 +53,7 @@ class Population:
 
     @classmethod
     def of(cls, policy: CurriculumPolicy, items: int, categories: Sequence[str] = ()) -> "Population":
-        """A population of which nothing is known."""
+        """Make a population without observations."""
         return cls(CurriculumHeader(policy), [unseen()] * items, categories)
 
     @property

@@ -76,7 +76,7 @@ def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_size
         if number is None:
             break
         made[number] += 1
-        completing[number] += "groups in hand complete no batch" in grants[number].credit.reason
+        completing[number] += "complete no batch: " in grants[number].credit.reason
         view = replace(view, lanes=Counter({(n, sizes[n]): groups for n, groups in made.items()}))
     wanted = (max_staleness + 1) * fresh_needed(batch_size, fresh_fraction)
     total = sum(groups * sizes[n] for n, groups in (made - completing).items())

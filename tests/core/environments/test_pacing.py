@@ -1,4 +1,4 @@
-"""What an environment is told about the queue."""
+"""What an environment learns about the queue."""
 
 from dataclasses import replace
 

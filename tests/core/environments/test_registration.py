@@ -14,7 +14,7 @@ def test_the_first_of_a_name_is_number_zero() -> None:
 
 
 def test_two_of_one_name_that_start_at_the_same_moment_are_two() -> None:
-    """Neither has been heard of by then: clients are silent for 5 s after they registered."""
+    """Neither has given a sign of life by then: clients are silent for 5 s after they register."""
     first = register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS)
     for clock_ms in (0, NEWCOMER_MS):
         assert register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, clock_ms, TTL_MS).environment == 1

@@ -114,7 +114,7 @@ def test_of_two_values_all_alike_is_all_passed_or_all_failed(passed: list[int], 
     ],
 )
 def test_rewards_that_only_rounding_tells_apart_are_equal(rewards: list[float], equal: bool) -> None:
-    """The last group's winners are all alike but for the loser, which is what they learn from."""
+    """In the last group all rewards are equal except one, and the group learns from that difference."""
     assert are_equal(rewards, 1e-6) is equal
 
 

@@ -22,7 +22,7 @@ LENGTHS = st.lists(st.integers(0, 2**40), max_size=20)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("count", [0, 1, 64, 65, 1000])
 def test_a_group_of_any_size_weighs_its_tokens_and_their_squares(count: int, dtype: type[np.integer]) -> None:
-    """Sums beyond 32 bits, too: of a handful, Python makes them."""
+    """Sums exceed 32 bits, also in small groups, for which Python computes them."""
     tokens = [2**28 // max(1, count) - each for each in range(count)]
     lengths = np.array(tokens, dtype)
     assert weigh(lengths, 0.5) == Weight(total(lengths), sum(length**2 for length in tokens), 0.5)

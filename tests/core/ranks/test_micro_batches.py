@@ -41,7 +41,7 @@ def fewest_possible(lengths: list[int], cap: int, padded: bool) -> int:
 
 
 def check(packed: MicroBatches, lengths: list[int], cap: int, padded: bool) -> None:
-    """Hold the laws of any answer."""
+    """Check what holds for every answer."""
     assert sorted(sequence for batch in packed.micro_batches for sequence in batch) == list(range(len(lengths)))
     assert all(taken(lengths, batch, padded) <= cap for batch in packed.micro_batches)
     assert all(list(batch) == sorted(batch) for batch in packed.micro_batches)

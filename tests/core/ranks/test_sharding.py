@@ -32,7 +32,8 @@ NOW = 1000
 
 
 def sharding(world_size: int = 2, **changes: object) -> Sharding:
-    return replace(Sharding(ShardingSpec(world_size), False, True, ranks_text(np.array([0, 1])), EVEN), **changes)  # type: ignore[arg-type]
+    even = Sharding(ShardingSpec(world_size), False, True, ranks_text(np.array([0, 1])), EVEN)
+    return replace(even, **changes)  # type: ignore[arg-type]
 
 
 def lease(step: int, **changes: object) -> Lease:

@@ -1,4 +1,4 @@
-"""Retention against brute force and its own words, uses as samples come and go, and what may not be asked."""
+"""Compare retention with brute force and with its messages. Check uses as samples come and go, and invalid requests."""
 
 import math
 from collections.abc import Iterable

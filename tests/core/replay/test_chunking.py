@@ -29,7 +29,7 @@ def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, 
 
 
 def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
-    """Send fragments; gives what became of each and all steps as one."""
+    """Send fragments. Return the outcome of each, and all steps as one."""
     arrivals, whole = [], ChunkingStep(WorkerProgress(session=1))
     for each in fragments:
         arrival, step = arrive(whole.state, each, 3, policy)

@@ -106,7 +106,7 @@ def law(buffer: Buffer, sampling: SamplingSettings) -> list[float]:
 
 
 def successive_law(single: list[float], wanted: int) -> dict[tuple[int, ...], float]:
-    """The probability of each ordered sample: each next one by the law of those that are left."""
+    """Return the probability of each ordered sample, drawn chunk by chunk from those that are left."""
     samples = {}
     for sample in permutations(range(len(single)), wanted):
         probability, left = 1.0, list(single)

@@ -1,4 +1,4 @@
-"""Whatever happens to a batch on its way out, it is handed out again by whoever is asked, or acknowledged: no wedge."""
+"""Whatever happens to a batch on its way out, any process hands it out again, or it is acknowledged."""
 
 import asyncio
 import contextlib

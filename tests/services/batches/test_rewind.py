@@ -91,7 +91,7 @@ async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Ser
 
 
 async def test_a_checkpoint_of_a_step_that_is_yet_to_come_takes_no_rewind_away(services: Services) -> None:
-    """No batch before it could be handed out again, once it is told."""
+    """A checkpoint ends all rewinds to steps before it, so one in the future would end all rewinds."""
     await services.groups.native.submit(RUN, [named("a")])
     batch = await taken(services)
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)

@@ -116,7 +116,7 @@ async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> 
         return (await services.environments.registry.view(RUN)).epoch != before
 
     assert await outdated(join(services))
-    assert not await outdated(join(services)), "as a worker does that starts anew"
+    assert not await outdated(join(services)), "as a worker does that starts again"
     assert not await outdated(services.environments.registry.change_environment(RUN, 0, {"weight": 1.0}))
     assert await outdated(join(services, min_share=0.5, change_settings=True))
     assert not await outdated(join(services, member="two")), "others are there already"
@@ -135,7 +135,7 @@ async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
     number = count()
 
     async def life(groups: int) -> list[dict[str, int]]:
-        """Taken and acknowledged, the second time with an older one to let go of."""
+        """Take and acknowledge two batches. The second one releases the first."""
         await services.runs.administration.change(
             RUN, {"batch_size": 2 * groups, "keep_batches": keep_batches, "keep_bytes": 2**20}
         )

@@ -90,7 +90,7 @@ def as_blobs(groups: list[Group]) -> bytes:
 
 
 def pick(several: Sequence[T], which: int) -> T:
-    """The latest for 0, the one before it for 1."""
+    """Return the latest for 0, the previous one for 1."""
     return several[-1 - which % len(several)]
 
 

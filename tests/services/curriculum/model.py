@@ -109,7 +109,7 @@ class CurriculumModel:
         return [key.decode() for _, key in sorted(placed)]
 
     def contents(self) -> dict[str, Any]:
-        """Return what is under each key of it (`curriculum_runs.contents`), but for those that are empty."""
+        """Return the contents of each of its keys that is not empty (`tests.services.curriculum.runs.contents`)."""
         seen = {key: item for key, item in self.items.items() if item.estimate.count}
         prior_only = {key: item.prior for key, item in self.items.items() if not item.estimate.count}
         orders: dict[str, Mapping[str, float | None]] = {

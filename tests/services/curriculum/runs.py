@@ -64,7 +64,7 @@ async def pass_time(redis_client: Redis, seconds: float) -> None:
 
 
 async def dump(redis_client: Redis) -> dict[bytes, bytes]:
-    """Everything in Redis, byte for byte; but for the run's clock, which may go on."""
+    """Return everything in Redis, byte for byte, except the run's own hash, whose clock may run on."""
     found = [key for key in await redis_client.keys("*") if key.decode() != KEYS.run]
     pipeline = redis_client.pipeline(transaction=False)
     for key in found:
@@ -73,7 +73,7 @@ async def dump(redis_client: Redis) -> dict[bytes, bytes]:
 
 
 async def contents(redis_client: Redis, curriculum_id: str) -> dict[str, Any]:
-    """What is in a curriculum's keys, but for what is in flight, as that is by the clock; what is empty is left out."""
+    """Return the contents of a curriculum's keys that are not empty, without items in flight, which depend on time."""
     passing = ("in_flight", "holders", "requests", "samples", "samples_until")
     wanted = [part for part in CURRICULUM_PARTS if part not in passing]
     pipeline = redis_client.pipeline(transaction=False)

@@ -1,4 +1,4 @@
-"""A curriculum as its workers use it: registered, sampled, observed, changed while it goes on."""
+"""A curriculum as its workers use it: registered, sampled, observed, changed while it runs."""
 
 import asyncio
 import math
@@ -147,7 +147,7 @@ async def test_without_a_time_to_live_nothing_is_held_and_no_sample_has_an_item_
 async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
     process: Start, redis_client: Redis, redis_url: str
 ) -> None:
-    """But for the numbers of samples, of which some are then skipped."""
+    """Only the numbers of samples differ: some are skipped."""
     twice = Twice(redis_url, 5.0)
     once, again = process()[0], wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested")
     ends = []

@@ -42,9 +42,10 @@ policies = st.one_of(
 
 
 class Stuttering(RedisClient):
-    """Sends two of five messages twice, and tells what was answered to the second time.
+    """A connection that sends two of five messages twice, and returns the second answer.
 
-    Not all: a submission that was refused is, sent again, outdated; and so on for ever, if all that follow are, too.
+    It does not send all twice: a refused submission that is sent again is outdated, and its service then submits once
+    more. If all messages came twice, that would never end.
     """
 
     def __init__(self, url: str, patience_s: float) -> None:

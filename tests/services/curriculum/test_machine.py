@@ -171,7 +171,8 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 2))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
-            self._processes.wait(self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S))  # type: ignore[arg-type]
+            passed = self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S)
+            self._processes.wait(passed)  # type: ignore[arg-type]
             self._call(lambda services: services.environments.registry._runs.tick(RUN, "tested", NOBODY, 1000))
             self._now += PASSES_S
 

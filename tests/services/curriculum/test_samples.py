@@ -52,7 +52,7 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
     class Meanwhile(RedisClient):
         async def run(self, command: Command) -> Any:
             if scripts.name_of(command) == "take_items" and not meanwhile:
-                # As many draws as a first attempt makes come to nothing but for a few.
+                # Of the draws of a first attempt, only a few are taken.
                 found = await super().run(command[: 3 + int(command[2]) + 7 + 3 * 4])
                 meanwhile.append(await sample(services, 12, request_id="a"))
                 return found

@@ -206,7 +206,7 @@ async def test_what_is_meant_for_the_one_before_does_nothing_to_the_one_restored
 
 
 async def test_what_goes_on_is_not_taken_for_abandoned(process: Start, redis_client: Redis) -> None:
-    """Whoever found it so looked before its last progress."""
+    """A process that found it abandoned looked before its last progress, so it deletes nothing."""
     services, _ = process()
     await make(services)
     states = CurriculumStateStore(services.connection)

@@ -66,7 +66,7 @@ async def test_an_environment_without_members_groups_and_history_is_forgotten(
         await maintenance.look_after(RUN)
         return await names(alone)
 
-    assert await names_after(LINEAGE_S - 60) == ["pod-1", "here"], "what became of its groups is still known"
+    assert await names_after(LINEAGE_S - 60) == ["pod-1", "here"], "the history of its groups is still known"
     assert await names_after(60) == ["here"]
     assert await come_and_go(alone, "pod-2") == 2, "no id is given twice"
 
@@ -140,7 +140,7 @@ async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_th
 
 
 async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process: Callable[..., Process]) -> None:
-    """A client of Atropos polls one process, and says goodbye to another, before the first one ticks."""
+    """A client of Atropos polls one process, and leaves through another, before the first one ticks."""
     (services, maintenance), (others, _) = process(), process()
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.batches.dispatch.take(RUN)

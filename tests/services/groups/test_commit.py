@@ -46,7 +46,7 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
 
 
 async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Told:
-    """What a sender is told: what became of its groups, or an error."""
+    """Submit groups. Return the answer of the sender: the outcome of each group, or an error."""
     try:
         return await services.groups.native.submit(run, groups)
     except ServiceError as error:
@@ -102,7 +102,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
 
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
-    """The books once garbage is gone, with a number for each set of ids; and nothing but what waits has a payload."""
+    """Delete garbage, and return the books with a number for each set of ids. Only waiting groups have payloads."""
     await services.groups.store.delete_marked(run)
     books = await books_of(redis, run)
     keys = RunKeys(run)
@@ -171,7 +171,7 @@ async def test_runs_and_limits_do_not_mix(process: Callable[..., Process], redis
 async def test_what_another_process_changed_is_seen_by_all_of_them(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    """Each looks at the run anew; those that meet again share a commit again."""
+    """Each one reads the run again. Those that meet again share a commit again."""
     (here, _), (there, _) = process(), process()
     await run_with(here, max_staleness=1)
     await submit(there, RUN, [named("first", version=0)])

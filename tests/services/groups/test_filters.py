@@ -156,7 +156,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
     for services in (here, there):
         assert (await services.runs.status.of(RUN)).alert is None
     await here.groups.native.submit(RUN, [rewarded("two", SAME)])
-    assert (await there.environments.registry.view(RUN)).starvation.sequences == 2, "it is counted anew"
+    assert (await there.environments.registry.view(RUN)).starvation.sequences == 2, "it is counted again"
 
 
 @pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])

@@ -161,7 +161,7 @@ class RankMachine(RunMachine):
 
     @rule(spec=splits)
     def nobody_is_stranded(self, spec: ShardingSpec) -> None:
-        """Whatever others left, ranks that start anew get through it once leases have run out."""
+        """Whatever others left, ranks that start again get through it after leases have expired."""
         self._split = replace(spec, equal_sequences=None)
         self.pass_time(4)
         for _ in range(3 * len(self._model.batches) + 3):

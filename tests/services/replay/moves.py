@@ -55,7 +55,7 @@ class Buffer:
     redis: Redis
 
     async def put(self, *numbers: int, **fields: Any) -> list[str]:
-        """Insert fragments; returns what became of each."""
+        """Insert fragments. Return the outcome of each."""
         return [receipt.outcome for receipt in await self.insert(*numbers, **fields)]
 
     async def insert(self, *numbers: int, **fields: Any) -> list[FragmentReceipt]:
@@ -174,7 +174,7 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     leases = [parse_lease(sample, text) for sample, text in (await texts("sample_states")).items()]
     assert {lease.batch_id for lease in leases} == samples.keys()
     taken_by = {lease.request_id: lease.batch_id for lease in leases if lease.request_id}
-    assert await texts("requests") == taken_by, "a request that is not recognised, or for ever"
+    assert await texts("requests") == taken_by, "a request that is not recognised, or one that is recognised forever"
     entering = {name.decode() for name in await redis.zrange(key_of("entering"), 0, -1)}
     assert entering <= {key for key, entry in fragments.items() if entry.chunk_id is None}
     _check_uses(books)

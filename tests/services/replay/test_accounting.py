@@ -103,7 +103,7 @@ class Crowd:
 
     @contextmanager
     def unless_it_is_gone(self) -> Iterator[None]:
-        """What is held may be gone only where somebody goes back to a snapshot, or makes the buffer anew."""
+        """Allow that held chunks are gone, if the test restores snapshots or makes the buffer again."""
         try:
             yield
         except (ReplayNotFound, FragmentNotFound, SampleNotFound):
@@ -142,7 +142,7 @@ class Crowd:
             await asyncio.sleep(0.003)
 
     async def go_back(self, buffer: Buffer) -> None:
-        """Take snapshots, restore them, let them go; and now and then make the buffer anew."""
+        """Take, restore and delete snapshots. Now and then make the buffer again."""
         snapshots = buffer.process[0].replay.snapshots
         match next(self.goings_back).split():
             case ["take", name]:

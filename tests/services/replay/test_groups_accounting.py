@@ -1,4 +1,4 @@
-"""A payload with two holders, the run and its replay buffer, whoever does what to either, over real Redis."""
+"""A payload with two holders, the run and its replay buffer, under any calls to either, over real Redis."""
 
 import asyncio
 import random
@@ -140,7 +140,7 @@ class Crowd:
             await asyncio.sleep(0.002)
 
     async def _rewind(self, buffer: Buffer, step: int) -> None:
-        """What is in hand up to the step counts as trained on."""
+        """Rewind to a step. Leased batches up to that step count as trained on."""
         services = buffer.process[0]
         store = BatchStore(services.connection)
         for lease in (await services.environments.registry.view(RUN)).leases:

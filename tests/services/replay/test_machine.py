@@ -69,7 +69,7 @@ changes = st.one_of(
 
 
 def pick(several: Sequence[T], n: int) -> T:
-    """The latest for 0, the one before it for 1."""
+    """Return the latest for 0, the previous one for 1."""
     return several[-1 - n % len(several)]
 
 
@@ -295,7 +295,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from((1, 1, 0, -1)), max_chunks=st.sampled_from((None, None, 3, 6)))
     def begin_session(self, by: int, max_chunks: int | None) -> None:
-        """With less room for what is left of the one before, perhaps."""
+        """Begin a session, perhaps with less room for the chunks of the previous session."""
         session = self._model.it.session + by
         self._both(lambda s: s.replay.buffers.set_session(RUN, session), lambda: self._model.set_session(session))
         if max_chunks:

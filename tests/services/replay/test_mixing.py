@@ -84,7 +84,8 @@ async def test_a_batch_has_what_must_be_fresh_and_is_filled_up_with_what_was_tra
     await submit(services, 10, 11)
     batch = await taken(services)
     assert (fresh(batch), len(replayed(batch))) == (["g10"], 1)
-    assert [payload.split(b"|")[0].decode() for payload in batch.payloads] == ["10", replayed(batch)[0][1:]]  # type: ignore[index]
+    payloads = [payload.split(b"|")[0].decode() for payload in batch.payloads]
+    assert payloads == ["10", replayed(batch)[0][1:]]  # type: ignore[index]
     (group,) = [group for group in batch.groups if group.replayed is not None]
     assert group.replayed is not None
     assert (group.replayed.uses, group.replayed.probability, group.replayed.importance) == (0, 0.25, 1)

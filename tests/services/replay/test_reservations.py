@@ -55,7 +55,8 @@ async def test_what_a_batch_has_reserved_is_no_sample_that_anybody_may_look_at_o
     services, samples = buffer.process[0], buffer.process[0].replay.samples
     await submit(services, 10)
     batch = await taken(services)
-    ((sample_id, entry),) = (await redis_client.hgetall(KEYS.replay_part("sample_states"))).items()  # type: ignore[misc]
+    states = await redis_client.hgetall(KEYS.replay_part("sample_states"))  # type: ignore[misc]
+    ((sample_id, entry),) = states.items()
     lease_id = json.loads(entry)["lease_id"]
     for tried in (
         samples.show(RUN, sample_id.decode()),
@@ -110,7 +111,7 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
 async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    """What the buffer lets go of before the batch has it may be gone when that is handed out again."""
+    """A chunk that the buffer deletes before the batch has it may be gone when the batch is handed out again."""
     sampling = SamplingSettings(SamplingStrategy.LIFO)
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]

@@ -25,7 +25,7 @@ def whole(books: Books) -> tuple[Any, ...]:
 
 
 def told(sample: ReplaySample) -> list[tuple[Any, ...]]:
-    """What a trainer sees of a sample, but for ids: of equal insertions they are not the same twice."""
+    """Return what a trainer sees of a sample, without ids: these differ between equal insertions."""
     return [
         (one.fragment.worker, one.fragment.number, one.uses, one.staleness, one.probability, one.importance)
         for one in sample.records

@@ -45,7 +45,7 @@ class Limiter:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What of a buffer's configuration is changed while it goes on."""
+    """The settings of a buffer that change while it runs."""
 
     fragments_per_chunk: int = 1
     max_chunks: int = 6

@@ -116,7 +116,7 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
         assert await keys_of(redis_client) == []
     await runs.announce(RUN)
     await maintenance.look_after(RUN)
-    assert await keys_of(redis_client) == [], "whoever announced it died before it held anything"
+    assert await keys_of(redis_client) == [], "the process that announced it died before it held anything"
 
 
 @pytest.fixture

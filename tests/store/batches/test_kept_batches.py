@@ -243,7 +243,7 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
 
 
 async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
-    """Whatever was kept by then; and a checkpoint told of late takes nothing back."""
+    """This holds for kept batches, too. A late report of an older checkpoint changes nothing."""
     (lease,) = await taken(store, "one")
     await store.acknowledge(lease, keep=True)
     for step in (5, 3):

@@ -63,7 +63,7 @@ async def test_a_member_that_leaves_takes_its_groups_with_it_and_no_others(store
 
 
 async def test_a_member_that_joins_again_runs_nothing(store: Store) -> None:
-    """Its process has started anew, or the service lost sight of it."""
+    """Its process has started again, or the service lost sight of it."""
     await store.members.put(RUN, 0, "one")
     await run_groups(store, "one", 4)
     await store.members.put(RUN, 0, "one")

@@ -33,7 +33,7 @@ async def test_the_same_call_twice_stores_once(store: Store) -> None:
 
 @pytest.mark.parametrize("newer", [False, True], ids=["newest", "followed"])
 async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(store: Store, newer: bool) -> None:
-    """Its payload was written anew; it is garbage now, unless it is shown as the newest example."""
+    """Its payload was written again. It is garbage now, unless the run shows it as the newest example."""
     await store.admit(encoded(), ids=["one"])
     if newer:
         await store.admit(encoded(), ids=["two"])
@@ -47,7 +47,7 @@ async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(stor
 
 
 async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> None:
-    """Under another id of ours, as when the sender never had the answer; beside a new one."""
+    """The service gave it another id, because the sender never got the answer. A new group is in the same call."""
     await store.admit(encoded(given="a"), ids=["one"])
     assert await store.admit(encoded(given="a"), encoded(2, given="b"), ids=["again", "two"]) == [False, True]
     assert (await store.books())["queued"] == {"one", "two"}
@@ -76,7 +76,7 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
     assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
     await store.pass_time(LASTING_MS + 1000)
     assert (await store.tick()).due
-    assert await store.runs.forget_old(RUN) == 1 + 2, "a name, and what became of a group and of a batch"
+    assert await store.runs.forget_old(RUN) == 1 + 2, "an id, and the history of a group and of a batch"
     assert not (await store.tick()).due
     assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
     assert (await store.books())["queued"] == {"two", "new"}
@@ -281,7 +281,7 @@ async def test_a_payload_that_may_be_about_to_be_removed_is_not_admitted_under_i
 
 
 async def test_a_server_that_has_forgotten_the_scripts_is_taught_them_and_nothing_is_lost(store: Store) -> None:
-    """As one that was started again. What the transaction wrote in vain is written again under the same id."""
+    """A server that was started again is such a server. The failed transaction is written again under the same ids."""
     await store.redis.script_flush()
     assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True]
     await store.redis.script_flush()

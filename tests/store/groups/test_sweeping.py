@@ -44,7 +44,8 @@ async def _garbage(store: Store) -> int:
 async def _known_garbage(store: Store) -> set[str]:
     known = {name.decode() for name in await store.redis.zrange(KEYS.unreferenced, 0, -1)}
     for token in await store.redis.smembers(KEYS.marked_hashes):  # type: ignore[misc]
-        known |= {name.decode() for name in await store.redis.hkeys(KEYS.marked_hash(token.decode()))}  # type: ignore[misc]
+        marked = await store.redis.hkeys(KEYS.marked_hash(token.decode()))  # type: ignore[misc]
+        known |= {name.decode() for name in marked}
     return known
 
 

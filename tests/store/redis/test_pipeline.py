@@ -135,7 +135,7 @@ async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
 
 
 async def test_what_is_not_answered_in_time_is_given_up(redis_url: str) -> None:
-    """Be it at once or one after the other; whoever comes later is not."""
+    """This holds for calls at once and for calls one after the other. A later call is answered."""
     pipeline = Pipeline(ConnectionPool.from_url(redis_url), 8, 1.0)
     for _ in range(2):
         never = [pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]) for _ in range(3)]

@@ -22,7 +22,7 @@ KEYS = RunKeys(RUN)
 
 
 async def test_an_insertion_may_be_repeated_whatever_happened_since(store: Store) -> None:
-    """As a connection does after a lost reply: payloads and all. What was retired meanwhile is not brought back."""
+    """A connection repeats it after a lost reply, with payloads. Chunks retired in between are not brought back."""
     moves = await replay_moves(store, fragments_per_chunk=2)
     insertion, _, view = await moves.plan(fragment(0), fragment(1), fragment(2))
     for _ in range(2):
@@ -30,7 +30,7 @@ async def test_an_insertion_may_be_repeated_whatever_happened_since(store: Store
     books = await moves.books()
     assert (len(books.chunks), len(books.fragments)) == (1, 3)
     await moves.insert(fragment(3))
-    assert await moves.replay.insert(RUN, insertion, view) == "outdated", "its sender is told what it was then"
+    assert await moves.replay.insert(RUN, insertion, view) == "outdated", "another fragment came since"
     assert len((await moves.books()).fragments) == 4
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 1
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"

@@ -1,4 +1,4 @@
-"""Snapshots in Redis: each step all or nothing, safe to repeat, and refused where the buffer moved on."""
+"""Snapshots in Redis: each step is all or nothing, safe to repeat, and refused if the buffer changed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run's configuration and policy: changed by whoever saw it as it is, and by nobody else."""
+"""A run's configuration and policy: a change succeeds only if its caller saw the present version."""
 
 from dataclasses import replace
 

@@ -98,7 +98,7 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
     with EmbeddedRedis.start(data_dir, binary=binary) as server:
         binary.rename(away)
         os.kill(server.pid, signal.SIGKILL)
-        wait_until("it was tried in vain", lambda: "No such file" in caplog.text, 5)
+        wait_until("an attempt failed", lambda: "No such file" in caplog.text, 5)
         away.rename(binary)
         wait_until("it answers", lambda: answers(server), 5)
 
