@@ -62,7 +62,7 @@ def test_further_dimensions_are_kept() -> None:
 
 
 def test_samples_that_do_not_fit_are_named_with_the_place() -> None:
-    with pytest.raises(ValueError, match=r"tokens: 'b' has shape \(4,\), 'a' has \(3,\); `ragged` says"):
+    with pytest.raises(ValueError, match=r"tokens: 'b' has shape \(4,\), 'a' has \(3,\); set `ragged` to pad or pack"):
         stack(rows([3, 4]), keys=["a", "b"])
     with pytest.raises(ValueError, match="z: only one of 'a' and 'c' has it"):
         stack([{"x": 1}, {"x": 1}, {"x": 1, "z": 2}], keys=["a", "b", "c"])
