@@ -30,7 +30,7 @@ from app.core.replay.rate_limiter import LimiterBlock
 from app.core.replay.sampling import SamplingStrategy
 from app.services.replay.buffer import SortedBy
 from app.services.replay.request import ReplaySampleRequest
-from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
 from lachesis.wire.fragments import (
     FRAGMENT_ID,
     FetchFragments,
@@ -39,7 +39,6 @@ from lachesis.wire.fragments import (
     SubmittedFragments,
 )
 from lachesis.wire.groups import SAFETENSORS
-from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.replay import (
     Chunks,
     ChunksDeleted,

@@ -17,7 +17,7 @@ from lachesis._transport.files import FileBody, FileSink
 from lachesis.errors import BY_CODE, InvalidField, ServiceError
 from lachesis.wire import batches
 from lachesis.wire.blob import Buffer, DamagedBlob
-from lachesis.wire.ranks import MAX_WAIT_S
+from lachesis.wire.body import MAX_WAIT_S
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

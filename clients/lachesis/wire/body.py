@@ -8,6 +8,9 @@ from pydantic_core import CoreSchema
 MAX_INTEGER = 2**53 - 1
 """Largest accepted integer. Readers that use doubles would change a larger one."""
 
+MAX_WAIT_S = 600.0
+"""Longest long poll, seconds: for a batch, for a sample, and for room in a replay buffer."""
+
 _NUMBERS = (int, float, int | None, float | None)
 
 

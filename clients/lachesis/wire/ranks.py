@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
 
 MAX_RANKS = 4096
-MAX_WAIT_S = 600.0
 MAX_COST_CHARACTERS = 200
 
 RankNumber = Annotated[int, Field(ge=0, lt=MAX_RANKS, description="A data-parallel rank, 0-based.")]
