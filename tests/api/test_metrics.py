@@ -63,7 +63,7 @@ async def scrape(client: httpx.AsyncClient) -> Scraped:
 
 async def busy(client: httpx.AsyncClient) -> None:
     """A run with groups in every place, batches in every state but those of Atropos, a buffer and a curriculum."""
-    await make_run(client, batch_size=4, max_staleness=3, keep_batches=True)
+    await make_run(client, batch_size=4, max_staleness=3, keep_batches=1)
     await client.post(f"{RUN}/environments", json={"name": "math", "group_size": 2})
     await submit(client, *(group(f"g{number}", 2, environment=0) for number in range(9)), group("large", 5))
     await client.post(f"{RUN}/batches", params={"rank": 0, "world_size": 2})

@@ -58,7 +58,7 @@ async def everything_can_be_had(client: httpx.AsyncClient, redis: Redis, rnd: Ra
     """Take batches in each way until there is none: each is whole."""
     plain = {"batch_size": 1, "max_age_s": None, "max_staleness": None, "archived": False, "lease_s": 60}
     for environment in (await client.get("/v1/runs/fuzz/environments")).json()["environments"]:
-        await client.delete(f"/v1/runs/fuzz/environments/{environment['environment']}")
+        await client.delete(f"/v1/runs/fuzz/environments/{environment['id']}")
     for batch_size in (1, 2, 3, 4):
         await client.patch("/v1/runs/fuzz", json=plain | {"batch_size": batch_size})
         while True:

@@ -141,7 +141,7 @@ async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_
     await curriculum.delete()
     with pytest.raises(CurriculumNotFound):
         await curriculum.info()
-    with pytest.raises(MalformedBody, match="ends early"):
+    with pytest.raises(MalformedBody, match="is cut off"):
         await curriculum.load_state(state[: state.index(b"\n") + 1])
     assert (await curriculum.load_state(io.BytesIO(state))).items == 3
     path = tmp_path / "state.jsonl"

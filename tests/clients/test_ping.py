@@ -43,7 +43,7 @@ async def test_what_is_not_given_is_read_from_the_environment(run: Settings) -> 
     assert "\nrun math: step 0, batches of 2" in out
     assert "\nrun " not in (await ping(LACHESIS_URL=run.url))[1]
     code, _, err = await ping(run.url, "--run", "none", LACHESIS_URL="http://127.0.0.1:1", LACHESIS_RUN=run.run)
-    assert (code, err.split(";")[0]) == (1, "not well: there is no run none")
+    assert (code, err.split(".")[0]) == (1, "not well: there is no run none")
 
 
 async def test_nobody_there_is_said_to_be_nobody(proxy: CuttingProxy) -> None:

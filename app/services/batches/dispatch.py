@@ -75,7 +75,7 @@ class Dispatch:
 
         Args:
             run: The run's name.
-            holder: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
+            request: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
                 those must come to an end, whatever happens: `AtroposDelivery.finish` or `AtroposDelivery.break_off`.
 
         Raises:

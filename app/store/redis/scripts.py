@@ -133,8 +133,12 @@ def script(signature: Callable[_Signature, None]) -> Callable[_Signature, Comman
 
 def name_of(command: Command) -> str | None:
     """Return the name of the script that a command runs; None for any other command."""
-    names = {load(name).digest: name for name in SIGNATURES}
-    return names.get(str(command[1])) if command[0] == "EVALSHA" else None
+    return _names().get(str(command[1])) if command[0] == "EVALSHA" else None
+
+
+@cache
+def _names() -> dict[str, str]:
+    return {load(name).digest: name for name in paths()}
 
 
 def _builder(name: str) -> Callable[[KeySpace, Mapping[str, Any]], Command]:

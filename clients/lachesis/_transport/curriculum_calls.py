@@ -111,8 +111,7 @@ def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
         try:
             line = _line(item)
         except InvalidField as error:
-            wrong = error.errors[0]
-            raise InvalidField(wrong["msg"], ("items", position, *wrong["loc"])) from None
+            raise InvalidField(error.message, ("items", position, *error.location)) from None
         if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > MOST_BYTES_SENT):
             yield lines
             lines, size = [], 0

@@ -70,7 +70,7 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
             replies = [
                 await client.request(method, path, headers=named, content=body) for method, path, named, body in CALLS
             ]
-        counted = dict(state["services"].traffic.counts())
+        counted = dict(state["services"].requests.counts())
     return [(reply.status_code, reply.headers.multi_items(), reply.content) for reply in replies], counted
 
 

@@ -48,7 +48,7 @@ async def test_a_batch_says_which_groups_are_replayed_and_how_they_came_in(mixed
     assert old["replayed"] == {"uses": 0, "probability": 0.5, "importance_weight": 1.0}
     assert (old["size"], batch["batch_size"]) == (2, 4)
     (listed,) = (await mixed.get(f"{RUN}/batches")).json()["batches"]
-    assert (listed["groups"], listed["replayed_references"], listed["size"]) == (2, 1, 4)
+    assert (listed["groups"], listed["replayed_groups"], listed["size"]) == (2, 1, 4)
     again = (await mixed.post(f"{RUN}/batches", json={"request_id": "a"})).json()
     assert [group["id"] for group in again["groups"]] == [new["id"], old["id"]]
     assert again["groups"][1]["replayed"]["chunk"] == chunk

@@ -26,11 +26,13 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     store = BatchStore(services.connection)
     await submit(services, 10, 11)
     view = await services.environments.registry.view(RUN)
-    decision, mixture = await services.batches.dispatch._decided(RUN, view)  # dies once it has reserved what it planned
+    decision, mixture = await services.batches.dispatch._formation.decide(
+        RUN, view
+    )  # dies once it has reserved what it planned
     assert decision.plan is not None
     assert mixture is not None
     batch = replace((await taken(services)).lease, batch_id="lost", step=view.step + 1)
-    mixing = services.batches.dispatch._mixing
+    mixing = services.batches.dispatch._formation._mixing
     assert await mixing.reserve(RUN, batch, mixture)
     assert len((await buffer.books()).samples) == 2
     await buffer.pass_time(59_000)
@@ -90,7 +92,7 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    interrupted = Interrupted(*vars(services.batches.dispatch._mixing).values())
+    interrupted = Interrupted(*vars(services.batches.dispatch._formation._mixing).values())
     interrupted.happened = []
 
     async def happens() -> None:
@@ -100,7 +102,7 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
             await services.batches.dispatch._reservations.release(RUN, interrupted.happened[0])
 
     interrupted.happens = happens
-    services.batches.dispatch._mixing = interrupted
+    services.batches.dispatch._formation._mixing = interrupted
     await submit(services, 10)
     batch = await taken(services)
     assert batch.lease.batch_id not in interrupted.happened
@@ -124,9 +126,9 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
         await services.replay.snapshots.restore(RUN, "a")
         await services.groups.store.delete_marked(RUN)
 
-    interrupted = Interrupted(*vars(services.batches.dispatch._mixing).values())
+    interrupted = Interrupted(*vars(services.batches.dispatch._formation._mixing).values())
     interrupted.happened, interrupted.happens = [], happens
-    services.batches.dispatch._mixing = interrupted
+    services.batches.dispatch._formation._mixing = interrupted
     batch = await taken(services)
     assert batch.lease.batch_id not in interrupted.happened
     assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])
