@@ -1,4 +1,4 @@
-"""Which sample comes when, and how far a loop is: all that must be saved to go on from there."""
+"""The order of samples and the position of a loop: the state that a loader saves and restores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of an epoch that is ours: of its first ``usable`` places every ``step``-th, from ``start`` on."""
+    """The part of an epoch that one loader loads: each ``step``-th of its first ``usable`` places, from ``start``."""
 
     start: int
     step: int
@@ -19,17 +19,20 @@ class Share:
 
     @classmethod
     def of(cls, samples: int, rank: int, world_size: int, *, equal: bool) -> Self:
-        """Give every rank a share: disjoint, together all samples; or, if equal, all but less than ``world_size``.
+        """Return the share of a rank. Shares are disjoint.
+
+        Together they have all samples. With ``equal`` they have the same size, and fewer than ``world_size`` samples
+        are left out.
 
         Raises:
-            ValueError: There is no such rank.
+            ValueError: ``rank`` is not between 0 and ``world_size - 1``.
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"there is no rank {rank} of {world_size}")
         return cls(rank, world_size, samples // world_size * world_size if equal else samples)
 
     def split(self, part: int, parts: int) -> "Share":
-        """Divide it further."""
+        """Return one of ``parts`` parts of this share."""
         if not 0 <= part < parts:
             raise ValueError(f"there is no part {part} of {parts}")
         return Share(self.start + self.step * part, self.step * parts, self.usable)
@@ -39,19 +42,19 @@ class Share:
 
 
 class Order:
-    """The order of samples, epoch by epoch, and which of the present one were handed out.
+    """The order of samples, epoch by epoch, and which samples of the current epoch were handed out.
 
     Attributes:
-        epoch: The present one, from 0 on.
+        epoch: The current epoch, from 0.
     """
 
     def __init__(self, samples: int, seed: int | None, share: Share) -> None:
         """Begin with the first sample.
 
         Args:
-            samples: How many there are, over all shares.
-            seed: Of the shuffle, which is another in each epoch; None: always in the order of the source.
-            share: What of each epoch is ours. All shares of an epoch are cut from the same shuffle.
+            samples: Number of samples, over all shares.
+            seed: Seed of the shuffle, which differs in each epoch. None: the order of the source.
+            share: The part of each epoch to load. All shares of an epoch come from the same shuffle.
         """
         self.epoch = 0
         self._samples = samples
@@ -61,13 +64,13 @@ class Order:
         self._beyond: set[int] = set()  # and these after it
 
     def split(self, part: int, parts: int) -> "Order":
-        """Return the order of a part of this share, at the beginning of the same epoch."""
+        """Return the order of a part of this share, at the start of the same epoch."""
         order = Order(self._samples, self._seed, self._share.split(part, parts))
         order.epoch = self.epoch
         return order
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
+        """Return the number of samples of an epoch."""
         return len(self._share)
 
     def samples(self, epoch: int) -> NDArray[np.int64]:
@@ -76,27 +79,27 @@ class Order:
         return everything[self._share.start : self._share.usable : self._share.step]
 
     def places_left(self, epoch: int) -> NDArray[np.int64]:
-        """Return the places of an epoch, the present one or a later, that were not handed out; ascending."""
+        """Return the places of the current or a later epoch that were not handed out, ascending."""
         if epoch != self.epoch:
             return np.arange(len(self))
         left = np.arange(self._first, len(self))
         return left[~np.isin(left, sorted(self._beyond))] if self._beyond else left
 
     def hand_out(self, places: Iterable[int]) -> None:
-        """Take down that samples of the present epoch are in the trainer's hands."""
+        """Mark samples of the current epoch as handed out."""
         self._beyond.update(places)
         while self._first in self._beyond:
             self._beyond.remove(self._first)
             self._first += 1
 
     def go_to(self, epoch: int) -> None:
-        """Go to the beginning of an epoch."""
+        """Go to the start of an epoch."""
         self.epoch = epoch
         self._first = 0
         self._beyond.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it is, and what it is the order of; made of what JSON has."""
+        """Return the position, and what identifies the order, as values that JSON has."""
         return {
             "epoch": self.epoch,
             "handed_out": self._first,
@@ -105,10 +108,10 @@ class Order:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where another order of the same samples was.
+        """Go to the position of another order of the same samples.
 
         Raises:
-            ValueError: It is the state of another order: the message says what differs. Nothing has changed.
+            ValueError: ``state`` belongs to another order. The message says what differs. Nothing has changed.
         """
         ours, theirs = self._identity(), state["order"]
         if differing := [
@@ -131,6 +134,9 @@ class Order:
 
 
 def _shuffled(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Permute by the raw numbers of PCG64, which numpy never changes: `Generator.permutation` may, between versions."""
+    """Return a permutation by the raw numbers of PCG64, which are the same in every version of numpy.
+
+    `Generator.permutation` may change between versions.
+    """
     numbers = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(samples)
     return np.argsort(numbers, kind="stable")

@@ -1,4 +1,4 @@
-"""How far a loop is, for people."""
+"""The progress bar of a loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(shown: bool, total_samples: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr while the block lasts, and give what moves it by so many samples.
+    """Show a bar on stderr while the block runs. Yield a function that moves it by a number of samples.
 
     Args:
-        shown: Whether there is one.
-        total_samples: Of the loop, or None where it has no end.
+        shown: Whether to show the bar.
+        total_samples: Samples of the loop. None: the loop does not end.
 
     Raises:
-        ModuleNotFoundError: There is to be one, and rich is not installed.
+        ModuleNotFoundError: ``shown`` is set, and rich is not installed.
     """
     if not shown:
         yield lambda _: None
@@ -42,7 +42,7 @@ def bar(shown: bool, total_samples: int | None) -> Iterator[Callable[[int], None
 
 
 def require_rich() -> None:
-    """See whether there can be a bar.
+    """Check that rich is installed.
 
     Raises:
         ModuleNotFoundError: rich is not installed.

@@ -1,4 +1,4 @@
-"""Pools of readers: one of threads, one of tasks. Both load what a window asks for, and leave nothing behind."""
+"""Pools of readers: one of threads, one of tasks. Both load what a window asks for, and end all loads when closed."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from lachesis.loader.sources import FetchAsync, Payload
 K = TypeVar("K")
 
 Loaded: TypeAlias = "Future[Nested] | asyncio.Future[Nested]"
-"""A load that has ended: a sample, or why there is none."""
+"""A load that has ended: with a sample, or with an error."""
 
 Ready = list[tuple[Ticket, Loaded]]
 
@@ -26,19 +26,19 @@ _THREAD_NAME = "lachesis-loader"
 def in_threads(
     window: Window[Loaded], fetch: Callable[[K], Payload], key_of: Callable[[int], K], readers: int
 ) -> Generator[Ready]:
-    """Load in threads; give the samples of each batch. Closing this waits for the loads that are under way."""
+    """Load in threads, and yield the samples of each batch. To close it waits for the loads that run."""
     pool = ThreadPoolExecutor(readers, _THREAD_NAME)
-    lock = threading.Condition()  # of the window; what the loop does to it between batches, no landing minds
+    lock = threading.Condition()  # guards the window, except where no load can conflict (`Window.hand_out`)
     is_waiting = False
 
-    def begin(ticket: Ticket) -> None:  # by itself: a variable of the loop would hold on to the last sample
+    def begin(ticket: Ticket) -> None:  # a function: a variable of the loop would keep the last sample in memory
         load = pool.submit(_load, fetch, key_of(ticket.sample))
         load.add_done_callback(partial(land, ticket))
 
     def land(ticket: Ticket, load: Loaded) -> None:
         with lock:
             window.land(ticket, load)
-            # Once for a batch: a loop that wakes for every sample takes the interpreter from the readers.
+            # Once per batch: a loop that wakes for every sample takes the interpreter from the readers.
             if is_waiting and window.is_ready:
                 lock.notify()
 
@@ -66,7 +66,7 @@ async def in_tasks(
     key_of: Callable[[int], K],
     readers: int,
 ) -> AsyncGenerator[Ready]:
-    """Load in tasks; give the samples of each batch. Closing this cancels the loads that are under way."""
+    """Load in tasks, and yield the samples of each batch. To close it cancels the loads that run."""
     tasks: set[asyncio.Task[Nested]] = set()
     news = asyncio.Event()
     free = asyncio.Semaphore(readers)
@@ -79,7 +79,7 @@ async def in_tasks(
     def land(ticket: Ticket, task: asyncio.Task[Nested]) -> None:
         tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: asyncio would complain of one that no batch comes to
+            task.exception()  # marks it as seen: asyncio logs exceptions that nobody retrieves
         window.land(ticket, task)
         news.set()
 
@@ -103,7 +103,7 @@ async def in_tasks(
 
 @asynccontextmanager
 async def threads_for_tasks(fetch: Callable[[K], Payload], readers: int) -> AsyncIterator[FetchAsync[K]]:
-    """Give a coroutine function that calls ``fetch`` in threads; wait for those under way at the end."""
+    """Yield a coroutine function that calls ``fetch`` in threads. At the end, wait for the calls that run."""
     pool = ThreadPoolExecutor(readers, _THREAD_NAME)
     calls: set[Future[Payload]] = set()
 
@@ -117,16 +117,16 @@ async def threads_for_tasks(fetch: Callable[[K], Payload], readers: int) -> Asyn
         yield load
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        # A thread cannot be interrupted; but it is not the event loop that has to stand still for it.
+        # A thread cannot be interrupted. Wait for it without blocking the event loop.
         await asyncio.gather(*map(asyncio.wrap_future, tuple(calls)), return_exceptions=True)
         pool.shutdown()
 
 
 def sample_of(loaded: Loaded, key: object) -> Nested:
-    """Return what was loaded.
+    """Return the loaded sample.
 
     Raises:
-        FetchFailed: Nothing was.
+        FetchFailed: The load failed or was cancelled.
     """
     if loaded.cancelled():
         raise FetchFailed(key, "it was cancelled")

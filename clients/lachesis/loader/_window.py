@@ -1,4 +1,4 @@
-"""The loads of a loop that are on their way or there: which to begin next, and which make the next batch."""
+"""The running and ended loads of a loop: which load to begin next, and which samples make the next batch."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Ticket(NamedTuple):
-    """A sample that is to be loaded: its epoch, its place there, and which of the source it is."""
+    """A sample to load: its epoch, its place in the epoch, and its index in the source."""
 
     epoch: int
     place: int
@@ -19,20 +19,20 @@ class Ticket(NamedTuple):
 
 
 class Window(Generic[T]):
-    """Begins loads in the order of the samples, and makes batches of those that have ended. No batch spans epochs."""
+    """Begin loads in the order of the samples, and form batches of the loads that have ended. No batch spans epochs."""
 
     def __init__(
         self, order: Order, *, batch_size: int, most: int, ordered: bool, drop_last: bool, epochs: int | None
     ) -> None:
-        """Begin where the order is.
+        """Begin at the position of the order.
 
         Args:
-            order: Moves on as batches are handed out.
+            order: The order of samples. It advances when batches are handed out.
             batch_size: Samples of a batch.
-            most: Loads that were begun and are not in a batch yet, at most.
+            most: Most loads that have begun and are not in a batch yet.
             ordered: Whether batches have the samples in order, or as they arrive.
-            drop_last: Whether a batch that an epoch cannot fill is left out; its samples are not loaded then.
-            epochs: When to stop; None: never.
+            drop_last: Whether to leave out a batch that an epoch cannot fill. Its samples are not loaded.
+            epochs: Epochs to load. None: no limit.
         """
         self._order = order
         self._batch_size = batch_size
@@ -44,12 +44,12 @@ class Window(Generic[T]):
             count(order.epoch) if epochs is None else range(order.epoch, order.epoch + epochs)
         )
         self._outstanding = 0
-        self._flying: deque[Ticket] = deque()  # where order matters; and
-        self._landed: dict[Ticket, T] = {}  # what is there while something before it is not
-        self._line: defaultdict[int, deque[tuple[Ticket, T]]] = defaultdict(deque)  # what is there, by epoch
+        self._flying: deque[Ticket] = deque()  # if ordered: tickets whose sample is not in the line yet
+        self._landed: dict[Ticket, T] = {}  # if ordered: samples that wait for an earlier one
+        self._line: defaultdict[int, deque[tuple[Ticket, T]]] = defaultdict(deque)  # samples for batches, by epoch
 
     def begin(self) -> Iterator[Ticket]:
-        """Return what to load now; called before each batch is waited for."""
+        """Yield the tickets to load now. Call it before each wait for a batch."""
         while self._outstanding < self._most and (ticket := next(self._tickets, None)) is not None:
             self._outstanding += 1
             if self._ordered:
@@ -62,7 +62,7 @@ class Window(Generic[T]):
         return not self._outstanding
 
     def land(self, ticket: Ticket, value: T) -> None:
-        """Take what was loaded, or what says that it could not be."""
+        """Store the result of a load, or its error."""
         if not self._ordered:
             self._line[ticket.epoch].append((ticket, value))
             return
@@ -78,13 +78,13 @@ class Window(Generic[T]):
         return len(self._line[epoch]) >= min(self._batch_size, self._left[epoch])
 
     def take(self) -> list[tuple[Ticket, T]]:
-        """Return the samples of the next batch, which is ready, and forget them."""
+        """Return the samples of the next batch, and remove them. The batch must be ready."""
         epoch = self._order.epoch
         line = self._line[epoch]
         return [line.popleft() for _ in range(min(self._batch_size, self._left[epoch]))]
 
     def hand_out(self, tickets: list[Ticket]) -> None:
-        """Take down that a batch is in the trainer's hands."""
+        """Mark the samples of a batch as handed out."""
         epoch = self._order.epoch
         self._outstanding -= len(tickets)
         self._left[epoch] -= len(tickets)
@@ -104,5 +104,5 @@ class Window(Generic[T]):
                 self._left[epoch] = len(places)
                 samples = self._order.samples(epoch)
                 yield from (Ticket(epoch, place, int(samples[place])) for place in places.tolist())
-            elif epoch == self._order.epoch:  # resumed with another batch size, and what is left of it makes no batch
+            elif epoch == self._order.epoch:  # resumed with another batch size: the rest of it fills no batch
                 self._order.go_to(epoch + 1)

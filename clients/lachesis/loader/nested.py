@@ -1,10 +1,10 @@
-"""Dicts and lists of arrays, however they are nested, and the flat names they have in a safetensors file.
+"""Convert nested dicts and lists of arrays to the flat names of a safetensors file, and back.
 
     {"obs": {"image": a, "inventory": b}, "in_state": [c, d]}
     {"obs/image": a, "obs/inventory": b, "in_state/0": c, "in_state/1": d}
 
-are the same: a level whose names are 0, 1, 2, … is a list. So a name cannot hold a slash of its own, and a dict
-with just these names comes back as a list.
+are the same: a level whose names are 0, 1, 2, … is a list. So a name cannot contain a slash, and a dict with exactly
+these names comes back as a list.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,11 +28,11 @@ def flatten(nested: Nested, read: Callable[[Any], NDArray[Any]] = np.asarray) ->
 
     Args:
         nested: What to flatten.
-        read: Makes an array of a value; what is written to a file is `labelled`, so that it may hold bf16 and f8.
+        read: Makes an array of a value. `encode` uses `labelled`, which also takes bf16 and f8.
 
     Raises:
         TypeError: A value is neither a number nor an array of numbers, or a key is not a string.
-        ValueError: A dict or list is empty (no file could say so), or two arrays have the same flat name.
+        ValueError: A dict or list is empty (a file cannot store that), or two arrays have the same flat name.
     """
     flat: dict[str, NDArray[Any]] = {}
     for name, array in _leaves(nested, "", read):
@@ -46,7 +46,7 @@ def nest(flat: Mapping[str, Any]) -> Nested:
     """Return values by flat name (arrays, or what they were stacked to) as dicts and lists.
 
     Raises:
-        ValueError: A name is that of an array and also of a level.
+        ValueError: A name belongs to an array and also to a level.
     """
     if "" in flat and len(flat) == 1:
         return flat[""]
@@ -62,7 +62,7 @@ def nest(flat: Mapping[str, Any]) -> Nested:
 
 
 def encode(nested: Nested) -> bytes:
-    """Write arrays into a safetensors blob, bf16 and f8 as such; see `flatten` for what it raises."""
+    """Write arrays into a safetensors blob, also bf16 and f8. It raises the errors of `flatten`."""
     return blob.write(flatten(nested, labelled))
 
 
@@ -70,7 +70,7 @@ def decode(payload: blob.Buffer) -> Nested:
     """Return the arrays of a safetensors blob as views of its bytes; bf16 and f8 as their bits.
 
     Raises:
-        DamagedBlob: This is not such a blob, or not a whole one.
+        DamagedBlob: ``payload`` is not such a blob, or is not complete.
         ValueError: Its names do not nest.
     """
     header = blob.read_header(payload)

@@ -1,4 +1,4 @@
-"""Where samples come from: keys, and what turns a key into a sample."""
+"""Sources of samples: keys, and a function that loads the sample of a key."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,8 +26,9 @@ class Source(Generic[K]):
     """Samples that a function loads.
 
     Attributes:
-        keys: One for each sample. Anything with a ``repr`` that says which it is: states are compared by it.
-        fetch: Is called in threads, several at a time. It cannot be interrupted: what it waits for needs a timeout.
+        keys: One key for each sample. The ``repr`` of a key must identify it: states of loaders are compared by it.
+        fetch: Loads the sample of a key. Threads call it, several at a time. It cannot be interrupted, so set a
+            timeout where it waits.
     """
 
     keys: Sequence[K]
@@ -39,9 +40,10 @@ class AsyncSource(Generic[K]):
     """Samples that a coroutine loads.
 
     Attributes:
-        keys: One for each sample, as for `Source`.
-        opening: Is entered on the event loop of the loads before the first one, and left after the last: a place for
-            what they share, such as an ``httpx.AsyncClient``. What it gives loads a sample.
+        keys: One key for each sample, as for `Source`.
+        opening: Makes an asynchronous context manager, which yields the coroutine function that loads a sample. The
+            loader enters it before the first load and leaves it after the last one. Open in it what loads share, such
+            as an ``httpx.AsyncClient``.
     """
 
     keys: Sequence[K]
@@ -49,7 +51,7 @@ class AsyncSource(Generic[K]):
 
     @classmethod
     def of(cls, keys: Sequence[K], fetch: FetchAsync[K]) -> Self:
-        """Make a source of a coroutine function that needs nothing opened."""
+        """Make a source of a coroutine function that needs no shared resource."""
         return cls(keys, partial(_opened, fetch))
 
 
@@ -60,7 +62,7 @@ class Episode:
     Attributes:
         episode: Its id, or its file relative to the dataset's folder.
         length: Its frames or tokens.
-        cost: What it was reckoned to cost, in the unit of the plan.
+        cost: Its estimated cost, in the unit of the plan.
     """
 
     episode: str | int
@@ -79,7 +81,7 @@ def read_manifest(manifest: Path | str) -> list[Episode]:
     """Read the shard of one rank, as ``python -m app shards plan`` writes it: a JSON object in each line.
 
     Raises:
-        ValueError: A line is not one of an episode; the message says which, and what is wrong.
+        ValueError: A line is not a valid episode. The message says which line, and what is wrong.
         OSError: The file cannot be read.
     """
     with Path(manifest).open("rb") as lines:
@@ -91,7 +93,7 @@ def episode_files(manifest: Path | str, folder: Path | str) -> Source[Episode]:
 
     Args:
         manifest: See `read_manifest`.
-        folder: What the episodes' names are relative to; ``.safetensors`` may be left out of them.
+        folder: The folder that the episodes' names are relative to. Names may leave out ``.safetensors``.
 
     Raises:
         ValueError: The manifest is broken, or names a file outside of the folder.

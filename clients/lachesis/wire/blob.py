@@ -263,7 +263,9 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)  # json.loads would make one each time
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_refuse
+)  # json.loads would make a decoder for each call
 
 
 def _placed(entry: dict[str, Any], start: int) -> TensorInfo:
@@ -282,7 +284,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
     if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != _WHOLE or min(numbers) < 0:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     size = last - first
-    # What takes so many bytes, and is not empty, is a shape: only others need a closer look.
+    # A tensor that is not empty and has the right number of bytes has a valid shape. Only others need more checks.
     if len(shape) > _MOST_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
         if not is_shape(shape, item_bytes):
             raise DamagedBlob(f"tensor {name!r} has an invalid shape: no array can be that large")

@@ -1,15 +1,15 @@
-"""How a group is stored and sent in binary: flat columns in one safetensors blob.
+"""The binary format of a group: flat columns in one safetensors blob.
 
-A per-token field is one flat tensor of its values plus the lengths of its rows, so a group costs four bytes a token
-and column, and is read without touching a token:
+A per-token field is one flat tensor of its values and a tensor of the lengths of its rows. So a group takes four bytes
+per token and column, and a reader need not visit each token:
 
-    <name>                 i32 where every value fits, else i64; f32 where every value survives bit for bit, else f64
-    <name>.lengths         values per sequence (or positions, where a position holds several values)
+    <name>                 i32 if every value fits, else i64; f32 if every value stays the same bit for bit, else f64
+    <name>.lengths         values per sequence (or positions, if a position holds several values)
     <name>.inner_lengths   values per position, of all sequences one after the other
-    details                bytes of one JSON object: all of `DETAIL_FIELDS`, which are not columns; null where absent
+    details                bytes of one JSON object: all of `DETAIL_FIELDS`, which are not columns; null if absent
 
-A lengths tensor that is missing equals that of the column all others are measured by: `tokens` for lengths,
-`distill_token_ids` for inner lengths. So the row lengths of a usual group are stored once.
+A missing tensor of lengths equals that of a reference column (`MEASURES`): `tokens` for lengths, `distill_token_ids`
+for inner lengths. So the row lengths of a usual group are stored once.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lachesis.wire import blob
 
 DETAILS = "details"
-"""Name of the tensor that holds the fields which are not columns, as the bytes of one JSON object."""
+"""Name of the tensor with the fields that are not columns, as the bytes of one JSON object."""
 
 DETAIL_FIELDS = ("messages", "generation_params", "overrides", "group_overrides", "images", "env_id")
 """The keys of that object."""
@@ -35,7 +35,7 @@ class Column:
     Attributes:
         name: The field's name in JSON, and its tensor's.
         kind: Whether its values are integers or floats.
-        depth: Levels of nesting in JSON: 1 is a value per sequence, 2 per token, 3 several per token.
+        depth: Levels of nesting in JSON. 1: a value per sequence. 2: a value per token. 3: several values per token.
         required: Whether a group must have it.
     """
 

@@ -53,7 +53,7 @@ class CurriculumSettings(Body):
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Trainer steps at which progress is 1, if a request does not say. `easy_first` and "
+        description="Trainer steps at which progress is 1, if a request does not set them. `easy_first` and "
         "`competence_based` with `cdf` need it.",
     )
     in_flight_ttl_s: float = Field(
@@ -106,16 +106,12 @@ class CurriculumSettings(Body):
         description="`difficulty_pools`: an item is easy if its last group's mean reward is at least this. Above "
         "`hard_threshold`.",
     )
-    hard_weight: _Weight = Field(
-        default=0.2, description="`difficulty_pools`: weight of the hard pool beside the others."
-    )
-    normal_weight: _Weight = Field(
-        default=0.6, description="`difficulty_pools`: weight of the normal pool beside the others."
-    )
+    hard_weight: _Weight = Field(default=0.2, description="`difficulty_pools`: weight of the hard pool.")
+    normal_weight: _Weight = Field(default=0.6, description="`difficulty_pools`: weight of the normal pool.")
     easy_weight: _Weight = Field(
-        default=0.2, description="`difficulty_pools`: weight of the easy pool beside the others. Not all three are 0."
+        default=0.2, description="`difficulty_pools`: weight of the easy pool. At least one of the three is above 0."
     )
-    arms: Arms = Field(default="bins", description="`bandit`: what its arms are.")
+    arms: Arms = Field(default="bins", description="`bandit`: whether its arms are bins or categories.")
     arm_alpha: float = Field(
         default=0.5, gt=0, le=1, description="`bandit`: weight of an observation in the value of its arm."
     )
@@ -124,7 +120,7 @@ class CurriculumSettings(Body):
 class CurriculumChange(CurriculumSettings, Change):
     """Changes to a curriculum (`PATCH …/curricula/{curriculum}`). Only the fields that it names change.
 
-    Estimates stay, whatever changes.
+    Estimates stay.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "plr", "staleness_share": 0.3}]})
@@ -154,7 +150,7 @@ class CurriculumMetrics(BaseModel):
     """A curriculum in numbers (`GET …/curricula/{curriculum}/metrics`)."""
 
     metrics: dict[str, float] = Field(
-        description="By name, for loggers as they are.", examples=[{"curriculum/items_tracked": 1000.0}]
+        description="Values by name, ready for a logger.", examples=[{"curriculum/items_tracked": 1000.0}]
     )
 
 

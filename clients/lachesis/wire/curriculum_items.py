@@ -28,12 +28,12 @@ Category = Annotated[str | None, Field(min_length=1, max_length=128, description
 Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 Prior = Annotated[
     Reward | None,
-    Field(description="The mean reward to expect of it; counts until it is observed. Null: nothing is known."),
+    Field(description="Expected mean reward. It counts until the item is observed. Null: no expectation."),
 ]
 
 
 class NewItem(Body):
-    """An item to be registered. What is left out stays as it is where the item is there already."""
+    """An item to register. If the item exists, fields that are left out stay as they are."""
 
     key: ItemKey
     category: Category = None
@@ -46,7 +46,7 @@ def _from_key(item: Any) -> Any:
 
 
 class NewItems(Body):
-    """Items to be registered (`POST …/items`): keys alone, or more of them. What is known of those there stays."""
+    """Items to register (`POST …/items`): keys alone, or keys with more fields. Estimates of known items stay."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"items": [{"key": "gsm8k/17", "prior": 0.4, "category": "algebra"}]}]}
@@ -65,7 +65,7 @@ class ItemsRegistered(BaseModel):
 
 
 class ItemChange(Change):
-    """Changes to an item (`PATCH …/items/{key}`): only what is named changes; null takes it away."""
+    """Changes to an item (`PATCH …/items/{key}`). Only the fields that it names change; null removes a value."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"category": "algebra"}]})
 
@@ -84,8 +84,8 @@ class Item(BaseModel):
     )
     count: int = Field(description="Observations so far.")
     pass_rate: float = Field(description="Mean of the posterior of its pass rate.")
-    passed: float = Field(description="Passes that count, older ones less.")
-    failed: float = Field(description="Failures that count.")
+    passed: float = Field(description="Weight of its passes; older ones weigh less.")
+    failed: float = Field(description="Weight of its failures; older ones weigh less.")
     signal: float = Field(description="Mean |reward - mean| of its last group.")
     prior: float | None = Field(description="The mean reward it was registered with.")
     category: str | None = Field(description="Its category.")
@@ -96,15 +96,15 @@ class ItemDetails(Item):
     """An item with its history (`GET …/items/{key}`)."""
 
     history: list[float] = Field(description="Mean rewards of its last groups, at most 50, oldest first.")
-    drawn: int = Field(description="Number of the sample that last handed it out once it was seen; 0: none.")
-    in_flight_s: float = Field(description="Seconds for which it is not handed out to others; 0: it may be.")
+    drawn: int = Field(description="Number of the last sample that handed it out after it was observed; 0: none.")
+    in_flight_s: float = Field(description="Seconds for which others do not get it; 0: others may get it.")
 
 
 class Items(BaseModel):
     """A page of items (`GET …/items`)."""
 
     items: list[Item]
-    cursor: str | None = Field(description="Give it back for those after them; null on the last page.")
+    cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
 
 
 class Observation(Body):
@@ -113,7 +113,7 @@ class Observation(Body):
     item: ItemKey
     rewards: list[Reward] = Field(min_length=1, max_length=MAX_REWARDS, description="One for each sequence.")
     policy_version: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="The policy version that sampled them; counted, not used."
+        default=None, ge=0, le=MAX_INTEGER, description="The policy version that sampled them. It has no effect."
     )
 
 
@@ -129,7 +129,7 @@ class Observations(Body):
         default=None,
         min_length=1,
         max_length=128,
-        description="Sent again under it, the same observations are counted once.",
+        description="An id of this request. The same request sent again counts its observations once.",
     )
 
 
@@ -143,7 +143,7 @@ class ObservedItem(BaseModel):
 
 
 class Observed(BaseModel):
-    """What observations made of their items, in the order of the request."""
+    """The items of a request after its observations, in its order."""
 
     observed: list[ObservedItem]
 
@@ -158,18 +158,21 @@ class SampleItems(Body):
         default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far; null: the run's step."
     )
     total_steps: int | None = Field(
-        default=None, ge=1, le=MAX_INTEGER, description="Those at which progress is 1; null: as the curriculum says."
+        default=None, ge=1, le=MAX_INTEGER, description="Trainer steps at which progress is 1; null: the curriculum's."
     )
     seed: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="Of this sample alone; the curriculum's generator stays."
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Seed of this sample. Then the curriculum's generator does not advance.",
     )
-    bins_only: bool = Field(default=False, description="Answer numbers of bins, and hand out no item.")
+    bins_only: bool = Field(default=False, description="Return numbers of bins, and hand out no item.")
     strategy: Strategy | None = Field(default=None, description="For this sample alone; null: the curriculum's.")
     request_id: str | None = Field(
         default=None,
         min_length=1,
         max_length=128,
-        description="Sent again under it, the request gets the same items, while they are in flight.",
+        description="An id of this request. The same request sent again gets the same items while they are in flight.",
     )
 
 
@@ -179,7 +182,7 @@ class SampledItem(BaseModel):
     key: str = Field(description="Its key.")
     bin: int = Field(description="Its bin.")
     probability: float | None = Field(
-        description="That one draw from all items gives it. Null where that is not worked out: `thompson`."
+        description="Probability that one draw from all items gives it. Null for `thompson`, which does not compute it."
     )
     why: str = Field(description="Why it was chosen.")
     metadata: dict[str, Any] | None = Field(default=None, description="As registered.")
@@ -189,22 +192,25 @@ class SampledItems(BaseModel):
     """A sample; it may have fewer items than were asked for."""
 
     strategy: str = Field(description="How they were chosen.")
-    sample: str | None = Field(default=None, description="Who has them: given back under it. Null with `bins_only`.")
-    items: list[SampledItem] = Field(default=[], description="In the order drawn, none twice.")
+    sample: str | None = Field(
+        default=None, description="Id of the sample. Release items with it. Null with `bins_only`."
+    )
+    items: list[SampledItem] = Field(default=[], description="In the order drawn, without duplicates.")
     bins: list[int] = Field(default=[], description="With `bins_only`: numbers of bins, drawn one by one.")
     in_flight: int = Field(description="Items handed out and not observed yet, these included.")
     in_flight_ttl_s: float = Field(description="Seconds for which others do not get these, unless they are observed.")
     missing: Missing | None = Field(
-        description="Of a sample with fewer items than were asked for, what keeps it from more: `no_items`, there are "
-        "none at all; `in_flight`, all others that the strategy would draw are; `not_drawn`, it would draw no others."
+        description="Why a sample has fewer items than were asked for. `no_items`: the curriculum has no items. "
+        "`in_flight`: all others that the strategy would draw are in flight. `not_drawn`: the strategy would draw no "
+        "others."
     )
     retry_after_s: float | None = Field(
-        description="Of a sample with fewer items than were asked for: when the first in flight is free, if any is."
+        description="If a sample has fewer items than were asked for: seconds until the first item in flight is free."
     )
 
 
 class ReleaseItems(Body):
-    """Items that nobody will try (`POST …/samples/{sample}/release`)."""
+    """Items to release, because they will not be tried (`POST …/samples/{sample}/release`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"items": ["gsm8k/17"]}]})
 
@@ -214,7 +220,7 @@ class ReleaseItems(Body):
 class ItemsReleased(BaseModel):
     """What `POST …/samples/{sample}/release` did."""
 
-    released: int = Field(description="Items that the sample still had; others may have them now.")
+    released: int = Field(description="Items that the sample still had. Others may get them now.")
 
 
 class WhatIf(CurriculumSettings, Change):
@@ -229,19 +235,19 @@ class WhatIf(CurriculumSettings, Change):
 
 
 class Alternative(BaseModel):
-    """What a strategy would do now."""
+    """The draws that a strategy would make now."""
 
     strategy: str = Field(description="Its name.")
     bins: list[float] = Field(
-        description="Each bin's probability of the next draw, the easiest first; estimated from 512 items where it "
-        "does not follow from mean reward alone."
+        description="Each bin's probability in the next draw, the easiest bin first. It is estimated from 512 items if "
+        "it does not follow from mean reward alone."
     )
-    entropy: float = Field(description="Of these, over its largest: 0 to 1.")
+    entropy: float = Field(description="Entropy of these probabilities, divided by its maximum: 0 to 1.")
     items: list[SampledItem] = Field(description="What it would sample now, if nothing were in flight.")
 
 
 class Comparison(BaseModel):
-    """Two strategies side by side; nothing was changed, and nothing handed out."""
+    """Two strategies side by side. Nothing was changed or handed out."""
 
     current: Alternative = Field(description="The curriculum as it is.")
     alternative: Alternative = Field(description="As asked.")

@@ -1,4 +1,4 @@
-"""A curriculum's state (`GET …/curricula/{curriculum}/state`): lines of JSON, a header, one an item, a last one."""
+"""A curriculum's state (`GET …/curricula/{curriculum}/state`): JSON lines. A header, a line per item, a last line."""
 
 from typing import Annotated, Any
 
@@ -16,14 +16,14 @@ class SavedItemLine(Body):
     key: ItemKey
     category: Category = None
     metadata: ItemMetadata = None
-    estimate: dict[str, Any] = Field(default={}, description="What is known of it; what has its default is left out.")
+    estimate: dict[str, Any] = Field(default={}, description="Its estimate, without values that equal their defaults.")
     history: list[Reward] = Field(default=[], max_length=50, description="Mean rewards of its last groups.")
     in_flight_ms: Annotated[int, Field(ge=0, le=1000 * YEAR_S)] = Field(
-        default=0, description="For how long it is not handed out to others."
+        default=0, description="How long others do not get it, milliseconds."
     )
 
 
 class LastLine(Body):
-    """What ends a document."""
+    """The last line of a document."""
 
-    items: int = Field(ge=0, le=MAX_INTEGER, description="Lines between the first and this.")
+    items: int = Field(ge=0, le=MAX_INTEGER, description="Lines between the first line and this one.")

@@ -1,4 +1,4 @@
-"""What is answered when something is wrong: problem details (RFC 9457), ``application/problem+json``."""
+"""The answer to a request that failed: problem details (RFC 9457), ``application/problem+json``."""
 
 from collections.abc import Sequence
 
@@ -10,33 +10,32 @@ class WrongValue(BaseModel):
     """A value that is wrong."""
 
     loc: list[str | int] = Field(
-        description="Its place: the path from the body's root, field names and positions from 0, as in the body that "
-        "was sent (the groups of a frame are in `groups`, as they are in JSON); of a parameter, `query` or `path` and "
-        "its name.",
+        description="Its place. In a body: the path from the root, as field names and positions from 0. The groups of "
+        "a frame are in `groups`, as in JSON. For a parameter: `query` or `path`, and its name.",
         examples=[["groups", 0, "environment"], ["query", "wait_s"]],
     )
     msg: str = Field(description="What is wrong with it.")
 
 
 class Problem(BaseModel):
-    """Why a request was not done."""
+    """The reason why a request failed."""
 
-    type: str = Field(description="Always `about:blank`: `code` says what it is.", examples=["about:blank"])
+    type: str = Field(description="Always `about:blank`; `code` names the error.", examples=["about:blank"])
     title: str = Field(description="The status in words.")
     status: int = Field(description="The HTTP status.")
     code: str = Field(description="Stable name of what went wrong.", examples=["invalid_field"])
     detail: str = Field(description="What is wrong, with the values, for people.")
     remedy: str = Field(default="", description="What to do about it, for people.")
-    errors: list[WrongValue] = Field(default=[], description="The values that are wrong, if that is the reason.")
+    errors: list[WrongValue] = Field(default=[], description="The wrong values, if these are the reason.")
 
 
 def format_validation_error(error: ErrorDetails) -> str:
-    """Return the message of a validation error, without pydantic's words for Python types and for our own errors."""
+    """Return the message of a validation error, without pydantic's names for Python types and its prefix."""
     if error["type"] == "model_type":
         return f"Input should be an object, with the fields of {error['ctx']['class_name']}"
     return error["msg"].removeprefix("Value error, ")
 
 
 def most_telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the one to name first: a misspelt field rather than that it is missing under its name."""
+    """Return the error to name first: an unknown field, which may be misspelt, before a missing one."""
     return next((error for error in found if error["type"] == "extra_forbidden"), found[0])

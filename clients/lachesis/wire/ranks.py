@@ -80,11 +80,11 @@ class TakeQuery(BaseModel):
 class BalanceInfo(BaseModel):
     """How evenly the cost of a batch lies on its ranks. An imbalance is the largest load over the mean, minus 1."""
 
-    method: str = Field(description="The method whose division it is.")
-    imbalance: float = Field(description="Of this division; 0 is perfect.")
+    method: str = Field(description="The method that divided the batch.")
+    imbalance: float = Field(description="The imbalance of this division; 0 is perfect.")
     max_over_min: float | None = Field(description="Largest load over the smallest; null if a rank has none.")
     contiguous: float = Field(description="The imbalance if each rank got the next sequences in training order.")
-    strided: float = Field(description="The imbalance if they were dealt out in turns.")
+    strided: float = Field(description="The imbalance if ranks took sequences in turns.")
     bound: float = Field(description="No division can have a smaller imbalance than this.")
 
 
@@ -92,13 +92,13 @@ class PackingInfo(BaseModel):
     """The micro-batches of a shard. Waste is a share of tokens, 0 to 1."""
 
     micro_batches: list[list[int]] = Field(
-        description="The sequences of each, as positions in the shard, ascending; empty ones come last."
+        description="The sequences of each, as positions in the shard, ascending. Empty micro-batches come last."
     )
-    method: str = Field(description="How they were put together.")
-    bound: int = Field(description="How many micro-batches this shard needs at least.")
-    waste: float = Field(description="Share of the tokens they may hold that no sequence fills.")
-    waste_of_bound: float = Field(description="The same if there were only as many as the bound says.")
-    waste_of_rows: float = Field(description="Share of padding if its sequences are rows as long as the longest.")
+    method: str = Field(description="The method that formed them.")
+    bound: int = Field(description="The fewest micro-batches that this shard can have.")
+    waste: float = Field(description="Share of their capacity in tokens that stays empty.")
+    waste_of_bound: float = Field(description="The same with as many micro-batches as `bound`.")
+    waste_of_rows: float = Field(description="Share of padding if all sequences are rows as long as the longest.")
 
 
 class ShardInfo(BaseModel):
@@ -107,8 +107,8 @@ class ShardInfo(BaseModel):
     rank: int = Field(description="The rank.")
     world_size: int = Field(description="How many ranks there are.")
     size: int = Field(description="Sequences of this shard.")
-    split_groups: bool = Field(description="Whether groups are divided; else each is whole on one rank.")
+    split_groups: bool = Field(description="Whether groups are divided. If not, each is on one rank.")
     equal_sequences: bool = Field(description="Whether each rank has the same number of sequences.")
-    ended_by: Literal["all", "rank_0"] = Field(description="Whose acknowledgement ends the batch.")
-    balance: BalanceInfo = Field(description="Of the whole batch.")
-    packing: PackingInfo | None = Field(default=None, description="Its micro-batches, if they were asked for.")
+    ended_by: Literal["all", "rank_0"] = Field(description="Whether all ranks end the batch, or rank 0 does.")
+    balance: BalanceInfo = Field(description="The balance of the whole batch.")
+    packing: PackingInfo | None = Field(default=None, description="Its micro-batches, if the rank asked for them.")

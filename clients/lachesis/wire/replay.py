@@ -19,7 +19,7 @@ WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
 Worker = Annotated[str, Field(pattern=f"^{WORKER_NAME}$", description="Who sends fragments.", examples=["worker-0"])]
 Session = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The training attempt it was made in.")]
 ChunkId = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="A chunk: its number in the order of insertion.")]
-Priority = Annotated[float, Field(ge=0, description="What a chunk is sampled by, `proportional` or by `rank`.")]
+Priority = Annotated[float, Field(ge=0, description="The priority of a chunk, for `proportional` and `rank`.")]
 StrategyName = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
 Eviction = Literal["oldest", "most_used", "lowest_priority"]
 Strategy = Annotated[
@@ -176,16 +176,16 @@ class ReplayWorker(BaseModel):
 
     worker: str = Field(description="Its name.")
     session: int = Field(description="The session it is in.")
-    next_number: int = Field(description="The number that goes on from what is here without a gap.")
-    accepted_fragments: int = Field(description="Fragments taken in.")
-    waiting_fragments: int = Field(description="Those in no chunk yet.")
+    next_number: int = Field(description="The next number that leaves no gap.")
+    accepted_fragments: int = Field(description="Accepted fragments.")
+    waiting_fragments: int = Field(description="Accepted fragments that are in no chunk yet.")
     gaps: int = Field(description="Gaps in its numbers that were given up.")
     heard_age_s: float = Field(description="Seconds since its last fragment.")
     fragments_per_s: float = Field(description="Fragments per second lately.")
 
 
 class ReplayState(BaseModel):
-    """What a replay buffer looks like now (`GET …/replay`)."""
+    """The current state of a replay buffer (`GET …/replay`)."""
 
     settings: ReplaySettings = Field(description="Its settings.")
     session: int = Field(description="The training attempt in progress.")
@@ -193,24 +193,26 @@ class ReplayState(BaseModel):
     sampleable_chunks: int = Field(description="Chunks that may be sampled now.")
     reserved_chunks: int = Field(description="Chunks whose uses are all reserved by samples in trainers' hands.")
     archived_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
-    chunk_bytes: int = Field(description="Payload of all of those.")
+    chunk_bytes: int = Field(description="Payload of sampleable, reserved and archived chunks, bytes.")
     retired_in_use_chunks: int = Field(description="Retired chunks that samples still hold.")
     waiting_fragments: int = Field(description="Fragments in no chunk yet.")
     waiting_bytes: int = Field(description="Their payload.")
-    accepted_fragments: int = Field(description="Fragments taken in so far.")
-    chunk_fragments: int = Field(description="Of these, in chunks that are not retired.")
-    retired_fragments: int = Field(description="Of these, in chunks that were retired.")
-    dropped_fragments: dict[str, int] = Field(description="Fragments that were counted and are in no chunk, by reason.")
-    refused_fragments: dict[str, int] = Field(description="Fragments that were not taken in, by reason.")
+    accepted_fragments: int = Field(description="Fragments accepted so far.")
+    chunk_fragments: int = Field(description="Accepted fragments in chunks that are not retired.")
+    retired_fragments: int = Field(description="Accepted fragments in chunks that were retired.")
+    dropped_fragments: dict[str, int] = Field(description="Accepted fragments that were dropped, by reason.")
+    refused_fragments: dict[str, int] = Field(description="Refused fragments, by reason.")
     retired_chunks: dict[str, int] = Field(description="Chunks retired so far, by reason.")
     gaps: int = Field(description="Gaps in workers' numbers that were given up.")
     versions: dict[int, int] = Field(description="Sampleable chunks by policy version.")
-    uses: dict[int, int] = Field(description="Sampleable chunks by uses; those of many together under the largest.")
-    limiter: LimiterPosition = Field(description="Where the rate limiter stands, and what blocks whom.")
-    samples_held: int = Field(description="Samples in trainers' hands.")
+    uses: dict[int, int] = Field(
+        description="Sampleable chunks by uses. The largest number stands for itself and all above."
+    )
+    limiter: LimiterPosition = Field(description="The position of the rate limiter, and what it blocks.")
+    samples_held: int = Field(description="Leased samples.")
     avg_reuse: float | None = Field(description="Mean uses of retired chunks; null before the first.")
     avg_staleness: float | None = Field(description="Mean staleness of sampled chunks; null before the first.")
-    fragments_per_s: float = Field(description="Fragments taken in per second lately.")
+    fragments_per_s: float = Field(description="Fragments accepted per second lately.")
     workers: list[ReplayWorker] = Field(description="Who sends fragments, by name.")
 
 
@@ -221,7 +223,7 @@ class SessionStart(Body):
 
 
 class SessionSet(BaseModel):
-    """What beginning a session did."""
+    """The result of a new session."""
 
     session: int = Field(description="The session in progress.")
     retired_chunks: int = Field(description="Chunks of former sessions that this retired.")
@@ -237,7 +239,7 @@ class Priorities(Body):
     @field_validator("priorities", mode="before")
     @classmethod
     def _each_chunk_once(cls, given: Any) -> Any:
-        """Refuse other ways to write a number, such as "017" and " 17": two of them would name one chunk."""
+        """Refuse other forms of a number, such as "017" and " 17": two keys could then name the same chunk."""
         if isinstance(given, dict):
             for name in given:
                 if isinstance(name, str) and not re.fullmatch("[1-9][0-9]*", name, re.ASCII):
@@ -246,10 +248,10 @@ class Priorities(Body):
 
 
 class PrioritiesSet(BaseModel):
-    """Which chunks have new priorities; those that are retired by now have not."""
+    """The chunks that have new priorities. Retired chunks have none."""
 
-    updated: int = Field(description="How many were set.")
-    missing: list[int] = Field(description="Chunks that are not there, or not any more.")
+    updated: int = Field(description="Number of priorities that were set.")
+    missing: list[int] = Field(description="Chunks that do not exist, or are retired.")
 
 
 class Chunk(BaseModel):
@@ -259,27 +261,29 @@ class Chunk(BaseModel):
     place: str = Field(
         description="`sampleable`, `reserved`, `archived`, or why it was retired, while a sample holds it."
     )
-    worker: str = Field(description="Whose fragments it holds.")
+    worker: str = Field(description="The worker that sent its fragments.")
     session: int = Field(description="The session they were made in.")
-    first: int = Field(description="The number of the first of them.")
+    first: int = Field(description="The number of its first fragment.")
     fragments: list[str] = Field(description="Their ids, in order.")
-    version: int = Field(description="Its policy version: the oldest that sampled any of it.")
-    mean_version: float = Field(description="The mean over steps.")
-    highest_version: int = Field(description="The newest.")
+    version: int = Field(description="Its policy version: the oldest one that sampled a part of it.")
+    mean_version: float = Field(description="Mean policy version over its steps.")
+    highest_version: int = Field(description="The newest policy version that sampled a part of it.")
     payload_bytes: int = Field(description="Its stored size.")
     priority: float = Field(description="Its priority.")
-    uses: int = Field(description="Acknowledged samples it was in.")
-    reserved: int = Field(description="Samples in trainers' hands that it is in.")
+    uses: int = Field(description="Acknowledged samples that had it.")
+    reserved: int = Field(description="Leased samples that have it.")
 
 
 class Chunks(BaseModel):
     """A page of chunks (`GET …/replay/chunks`)."""
 
-    chunks: list[Chunk] = Field(description="May be few, even none, before the last page.")
-    cursor: str | None = Field(description="Give it back for those after them; null on the last page.")
+    chunks: list[Chunk] = Field(description="The chunks of the page. Any page may be short or empty.")
+    cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
 
 
 class ChunksDeleted(BaseModel):
     """What `DELETE …/replay/chunks` did."""
 
-    retired_chunks: int = Field(description="Chunks that were retired; freed when no sample holds them.")
+    retired_chunks: int = Field(
+        description="Chunks that were retired. Their memory is freed when no sample holds them."
+    )

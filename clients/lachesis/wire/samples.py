@@ -38,7 +38,7 @@ class TakeSample(Body):
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="An id of this request: repeated, it gets the same sample while that is held.",
+        description="An id of this request. The same request sent again gets the same sample while that is held.",
     )
     lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold it; null: as the run says.")
     trainer: str | None = Field(default=None, max_length=256, description="Who asks; shown to operators.")
@@ -58,11 +58,15 @@ class Record(HeldFacts):
     worker: str = Field(description="Who sent it.")
     session: int = Field(description="The session it was made in.")
     number: int = Field(description="Its place in what the worker sent in that session.")
-    version: int = Field(description="The chunk's policy version: the oldest that sampled any of it.")
+    version: int = Field(description="The chunk's policy version: the oldest one that sampled a part of it.")
     staleness: int = Field(description="Policy versions since then, when the sample was taken.")
-    uses: int = Field(description="Acknowledged samples the chunk was in by then.")
-    probability: float = Field(description="That one draw from the whole buffer gave this chunk; 1 for fifo and lifo.")
-    importance_weight: float = Field(description="(chunks * probability) ** -beta over the largest in the sample.")
+    uses: int = Field(description="Acknowledged samples that had the chunk by then.")
+    probability: float = Field(
+        description="Probability that one draw from the whole buffer gives this chunk; 1 for fifo and lifo."
+    )
+    importance_weight: float = Field(
+        description="(chunks * probability) ** -beta, divided by the largest of the sample."
+    )
     payload_bytes: int = Field(description="Its stored size.")
 
 
@@ -70,7 +74,7 @@ class SampleInfo(BaseModel):
     """A sample in a trainer's hands, without tensors. It is the metadata `sample` of a binary reply."""
 
     sample: str = Field(description="Its id.")
-    run: str = Field(description="The run it is of.")
+    run: str = Field(description="Its run.")
     lease: LeaseId
     lease_s: float = Field(description="Seconds the lease lasts from now.")
     policy_version: int = Field(description="The policy version in force when it was taken.")
@@ -94,7 +98,7 @@ class NackSample(Body):
     )
 
     lease: LeaseId
-    reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
+    reason: str | None = Field(default=None, max_length=1000, description="The reason, for the log.")
 
 
 class ExtendSample(Body):
@@ -107,7 +111,7 @@ class ExtendSample(Body):
 
 
 class SampleEnd(BaseModel):
-    """How a sample stands after ack, nack or extend."""
+    """The state of a sample after ack, nack or extend."""
 
     sample: str = Field(description="Its id.")
     state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")

@@ -18,12 +18,14 @@ class InlineEpisode(Body):
     """One episode of a request."""
 
     length: Length
-    episode: EpisodeId | None = Field(None, description="Its id; on all episodes or on none, which numbers them.")
-    cost: Cost | None = Field(None, description="Counts with the cost `declared`; then every episode must have one.")
+    episode: EpisodeId | None = Field(
+        None, description="Its id. Either all episodes have one or none; without ids they are numbered from 0."
+    )
+    cost: Cost | None = Field(None, description="Its cost, for `declared`. Then every episode must have one.")
 
 
 class ShardPlanRequest(Body):
-    """A request for shards: of the lengths or the episodes in it, or of a dataset on the service's disk."""
+    """A request for shards. It contains lengths or episodes, or names a dataset on the disk of the service."""
 
     ranks: int = Field(ge=1, le=MAX_SHARDS, strict=True, description="How many ranks there are.", examples=[8])
     lengths: list[Length] | None = Field(
@@ -77,7 +79,7 @@ class LengthsInfo(BaseModel):
 
 
 class DatasetInfo(BaseModel):
-    """What a dataset says of itself; null is what it does not say."""
+    """Facts that a dataset contains; null if it does not contain one."""
 
     layout: str = Field(description="`LeRobot v2.1`, `Parquet`, …")
     files: int = Field(description="Files that were read.")
@@ -85,7 +87,7 @@ class DatasetInfo(BaseModel):
     action_dim: int | None = Field(None, description="Numbers in one action.")
     cameras: list[str] | None = None
     robot: str | None = None
-    tasks: dict[str, int] | None = Field(None, description="Episodes by task, most first.")
+    tasks: dict[str, int] | None = Field(None, description="Episodes by task, the most frequent task first.")
 
 
 class ImbalanceInfo(BaseModel):
@@ -109,18 +111,22 @@ class PlannedShard(BaseModel):
 
 
 class ShardPlanInfo(BaseModel):
-    """Shards of a dataset, and what they are worth."""
+    """Shards of a dataset, and how well they are balanced."""
 
     dataset: DatasetInfo | None = None
     lengths: LengthsInfo
-    cost: str = Field(description="The cost that was asked for.")
+    cost: str = Field(description="The cost of the request.")
     ranks: int
     equal_episodes: bool = Field(description="Whether every rank has equally many episodes because that was asked for.")
-    method: str = Field(description="What found the shards.")
-    imbalance: ImbalanceInfo = Field(description="Of these shards.")
-    contiguous: ImbalanceInfo = Field(description="Of contiguous shards: the first episodes to rank 0, and so on.")
-    strided: ImbalanceInfo = Field(description="Of strided shards: episode i to rank i modulo the number of ranks.")
-    bound: ImbalanceInfo = Field(description="No shards under the same terms can be better.")
+    method: str = Field(description="The method that found the shards.")
+    imbalance: ImbalanceInfo = Field(description="The imbalance of these shards.")
+    contiguous: ImbalanceInfo = Field(
+        description="The imbalance of contiguous shards: the first episodes to rank 0, and so on."
+    )
+    strided: ImbalanceInfo = Field(
+        description="The imbalance of strided shards: episode i to rank i modulo the number of ranks."
+    )
+    bound: ImbalanceInfo = Field(description="A bound: no shards for the same request can have a smaller imbalance.")
     pass_time: float = Field(description="Estimated time of a pass, in units of one in which no rank ever waits.")
     contiguous_pass_time: float = Field(description="The same over contiguous shards.")
     speed_up: float = Field(description="How many times faster a pass is than over contiguous shards.")

@@ -18,7 +18,7 @@ class TakeSnapshot(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "step-1000"}]})
 
     name: _Name | None = Field(
-        default=None, description="One of this name is replaced. Null: a name never used before."
+        default=None, description="Its name. It replaces a snapshot with this name. Null: a name never used before."
     )
 
 
@@ -36,10 +36,10 @@ class ReplaySnapshot(BaseModel):
     policy_version: int = Field(description="The policy version that was in force.")
     session: int = Field(description="The training attempt that was in progress.")
     chunks: int = Field(description="Chunks that were not retired.")
-    chunk_bytes: int = Field(description="Their payload.")
+    chunk_bytes: int = Field(description="The payload of these chunks, bytes.")
     inserts: int = Field(description="Chunks inserted until then.")
-    samples: int = Field(description="Chunks sampled until then, those in trainers' hands included.")
-    limiter_error: float | None = Field(description="Where the rate limiter stood; null without one.")
+    samples: int = Field(description="Chunks sampled until then, including those of leased samples.")
+    limiter_error: float | None = Field(description="The position of the rate limiter; null without one.")
 
 
 class Snapshots(BaseModel):

@@ -1,4 +1,4 @@
-"""What `GET /status` answers: the two keys of the Atropos contract, and what operators want to know."""
+"""The answer of `GET /status`: the two keys of the Atropos contract, and facts for operators."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,7 +27,7 @@ class EnvironmentStatus(_Answer):
     id: int = Field(description="Its id (`env_id` on the Atropos surface).")
     name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
     alive: bool = Field(
-        description="Whether its shares bind: a member is alive, or it gave a sign of life within "
+        description="Whether its shares count: a member is alive, or it gave a sign of life within "
         "`LACHESIS_ENVIRONMENT_TTL_S`."
     )
     connected: bool = Field(description="False once it, or the last of its members, has left.")
@@ -82,7 +82,7 @@ class Alert(_Answer):
     sequences: int = Field(
         description="Sequences in the groups that could not be trained on; 0 if an environment is the reason."
     )
-    dropped: dict[str, int] = Field(description="How many groups these were, by why they were dropped.")
+    dropped: dict[str, int] = Field(description="Number of these groups, by the reason why they were dropped.")
     environments: list[int] = Field(
         description="Environments that send too little for their minimums, or for their part of a batch."
     )
@@ -93,7 +93,7 @@ class GroupCounts(_Answer):
     """Where all accepted groups are: `accepted = queued + buffered + leased + delivered + sum(dropped)`."""
 
     accepted: int = Field(description="Groups answered with success since the run began or was reset.")
-    queued: int = Field(description="Waiting to be packed into a batch, those set aside among them.")
+    queued: int = Field(description="Waiting for a batch, including groups that are set aside.")
     buffered: int = Field(description="Waiting for a set of the declared size to complete.")
     leased: int = Field(description="In batches that were handed out and not yet acknowledged.")
     delivered: int = Field(description="In batches that were acknowledged.")
@@ -110,7 +110,7 @@ class ByteCounts(_Answer):
 
 
 class LeaseStatus(_Answer):
-    """A batch in a trainer's hands."""
+    """A batch that was handed out and is not acknowledged."""
 
     batch: str = Field(description="Its id.")
     state: str = Field(
@@ -127,8 +127,8 @@ class RanksStatus(_Answer):
     world_size: int = Field(description="Ranks of the last one.")
     mean_imbalance: float = Field(description="Mean imbalance of those batches.")
     mean_contiguous: float = Field(description="The same if each rank got the next sequences in training order.")
-    mean_bound: float = Field(description="The same if they were divided as well as can be.")
-    last: BalanceInfo = Field(description="Of the last one.")
+    mean_bound: float = Field(description="The same for a bound that no division can beat.")
+    last: BalanceInfo = Field(description="The balance of the last one.")
 
 
 class UpkeepStatus(_Answer):
@@ -154,7 +154,7 @@ class RunStatus(_Answer):
     unowned_groups: int = Field(description="Queued groups that no registered environment owns; they have no share.")
     groups: GroupCounts = Field(description="Where all accepted groups are.")
     bytes: ByteCounts = Field(description="Payload bytes held, by where they are.")
-    policy_version: int = Field(description="Weight updates so far, as the trainer told.")
+    policy_version: int = Field(description="Weight updates so far, as the trainer reported.")
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
         description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
