@@ -1,7 +1,7 @@
 """Bodies of the Atropos surface, as its clients send them.
 
-Numbers are coerced as those clients rely on (``"3"``, ``3.0`` and ``true`` are integers), unknown fields are ignored.
-Bounds are wide: they refuse what could harm the service, not what merely makes no sense to it.
+Numbers are coerced, because these clients rely on it: ``"3"``, ``3.0`` and ``true`` are integers. Unknown fields are
+ignored. Bounds are wide: they refuse only values that could harm the service.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.body import MAX_INTEGER
 
 MAX_BATCH_SIZE = 131_072
-"""Most sequences in a batch, and in a group that is declared: forming a batch takes memory in proportion."""
+"""Most sequences in a batch, and in a declared group. The memory that forming a batch takes grows with them."""
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
@@ -22,7 +22,7 @@ class _Body(BaseModel):
 
 
 class Registration(_Body):
-    """What a trainer says of its run (`POST /register`)."""
+    """The registration of a trainer: facts of its run (`POST /register`)."""
 
     wandb_group: _Text = Field(description="Weights & Biases group that environments log to.", examples=["grpo"])
     wandb_project: _Text = Field(description="Weights & Biases project.", examples=["math-rl"])
@@ -35,12 +35,13 @@ class Registration(_Body):
 
 
 class RegisterEnvironment(_Body):
-    """What an environment says of itself (`POST /register-env`)."""
+    """The registration of an environment (`POST /register-env`)."""
 
     max_token_length: _Count = Field(description="Longest sequence it makes, tokens.", examples=[2048])
     desired_name: _Text = Field(description="Name it would like; it gets `<desired_name>_<n>`.", examples=["gsm8k"])
     weight: float = Field(
-        description="Inference weight beside other environments. Clients send -1 to be left out of it.", examples=[1.0]
+        description="Inference weight relative to other environments. Clients send -1 to be left out of weighting.",
+        examples=[1.0],
     )
     group_size: int = Field(
         default=1,
@@ -55,16 +56,16 @@ class RegisterEnvironment(_Body):
 
 
 class EnvironmentIdentifier(_Body):
-    """Which environment is meant (`POST /disconnect-env`, `GET /status-env`)."""
+    """The environment of a request (`POST /disconnect-env`, `GET /status-env`)."""
 
     env_id: int = Field(ge=0, le=MAX_INTEGER, description="The id it got when it registered.", examples=[0])
 
 
 class ScoredData(_Body):
-    """A scored group (`POST /scored_data`): sequences sampled from one prompt, with what a trainer needs of them.
+    """A scored group (`POST /scored_data`): sequences sampled from one prompt, with their data for training.
 
-    Rows of `tokens` and `masks` agree in number and length, and there is one score each; the other columns come
-    back as they were sent. A served group always has all of these keys, null where absent.
+    Rows of `tokens` and `masks` agree in number and length, and each row has one score. The other columns come back as
+    they were sent. A served group always has all of these keys; a missing column is null.
 
     This describes the body. The service reads it without this class (`app/api/codec/scored_data.py`), at C speed.
     """
@@ -98,7 +99,7 @@ class ScoredData(_Body):
         default=None, description="The sampling model's, per token; 1.0 where masked."
     )
     overrides: list[dict[str, Any]] | None = Field(
-        default=None, description="What the trainer does otherwise, per sequence."
+        default=None, description="Settings of the trainer that differ, per sequence."
     )
     group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
     images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
@@ -120,7 +121,7 @@ class _Reply(BaseModel):
 
 
 class Hello(_Reply):
-    """Who answers (`GET /`)."""
+    """The name of the service (`GET /`)."""
 
     message: str
 
@@ -128,7 +129,7 @@ class Hello(_Reply):
 class TrainerRegistered(_Reply):
     """The trainer is registered (`POST /register`)."""
 
-    uuid: int = Field(ge=0, le=MAX_INTEGER, description="Any number; nothing else asks for it.")
+    uuid: int = Field(ge=0, le=MAX_INTEGER, description="A number. No other request needs it.")
 
 
 class WaitForTrainer(_Reply):
@@ -150,16 +151,16 @@ class EnvironmentRegistered(_Reply):
 
 
 class Done(_Reply):
-    """It is done (`POST /disconnect-env`)."""
+    """The request succeeded (`POST /disconnect-env`)."""
 
     status: Literal["success"] = "success"
 
 
 class Failed(_Reply):
-    """It is not done (`POST /disconnect-env`)."""
+    """The request failed (`POST /disconnect-env`)."""
 
     status: Literal["failure"] = "failure"
-    error: str = Field(description="Why.")
+    error: str = Field(description="The reason.")
 
 
 class WandbInfo(_Reply):

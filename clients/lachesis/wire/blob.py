@@ -263,9 +263,8 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_refuse
-)  # json.loads would make a decoder for each call
+# json.loads would make a decoder for each call.
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)
 
 
 def _placed(entry: dict[str, Any], start: int) -> TensorInfo:
