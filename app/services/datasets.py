@@ -1,4 +1,4 @@
-"""Plan shards of a dataset: read it, work out what its episodes cost, and balance them."""
+"""Plan shards of a dataset: read it, compute the costs of its episodes, and balance them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShardPlanSpec:
-    """What shards are asked for.
+    """A request for shards.
 
     Attributes:
-        ranks: How many ranks there are, ``>= 1``.
-        cost: What an episode costs, as `parse_episode_cost` reads it.
-        equal_episodes: Whether every rank should get equally many episodes.
-        length: The column or tensor that says how long an episode is; None: the layout's own.
+        ranks: Number of ranks, ``>= 1``.
+        cost: The cost of an episode, as `parse_episode_cost` reads it.
+        equal_episodes: Whether every rank should get the same number of episodes.
+        length: The column or tensor with the length of an episode; None for the default of the layout.
     """
 
     ranks: int
@@ -46,14 +46,14 @@ class ShardPlanSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetPlan:
-    """A plan, and whose it is.
+    """A plan with the episodes it is for.
 
     Attributes:
-        ids: Of each episode.
-        lengths: Of each, ``[episodes]``.
-        plan: Who gets which.
-        terms: What was asked for.
-        facts: What the dataset says beside; None where episodes came with the request.
+        ids: The id of each episode.
+        lengths: The length of each episode, ``[episodes]``.
+        plan: The episodes of each rank.
+        terms: The request.
+        facts: Other facts about the dataset; None if the episodes came with the request.
     """
 
     ids: Ids
@@ -66,12 +66,12 @@ class DatasetPlan:
 def plan_dataset(
     path: Path, terms: ShardPlanSpec, *, within: Path | None = None, progress: Progress = lambda _done, _total: None
 ) -> DatasetPlan:
-    """Plan the shards of a dataset on disk; see `read_dataset`. Takes seconds for a million episodes.
+    """Plan the shards of a dataset on disk, which `read_dataset` reads. Takes seconds for a million episodes.
 
     Raises:
-        DatasetNotFound: There is none at the path.
-        InvalidDataset: It is broken, or of no layout that is read.
-        InvalidField: The cost is none, or takes what the dataset does not say.
+        DatasetNotFound: There is no dataset at the path.
+        InvalidDataset: The dataset is broken, or has an unknown layout.
+        InvalidField: The cost is invalid, or needs a field that the dataset does not have.
     """
     cost = parse_episode_cost(terms.cost)
     found = read_dataset(path, Wanted(length=terms.length, cost=cost.column), within=within, progress=progress)
@@ -82,10 +82,10 @@ def plan_dataset(
 
 
 def plan_episodes(ids: Ids, lengths: NDArray[np.int64], declared: Costs | None, terms: ShardPlanSpec) -> DatasetPlan:
-    """Plan the shards of episodes at hand.
+    """Plan the shards of episodes that came with the request.
 
     Raises:
-        InvalidField: The cost is none, or takes what these episodes do not say.
+        InvalidField: The cost is invalid, or needs a field that the episodes do not have.
     """
     cost = parse_episode_cost(terms.cost)
     costs = cost.of(lengths, declared=declared if cost.column == DECLARED_COLUMN else None)
@@ -95,7 +95,7 @@ def plan_episodes(ids: Ids, lengths: NDArray[np.int64], declared: Costs | None, 
 
 
 def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
-    """Tell a plan, but for the episodes of each shard."""
+    """Return a plan without the episodes of each shard."""
     plan, balanced = planned.plan, planned.plan.balanced
     lengths = asdict(plan.lengths) | {"percentiles": {str(cut): at for cut, at in plan.lengths.percentiles.items()}}
     imbalances = {
@@ -126,7 +126,7 @@ def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
 
 
 def episodes_of(planned: DatasetPlan) -> Iterator[tuple[list[Any], NDArray[np.int64], Costs]]:
-    """The ids, lengths and costs of each shard's episodes, in the order of the dataset, rank after rank."""
+    """Yield the ids, lengths and costs of each shard's episodes, in the order of the dataset, rank after rank."""
     ids = planned.ids
     for members in planned.plan.balanced.shards:
         named = ids[members].tolist() if isinstance(ids, np.ndarray) else [ids[n] for n in members.tolist()]
@@ -140,10 +140,10 @@ def _dataset(facts: Facts) -> DatasetInfo:
 
 
 class ShardPlanner:
-    """Plans beside the event loop, one at a time: a plan takes a processor and, of a large dataset, much memory.
+    """Plans in a thread, one plan at a time, because a plan of a large dataset takes a core and much memory.
 
     Args:
-        datasets_dir: Where datasets are read from; None: no dataset on disk is read.
+        datasets_dir: The folder that datasets are read from; None to read no datasets from disk.
     """
 
     def __init__(self, datasets_dir: Path | None) -> None:
@@ -151,15 +151,15 @@ class ShardPlanner:
         self._thread = ThreadPoolExecutor(1, "shards")
 
     def dataset(self, path: str, terms: ShardPlanSpec) -> DatasetPlan:
-        """Plan a dataset below the folder of datasets; called in `beside`.
+        """Plan a dataset below the folder of datasets. Call this in `beside`.
 
         Raises:
-            DatasetNotFound: There is none, or there is no such folder.
+            DatasetNotFound: There is no such dataset, or no folder of datasets is set.
         """
         if self._datasets_dir is None:
             raise DatasetNotFound("this service reads no datasets from disk: LACHESIS_DATASETS_DIR is not set")
         return plan_dataset(Path(path), terms, within=self._datasets_dir.resolve())
 
     async def beside(self, work: Callable[[], T]) -> T:
-        """Do something long after what is being done, without holding up the event loop."""
+        """Do long work in a thread, after the work before it has ended."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

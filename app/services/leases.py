@@ -1,7 +1,7 @@
 """End and extend leases: one implementation for batches and for samples of the replay buffer.
 
-A request names a lease by its id. It may be repeated: what ended as the request asks, under the same lease, is a
-success. Every change is a compare-and-swap of the lease as it was read.
+A request names a lease by its id and may be repeated: if the lease already ended as the request asks, the request
+succeeds. Every change is a compare-and-swap of the lease as it was read.
 """
 
 from abc import ABC, abstractmethod
@@ -30,11 +30,11 @@ class LeaseReading(Generic[V]):
     """A lease as it was read.
 
     Attributes:
-        view: What it was read with.
+        view: The view that it was read with.
         clock_ms: The run clock.
-        lease_s: How long the run holds what it hands out, seconds.
+        lease_s: The default duration of leases in the run, seconds.
         lease: The lease; None if it has ended.
-        end: How it ended; None if it did not, or that was long ago.
+        end: How it ended; None if it has not ended, or ended long ago.
     """
 
     view: V
@@ -48,8 +48,8 @@ class Leased(ABC, Generic[V]):
     """A kind of thing that trainers hold under leases.
 
     Attributes:
-        noun: What it is called: ``batch``.
-        may_shorten: Whether an extension may bring the deadline forward. Ranks that share a lease must not.
+        noun: The name of the thing in messages: ``batch``.
+        may_shorten: Whether an extension may move the deadline to an earlier time. False if ranks share a lease.
     """
 
     noun: str
@@ -61,14 +61,14 @@ class Leased(ABC, Generic[V]):
 
     @abstractmethod
     async def change(self, run: str, before: Lease, after: Lease) -> bool:
-        """Replace a lease; False if it is not as it was read."""
+        """Replace a lease; False if it has changed since it was read."""
 
     @abstractmethod
     def not_found(self, run: str, leased_id: str) -> NotFound:
         """Return the error for an id that the run does not know."""
 
     def is_meant(self, reading: LeaseReading[V], lease_id: str | None) -> bool:
-        """Whether a request that names ``lease_id`` may end or extend the lease that was read."""
+        """Return whether a request with ``lease_id`` may end or extend the lease that was read."""
         lease = reading.lease
         return lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id
 
@@ -84,17 +84,17 @@ class Leased(ABC, Generic[V]):
 
         Args:
             run: The run's name.
-            leased_id: The id of what is held.
-            lease_id: The id of the lease; None where nobody needs to hold it.
-            outcome: How it ends.
-            finish: Ends it as it was read; False if it has changed since.
+            leased_id: The id of the batch or sample.
+            lease_id: The id of the lease; None for a request that needs no lease.
+            outcome: How the lease ends.
+            finish: Ends the lease as it was read; returns False if it has changed since.
 
         Returns:
-            False if it ended so before.
+            False if the lease had already ended with this outcome.
 
         Raises:
-            NotFound: The run does not know it, or it ended long ago.
-            LeaseLost: It is not held under that lease any more. Nothing was changed.
+            NotFound: The run does not know the batch or sample, or it ended long ago.
+            LeaseLost: It is no longer held under that lease. Nothing was changed.
             TooManyConflicts: The lease changed during every attempt.
         """
         attempts = Attempts(f"end the lease of {self.noun} {leased_id}", run)
@@ -107,7 +107,7 @@ class Leased(ABC, Generic[V]):
                 return True
 
     async def extend(self, run: str, leased_id: str, lease_id: str, lease_s: float | None) -> float:
-        """Move the deadline of a lease to ``lease_s`` seconds from now; None: as the run says.
+        """Move the deadline of a lease to ``lease_s`` seconds from now; None for the run's default.
 
         Returns:
             Seconds until the deadline.
@@ -129,7 +129,7 @@ class Leased(ABC, Generic[V]):
     def _lease_of(
         self, run: str, leased_id: str, reading: LeaseReading[V], lease_id: str | None, outcome: Outcome | None
     ) -> Lease | None:
-        """Return the lease that a request means; None if it ended as the request asks."""
+        """Return the lease that a request means; None if it already ended as the request asks."""
         lease, end = reading.lease, reading.end
         if lease is not None:
             if self.is_meant(reading, lease_id):

@@ -1,4 +1,4 @@
-"""What every API process does each second, whoever calls: clock, signs of life, old buffers, garbage, empty runs."""
+"""Maintain runs each second, in every API process: clock, heartbeats, old buffers, garbage, empty runs."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from app.store.runs.store import MOST_FORGOTTEN
 from app.store.runs.tick import Tick
 
 _PERIOD_S = 1.0
-_LONGEST_SILENCE_S = 600.0  # between lines of the log in an outage
+_LONGEST_SILENCE_S = 600.0  # between log lines during an outage
 _IDLE_EVERY = 30  # passes over all runs between two checks for environments to forget
 
 log = logging.getLogger("lachesis.maintenance")
 
 
 class Maintenance:
-    """A loop that several API processes may run side by side: each step is safe to repeat."""
+    """A loop that several API processes may run at once, because each step is safe to repeat."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Maintenance:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, in a task of its own."""
+        """Start the loop in its own task."""
         self._task = asyncio.create_task(self.run_forever(), name="maintenance")
         self._task.add_done_callback(self._report_end)
 
     async def stop(self) -> None:
-        """End what `start` began."""
+        """Stop the task that `start` began."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -69,7 +69,7 @@ class Maintenance:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the task that `start` began is running."""
+        """Return whether the task that `start` began is running."""
         return self._task is not None and not self._task.done()
 
     def _report_end(self, task: asyncio.Task[None]) -> None:
@@ -79,9 +79,10 @@ class Maintenance:
         log.critical("maintenance has ended: this process no longer looks after runs, restart it", exc_info=error)
 
     async def run_forever(self) -> None:
-        """Tick all runs each second and look after them, until cancelled; trouble with Redis is logged and waited out.
+        """Tick and maintain all runs each second until cancelled. If Redis fails, log it and wait.
 
-        Ticks do not wait for the rest: others take a process that does not tick for dead, and so its environments.
+        Ticks do not wait for other work: without ticks, other processes would count this one and its environments as
+        dead.
         """
         upkeep: asyncio.Task[None] | None = None
         try:
@@ -98,7 +99,7 @@ class Maintenance:
                 await asyncio.gather(upkeep, return_exceptions=True)
 
     async def look_after(self, run: str) -> None:
-        """Do one pass over a run."""
+        """Do one maintenance pass over a run."""
         await self._do(run, (await self._tick([run]))[run], forget_idle=True)
 
     async def _tick_all(self) -> dict[str, Tick]:
@@ -162,7 +163,7 @@ class Maintenance:
             log.warning("maintenance waits: %s", error)
 
     async def _do(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
-        """Do what the tick found there is to do: for an idle run, nothing."""
+        """Do the work that the tick found; nothing for an idle run."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
             await self._batches.atropos_delivery.return_lost(run, view)

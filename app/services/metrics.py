@@ -1,4 +1,4 @@
-"""The page that Prometheus scrapes: of all runs as Redis has them now, and of this process as it remembers."""
+"""Build the page that Prometheus scrapes: all runs as Redis has them now, and the counters of this process."""
 
 import asyncio
 import logging
@@ -41,10 +41,10 @@ from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
 from app.telemetry import Kind
 
-_MOST_ENVIRONMENTS = 100  # with series of their own; a run may have thousands
-_MOST_CHARACTERS = 200  # of an environment's name; those alike so far count as one
-_PATIENCE_S = 5.0  # Prometheus gives up after 10
-_RUNS_AT_ONCE = 50  # other requests get their turn in between
+_MOST_ENVIRONMENTS = 100  # environments with their own series; a run may have thousands
+_MOST_CHARACTERS = 200  # of an environment's name; names with the same beginning count as one
+_PATIENCE_S = 5.0  # Prometheus stops waiting after 10 s
+_RUNS_AT_ONCE = 50  # other requests are served between chunks
 _FAMILIES = {
     Kind.COUNTER: CounterMetricFamily,
     Kind.GAUGE: GaugeMetricFamily,
@@ -89,12 +89,12 @@ class Page(Samples, Collector):
         return families.values()
 
     def text(self) -> bytes:
-        """Write the page down in Prometheus's text format, version 0.0.4."""
+        """Return the page in Prometheus's text format, version 0.0.4."""
         return generate_latest(self)
 
 
 class Metrics:
-    """Reads metrics when they are asked for. Any API process tells the same of runs, each its own of itself."""
+    """Reads metrics on request. Metrics of runs are the same in every API process; each adds metrics of its own."""
 
     def __init__(
         self,
@@ -115,18 +115,18 @@ class Metrics:
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
     async def page(self) -> bytes:
-        """Return the page, without any run if Redis cannot be had within seconds: an outage is what metrics are for."""
+        """Return the page, without runs if Redis does not answer within seconds: metrics must survive an outage."""
         page = Page()
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 page = await self._page_of_runs()
             store_up = True
         except (LachesisError, TimeoutError) as error:
-            log.warning("metrics go without runs: %s", str(error) or f"no answer within {_PATIENCE_S:g} s")
+            log.warning("metrics are without runs: %s", str(error) or f"no answer within {_PATIENCE_S:g} s")
             store_up = False
         page.add(telemetry.STORE_UP, (self._process,), store_up)
         self._add_process(page)
-        return await asyncio.to_thread(page.text)  # a thousand runs take long enough for other requests to notice
+        return await asyncio.to_thread(page.text)  # a thousand runs take long enough to delay other requests
 
     async def _page_of_runs(self) -> Page:
         page, names = Page(), await self._stores.runs.names()
@@ -219,9 +219,9 @@ def _state(environment: EnvironmentRecord, view: RunView, ttl_ms: int) -> str:
 
 
 def _served(view: RunView) -> Counter[str]:
-    """Sequences handed out, by the name of their environment; "" is for all others, and for groups of none.
+    """Return the sequences handed out by environment name; "" is for all others and for groups without an environment.
 
-    Named are those with the smallest ids: these stay the same, so that nobody's sequences wander to others.
+    The environments with the smallest ids have names here. These stay the same, so that no series loses its sequences.
     """
     first = islice(view.environments.items(), _MOST_ENVIRONMENTS)
     named = {key: environment.name[:_MOST_CHARACTERS] for key, environment in first}
@@ -271,7 +271,7 @@ def _of_buffer(run: str, summary: ReplaySummary) -> Samples:
     return page
 
 
-# Why, of what has happened and what may: a counter that begins at 1 has no rate.
+# Counts by reason. Reasons that are usual but have not occurred yet count 0: a counter that begins at 1 has no rate.
 _DROPPED = (*FragmentDropReason, ChunkDropReason.STALE, ChunkDropReason.EVICTED)
 _REFUSED = (*REFUSED, Arrival.LATE)
 _RETIRED = (*ChunkDropReason, "deleted")

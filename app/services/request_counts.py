@@ -1,4 +1,4 @@
-"""What this API process has answered, counted as it goes."""
+"""Count the requests that this API process has answered."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -11,7 +11,7 @@ _BOUNDS = (*map(str, DURATION_BUCKETS_S), "+Inf")
 
 
 class Durations:
-    """A histogram: how many requests took up to each of `DURATION_BUCKETS_S`, and how long all of them."""
+    """A histogram of durations by `DURATION_BUCKETS_S`, with their number and sum."""
 
     __slots__ = ("_counts", "sum_s")
 
@@ -26,33 +26,33 @@ class Durations:
 
     @property
     def buckets(self) -> list[tuple[str, int]]:
-        """Upper bounds, and how many requests took no longer."""
+        """Return upper bounds, each with the number of requests that took at most so long."""
         return list(zip(_BOUNDS, accumulate(self._counts), strict=True))
 
 
 class RequestCounts:
-    """Requests by route. Plain numbers: the library's own, with their locks, take five times as long to count."""
+    """Requests by route, as plain numbers: the library's counters have locks and take five times as long."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self._durations: defaultdict[str, Durations] = defaultdict(Durations)
 
     def note(self, method: str, route: str, status: str, duration_s: float) -> None:
-        """Count a request that came to its end.
+        """Count a request that has ended.
 
         Args:
-            method: Its method.
-            route: The template of its route, not its path: of those there are as many as clients like.
-            status: The status it was answered with.
-            duration_s: How long that took, seconds.
+            method: The HTTP method.
+            route: The template of its route. Not its path, because clients can send any number of paths.
+            status: The status of the reply.
+            duration_s: The duration, seconds.
         """
         self._counts[method, route, status] += 1
         self._durations[route].observe(duration_s)
 
     def counts(self) -> Iterator[tuple[tuple[str, str, str], int]]:
-        """Return (method, route, status), and how many requests had these."""
+        """Return each (method, route, status) with its number of requests."""
         return iter(self._counts.items())
 
     def durations(self) -> Iterator[tuple[str, Durations]]:
-        """Return routes, and how long their requests took."""
+        """Return each route with the durations of its requests."""
         return iter(self._durations.items())

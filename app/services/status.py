@@ -1,4 +1,4 @@
-"""What operators see of a run."""
+"""Describe the state of a run for operators."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -33,7 +33,7 @@ _MOST_NAMED = 8  # environments in a sentence
 
 
 class Status:
-    """Looks at a run without changing it."""
+    """Describes runs without changing them."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Status:
         self._durability = durability
 
     async def of(self, run: str) -> RunStatus:
-        """Describe a run: who takes part, what waits, what blocks."""
+        """Describe a run: its trainer and environments, what waits, and what blocks."""
         reason = await self._explain.of(run)
         view, not_ready = reason.view, reason.not_ready
         config = view.config
@@ -160,7 +160,7 @@ def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
 
 def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
     left_ms = relaxed_in_ms(view, since_ms)
-    ends = "for ever, as relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
+    ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
     waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
     seconds = (view.clock_ms - since_ms) / 1000
     name = view.environments[key].name

@@ -1,4 +1,4 @@
-"""The stores of one process, all on one connection."""
+"""Build the stores of one process, all on one connection."""
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Changes = Callable[[str], AsyncGenerator[None, None]]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What the use cases read and write.
+    """The stores that the use cases read and write.
 
     Attributes:
         changes: Yields whenever something may have changed in a run, and at least once a second.

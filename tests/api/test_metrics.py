@@ -297,7 +297,7 @@ async def test_without_redis_the_process_tells_of_itself(
         page = await scrape(client)
         assert_without_runs(page)
         assert page.value("lachesis_http_requests_total", route="/scored_data", status="503") == 1
-        assert "metrics go without runs" in caplog.text
+        assert "metrics are without runs" in caplog.text
 
 
 @pytest.mark.slow

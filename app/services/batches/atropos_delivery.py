@@ -1,7 +1,7 @@
-"""Batches on their way to trainers of Atropos, who say nothing of them: who sends which, what nobody sends any more.
+"""Track which API process sends which batch to a trainer of Atropos, because these trainers acknowledge nothing.
 
-A lease is SENDING in Redis while some API process writes its batch out. That process knows what it is really sending;
-others take its word for it for as long as it gives signs of life.
+A lease is SENDING in Redis while an API process writes its batch out. Only that process knows what it is really
+sending. The others believe Redis as long as that process is alive.
 """
 
 import os
@@ -20,16 +20,16 @@ _WORKER_SILENT_MS = 15_000
 
 
 class AtroposDelivery:
-    """What this process is sending, and what it knows of others.
+    """The batches that this process sends, and what it knows about other processes.
 
     Attributes:
-        worker: The name of this process in leases and among those that give signs of life.
+        worker: The name of this process in leases and in the list of live processes.
     """
 
     def __init__(self, batches: BatchStore, retention: Retention, worker: str) -> None:
         self._batches = batches
         self._retention = retention
-        self._under_way: set[Lease] = set()  # what Redis says we are sending, and we are
+        self._under_way: set[Lease] = set()  # leases that this process really sends
         self._pid_space = pid_space()
         self.worker = worker
 
@@ -38,9 +38,9 @@ class AtroposDelivery:
         return replace(returned(batch), state=LeaseState.SENDING, worker=self.worker)
 
     async def begin(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
-        """Take a lease: we are sending it from just before Redis can know until its answer has ended.
+        """Take a lease. This process sends it from just before Redis knows of it until its answer has ended.
 
-        If we never hear whether we have it, we are not sending it: should we have it, it `waits`.
+        If Redis does not answer, this process does not send the lease. If Redis took it anyway, the lease `waits`.
         """
         self._under_way.add(lease)
         taken = False
@@ -52,18 +52,18 @@ class AtroposDelivery:
         return taken
 
     async def finish(self, run: str, answer: BatchResult) -> None:
-        """Note that an answer was written out whole: it acknowledges the batches that had come before."""
+        """Record that an answer was sent in full, which acknowledges the batches sent before it."""
         if answer.batch is not None:
             try:
                 await self._batches.mark_sent(run, answer.batch.lease)
             finally:
-                # Not marked, because Redis stayed away: then it is handed out again. Better twice than not at all.
+                # Redis did not answer, so the lease is not marked and is handed out again: twice is better than never.
                 self._under_way.discard(answer.batch.lease)
         if answer.acknowledges:
             await self._retention.deliver(run, answer.acknowledges)
 
     async def break_off(self, run: str, batch: Batch) -> None:
-        """Note that a batch did not reach its trainer, although it may be marked as sent: it goes first from now on."""
+        """Record that a batch did not reach its trainer, even if it is marked as sent. It is handed out next."""
         try:
             await self._batches.mark_returned(run, batch.lease)
             await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
@@ -71,16 +71,16 @@ class AtroposDelivery:
             self._under_way.discard(batch.lease)
 
     async def return_lost(self, run: str, view: RunView) -> None:
-        """Return the leases this process is said to be sending and is not: Redis did what it never answered.
+        """Return the leases that Redis says this process sends, but it does not: Redis wrote them and did not answer.
 
-        Any API process can serve them then; before, others see that we live, and leave them alone.
+        After that any API process can serve them. Before, the others leave them alone because this process is alive.
         """
         for lease in view.leases:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and lease not in self._under_way:
                 await self._batches.mark_returned(run, lease)
 
     def is_redeliverable(self, lease: Lease, view: RunView) -> bool:
-        """Whether a lease's batch waits to be handed out again, as far as this process can tell."""
+        """Return whether the batch of a lease waits to be handed out again, as far as this process knows."""
         sent = lease.state is LeaseState.SENDING and self._is_being_sent(lease, view)
         return is_redeliverable(lease, view.clock_ms, view.policy.max_deliveries, being_sent=sent)
 
@@ -96,5 +96,5 @@ class AtroposDelivery:
 
 
 def worker_name() -> str:
-    """Make a new name for this process, as leases and signs of life have it."""
+    """Return a new name for this process, for leases and for the list of live processes."""
     return f"{pid_space()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""Handing batches out: what waits to be handed out again first, then what the rules choose from the queue."""
+"""Hand out batches: first those that wait to be handed out again, then new ones from the queue."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY
 
 _MAX_ATTEMPTS = 10_000  # each may drop a batch of groups that are too old
-_RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds, or not at all
+_RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
 
 
 class Dispatch:
@@ -60,18 +60,18 @@ class Dispatch:
         self._taking = taking
         self._atropos_delivery = atropos_delivery
         self._timing = timing
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while a request is served
 
     @property
     def handed_out(self) -> int:
-        """Batches, and shards of batches, that this process has handed out."""
+        """Return the number of batches, and shards of batches, that this process has handed out."""
         return self._taking.handed_out
 
     async def take(self, run: str, request: BatchRequest | None = None) -> BatchResult:
         """Take the next batch for a trainer.
 
-        A batch that waits to be handed out again goes first, the same groups in the same order. Then come new ones,
-        by `app.core.batches.planning`.
+        A batch that waits to be handed out again goes first, with the same groups in the same order. After that
+        `app.core.batches.planning` plans new ones.
 
         Args:
             run: The run's name.
@@ -112,7 +112,7 @@ class Dispatch:
         return BatchResult(None, unregistered())
 
     async def again(self, run: str, request: BatchRequest) -> BatchResult | None:
-        """Find the batch that the same request took before, if that is still held; None if there is none."""
+        """Return the batch that the same request took before, if it is still held; None if there is none."""
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:  # the first request may be about to take it
             view = await self._runs.view(run)
@@ -123,13 +123,13 @@ class Dispatch:
         return None if batch is None else BatchResult(batch, None)
 
     async def due(self, run: str, requests: Sequence[BatchRequest]) -> list[int]:
-        """Find those for whom there is a batch that was taken before: in their ranks' hands, or to be handed out again.
+        """Return the requests that can be answered with a batch that was taken before.
 
-        Of trainers that take whole batches, no more than there are batches for; and those that get an error because
-        their ranks disagree or the run was rewound.
+        Their ranks hold it, or it waits to be handed out again. Each whole batch that waits answers one request.
+        Requests whose answer is an error are included: their ranks disagree, or the run was rewound.
 
         Returns:
-            Their positions, ascending.
+            Positions in ``requests``, ascending.
         """
         view = await self._runs.view(run)
         free = sum(self._atropos_delivery.is_redeliverable(lease, view) for lease in view.leases)
@@ -148,20 +148,20 @@ class Dispatch:
         return found
 
     async def hand_on(self, run: str, batch: Batch) -> None:
-        """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
+        """Record that a batch was taken and reached no trainer. The next trainer that asks gets it first."""
         lease = batch.lease
         if _is_nobody_elses(batch):
             await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
 
     async def let_expire(self, run: str, batch: Batch) -> None:
-        """Note that a batch's reply broke off: its trainer may ask for it again, but not for as long as its lease."""
+        """Record that the reply with a batch broke off, and shorten its lease. Its trainer may ask again until then."""
         lease = batch.lease
         soon_ms = batch.view.clock_ms + _RETRY_MS
         if soon_ms < lease.deadline_ms and _is_nobody_elses(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def quarantine_exhausted(self, run: str, view: RunView) -> None:
-        """Set aside the batches whose leases ran out as often as the run allows."""
+        """Quarantine the batches whose leases ran out as often as the run allows."""
         for lease in view.leases:
             if not exhausted(lease, view.clock_ms, view.policy.max_deliveries):
                 continue
@@ -173,12 +173,12 @@ class Dispatch:
                 )
 
     async def decision(self, run: str, view: RunView) -> Decision | None:
-        """Decide what would happen if a trainer asked now, without handing anything out.
+        """Return what would happen if a trainer asked now, without handing anything out.
 
         Groups that are too old to be trained on are dropped, as when a batch is taken.
 
         Returns:
-            What would happen; None if groups were dropped: look again.
+            The decision; None if groups were dropped: read the run again.
         """
         outgrown = [
             one
@@ -192,7 +192,7 @@ class Dispatch:
         return decision if fit else None
 
     def again_first(self, view: RunView) -> Lease | None:
-        """Find the batch that is handed out again next, unchanged."""
+        """Return the lease of the batch that is handed out again next, unchanged."""
         waiting = (
             lease
             for lease in view.leases
@@ -201,7 +201,7 @@ class Dispatch:
         return next(waiting, None)
 
     async def _next(self, run: str, view: RunView, request: BatchRequest | None) -> Batch | NotReady | None:
-        """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
+        """Hand out a batch that was taken before, else a new one; None if the run changed in the meantime."""
         waiting = self._waiting(view, request)
         mine = None if request is None else request.own_lease(view, waiting)
         if request is not None and mine is not None:
@@ -224,7 +224,7 @@ class Dispatch:
         return batch
 
     def _waiting(self, view: RunView, request: BatchRequest | None) -> Lease | None:
-        """Find the batch that is to be handed out again first; a rank wants none that it has in hand."""
+        """Return the batch to hand out again first. A rank does not get a batch that it already holds."""
         seat = None if request is None else request.seat
         waiting = (lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view))
         return next((lease for lease in waiting if seat is None or seat.wants(lease)), None)
@@ -232,13 +232,13 @@ class Dispatch:
     async def _handed_out(
         self, run: str, view: RunView, seen: Lease, taken: Lease, seat: ShardRequest | None
     ) -> Batch | None:
-        """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""
+        """Take a leased batch again if it can be served unchanged; if not, return its groups to their lanes."""
         if seat is not None:
             seat.check(seen.step)
         groups = await self._batches.groups_of(run, seen.batch_id)
         if groups is None:
             return None
-        # Who has it goes on with it, whatever the run's batch size is by now.
+        # A trainer that holds it continues with it, even if the run's batch size has changed.
         is_held = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = is_held or _is_whole(size, view)
@@ -249,7 +249,7 @@ class Dispatch:
         except InvalidField as error:
             raise await self._formation.cannot_shard(run, view, error, seen.batch_id) from None
         if not isinstance(batch, Batch):
-            # Registered anew with another size, or damaged: its sound groups are packed into other batches.
+            # The batch size has changed, or the batch is damaged: its sound groups go into other batches.
             if await self._batches.dissolve(run, seen, groups, view.policy.history_ms) and seen.replayed:
                 await self._reservations.settle(run)
             return None
@@ -257,10 +257,10 @@ class Dispatch:
 
 
 def _is_whole(size: int, view: RunView) -> bool:
-    """Whether the run hands out batches of this size."""
+    """Return whether the run hands out batches of this size."""
     return view.config is not None and size == view.config.batch_size
 
 
 def _is_nobody_elses(batch: Batch) -> bool:
-    """Whether nobody but who should have got it can have a part of a batch."""
+    """Return whether only the trainer that should get the batch can have a part of it."""
     return batch.lease.sharding is None or len(batch.lease.sharding.taken) == 1

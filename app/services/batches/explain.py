@@ -1,4 +1,4 @@
-"""Would a batch form now; if not, what is missing, who is to blame, and when it should be there."""
+"""Explain whether a batch would form now. If not: what is missing, who causes it, and when it should be there."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from app.store.runs.store import RunStore
 
 @dataclass(frozen=True, slots=True)
 class BatchDiagnosis:
-    """Why a run is or is not ready, as of a view of it.
+    """Why a run is ready or not, as of one view of it.
 
     Attributes:
-        view: The run, with the settings tried instead where this is a dry run.
+        view: The run; in a dry run with the settings to try.
         not_ready: Why there is no batch; None if there is one.
-        expected_s: When one should form at the present arrival rates, seconds; None if that cannot be said.
-        relaxes_s: Seconds until minimums that conflict are relaxed, if they do.
-        rates: Sequences that can be trained on per second, by environment.
-        arrived: Which groups came lately, and what filters dropped of them.
-        warnings: What cannot work, however many groups arrive.
+        expected_s: Seconds until a batch should form at the present arrival rates; None if that is unknown.
+        relaxes_s: Seconds until conflicting minimums are relaxed; None if none conflict.
+        rates: Trainable sequences per second, by environment.
+        arrived: The groups that came lately, and how many of them filters dropped.
+        warnings: Problems that no number of new groups solves.
     """
 
     view: RunView
@@ -43,7 +43,7 @@ class BatchDiagnosis:
 
 
 class Diagnostics:
-    """Looks at a run. Like the next take, it drops groups that are too old; it changes nothing else."""
+    """Explains the state of a run. Like the next take, it drops groups that are too old; it changes nothing else."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Diagnostics:
         self._ttl_ms = environment_ttl_ms
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
-        """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
+        """Return the seconds until a batch should form at the present arrival rates; None if that is unknown."""
         return expected_s(not_ready, self._arrivals.rates(run))
 
     async def of(self, run: str, instead: Mapping[str, float] | None = None) -> BatchDiagnosis:
-        """Say whether a trainer that asked now would get a batch.
+        """Return whether a trainer that asked now would get a batch.
 
-        Payloads are not read: a damaged one is found when its batch is taken.
+        Payloads are not read. A damaged one is found when its batch is taken.
 
         Args:
             run: The run's name.

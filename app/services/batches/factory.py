@@ -1,4 +1,4 @@
-"""The use cases of batches, put together."""
+"""Build the use cases of batches."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class BatchServices:
         timing: Timing,
         worker: str,
     ) -> "BatchServices":
-        """Put the use cases together; ``worker`` names this process in leases."""
+        """Build the use cases; ``worker`` names this process in leases."""
         retention = Retention(stores.runs, stores.groups, stores.batches, replay.groups, replay.reservations)
         atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
         retrieval = Retrieval(stores.groups)

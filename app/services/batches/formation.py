@@ -1,7 +1,7 @@
 """Form a new batch from the queue: plan, rebalance, fetch, shard, reserve, commit.
 
 Planning is optimistic: nothing is locked while a batch forms. The commit is one atomic step that fails if the run
-changed after the plan, and then nothing has changed. A step returns None where the run must be read again.
+changed after the plan, and then nothing has changed. A step returns None if the run must be read again.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Planned:
     Attributes:
         decision: The decision of the rules.
         plan: The groups from the queue.
-        mixture: The groups from the replay buffer; None: the batch has none.
+        mixture: The groups from the replay buffer; None if the batch has none.
     """
 
     decision: Decision
@@ -54,7 +54,7 @@ class Rebalanced:
     Attributes:
         planned: What the rules chose.
         plan: The groups to take from the queue instead of `Planned.plan`.
-        delays: How often groups were passed over; None: as before.
+        delays: How often groups were passed over; None if that is unchanged.
     """
 
     planned: Planned
@@ -72,7 +72,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """A batch as its requester gets it, not committed yet."""
+    """A batch as the requester gets it, not committed yet."""
 
     fetched: Fetched
     batch: Batch
@@ -113,10 +113,10 @@ class BatchFormation:
         """Form and commit a batch.
 
         Returns:
-            The batch; or why there is none; or None if the run changed meanwhile: read it again.
+            The batch; or why there is none; or None if the run changed in the meantime: read it again.
 
         Raises:
-            StepMismatch, InvalidField: The ranks cannot have this batch as they ask for it.
+            StepMismatch, InvalidField: The batch cannot be divided as the ranks ask.
         """
         seat = None if request is None else request.seat
         if seat is not None and view.config is not None:
@@ -126,7 +126,7 @@ class BatchFormation:
         try:
             return await self._form(run, view, request, mixing=True)
         except _ReplayedGroupsDoNotFit:
-            # The ranks had other micro-batches or costs when these groups came. Fresh groups alone may still fit.
+            # Micro-batches or costs were different when these groups came. Fresh groups alone may still fit.
             return await self._form(run, view, request, mixing=False)
 
     async def decide(
@@ -137,8 +137,8 @@ class BatchFormation:
         Args:
             run: The run's name.
             view: The run.
-            returning: Groups of batches that will be dissolved, because their size is not the run's.
-            mixing: Whether it may have groups from the replay buffer.
+            returning: Groups of batches that will be dissolved, because their size differs from the run's.
+            mixing: Whether the batch may have groups from the replay buffer.
         """
         lanes = await self._retrieval.lanes(run, view)
         if returning:
@@ -152,8 +152,8 @@ class BatchFormation:
         Args:
             run: The run's name.
             view: The run.
-            error: What is wrong.
-            batch_id: The batch, if it was taken before; None: a new one.
+            error: Why the batch cannot be divided.
+            batch_id: The batch if it was taken before; None for a new one.
         """
         if not isinstance(error, SequenceTooLong):
             return error
@@ -182,7 +182,7 @@ class BatchFormation:
     async def _plan(
         self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool
     ) -> Planned | NotReady | None:
-        """Decide on the groups, and store what the next decision must know."""
+        """Choose the groups, and store what the next decision needs."""
         decision, mixture = await self.decide(run, view, mixing=mixing)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
@@ -202,18 +202,18 @@ class BatchFormation:
         return Rebalanced(planned, plan, delays)
 
     async def _fetch(self, run: str, view: RunView, rebalanced: Rebalanced) -> Fetched | None:
-        """Read the payloads; None if a group is too old, which drops it."""
+        """Read the payloads; None if a group is too old. Such a group is dropped."""
         mixture = rebalanced.planned.mixture
         replayed = () if mixture is None else mixture.groups
         retrieved = await self._retrieval.leasable(run, view, rebalanced.plan, replayed)
         return None if retrieved is None else Fetched(rebalanced, retrieved)
 
     async def _shard(self, run: str, view: RunView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
-        """Divide the batch between ranks, or leave it whole; None if a group is damaged, which drops it.
+        """Divide the batch between ranks, or leave it whole; None if a group is damaged. Such a group is dropped.
 
         Raises:
-            _ReplayedGroupsDoNotFit: A group prevents it, and the batch has groups from the replay buffer.
-            InvalidField: A fresh group prevents it.
+            _ReplayedGroupsDoNotFit: A group prevents the division, and the batch has groups from the replay buffer.
+            InvalidField: A fresh group prevents the division.
         """
         planned, plan = fetched.rebalanced.planned, fetched.rebalanced.plan
         new = Lease(
@@ -242,12 +242,12 @@ class BatchFormation:
         return None
 
     async def _reserve(self, run: str, sharded: Sharded) -> bool:
-        """Reserve a use of each group from the replay buffer; False if one cannot be had any more."""
+        """Reserve a use of each group from the replay buffer; False if one is no longer available."""
         mixture = sharded.fetched.rebalanced.planned.mixture
         return mixture is None or await self._mixing.reserve(run, sharded.batch.lease, mixture)
 
     async def _commit(self, run: str, view: RunView, sharded: Sharded) -> bool:
-        """Take the groups out of the queue, all or none; False if the run changed meanwhile."""
+        """Take the groups out of the queue, all or none; False if the run changed in the meantime."""
         fetched, batch = sharded.fetched, sharded.batch
         decision, lease = fetched.rebalanced.planned.decision, batch.lease
         commit = self._batches.commit(
@@ -276,5 +276,5 @@ class BatchFormation:
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
         if len(lanes) < _MANY_LANES:
             return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
-        # With a thousand lanes this takes long enough for other requests to notice.
+        # With a thousand lanes this takes long enough to delay other requests.
         return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)

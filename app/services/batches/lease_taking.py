@@ -1,4 +1,4 @@
-"""Put a batch into the hands of a requester."""
+"""Lease a batch to a requester."""
 
 import uuid
 from collections.abc import Coroutine
@@ -22,7 +22,7 @@ class LeaseTaking:
         self.handed_out = 0
 
     def lease_for(self, request: BatchRequest | None, view: RunView, batch: Lease) -> Lease:
-        """Return the lease of a batch for a requester; None is a trainer of Atropos."""
+        """Return the lease of a batch for a requester; ``request`` is None for a trainer of Atropos."""
         if request is None:
             return self._atropos_delivery.lease(batch)
         return replace(
@@ -36,8 +36,8 @@ class LeaseTaking:
         )
 
     async def take(self, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
-        """Write a lease; False if the run changed meanwhile."""
-        # One that is not on its way to a trainer of Atropos is held until its deadline, wherever its reply goes.
+        """Write a lease; False if the run changed in the meantime."""
+        # Leases of the native API are held until their deadline, even if the reply is lost.
         taken = await (self._atropos_delivery.begin(lease, write) if lease.state is LeaseState.SENDING else write)
         self.handed_out += taken
         return taken

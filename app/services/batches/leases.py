@@ -20,7 +20,7 @@ from app.store.redis.compare_and_swap import Attempts
 
 
 class LeasedBatches(Leased[BatchView]):
-    """Batches as things that trainers hold."""
+    """Batches that trainers hold under leases."""
 
     noun = "batch"
     may_shorten = False
@@ -34,7 +34,7 @@ class LeasedBatches(Leased[BatchView]):
         return LeaseReading(view, view.clock_ms, view.policy.lease_s, view.lease, view.end)
 
     async def change(self, run: str, before: Lease, after: Lease) -> bool:
-        """Replace a lease; False if it is not as it was read."""
+        """Replace a lease; False if it has changed since it was read."""
         return await self._batches.change(run, before, after)
 
     def not_found(self, run: str, leased_id: str) -> BatchNotFound:
@@ -42,7 +42,7 @@ class LeasedBatches(Leased[BatchView]):
         return BatchNotFound(f"run {run} knows no batch {leased_id}")
 
     def is_meant(self, reading: LeaseReading[BatchView], lease_id: str | None) -> bool:
-        """Whether a request may end the lease. Without ``lease_id`` it means a batch that no trainer holds."""
+        """Return whether a request may end the lease. Without ``lease_id`` it means a batch that no trainer holds."""
         lease = reading.lease
         if lease is None or lease_id is not None:
             return super().is_meant(reading, lease_id)
@@ -50,7 +50,7 @@ class LeasedBatches(Leased[BatchView]):
 
 
 class BatchLeases:
-    """What a trainer does with a batch that it holds, and what operators do."""
+    """What trainers do with the batches they hold, and what operators do with batches."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class BatchLeases:
         Args:
             run: The run's name.
             batch_id: The batch.
-            lease_id: The lease it is held under.
+            lease_id: The lease of the batch.
             rank: The rank that has trained on its shard, if the batch is divided. The last rank ends the batch.
 
         Returns:
@@ -85,7 +85,7 @@ class BatchLeases:
         Raises:
             RunNotFound: There is no such run.
             BatchNotFound: The run does not know the batch, or it ended long ago.
-            LeaseLost: It is not held under that lease any more. Nothing was changed.
+            LeaseLost: The batch is no longer held under that lease. Nothing was changed.
             InvalidField: The rank is missing, or the batch has no such rank.
         """
         awaited: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class BatchLeases:
                 return await self._batches.change(run, lease, replace(lease, sharding=sharding))
             return bool(await self._retention.deliver(run, [lease], view.policy))
 
-        # The ranks of a step come at the same time. In one process they take turns instead of outdating each other.
+        # The ranks of a step come at the same time. In one process they take turns, so that none of them must retry.
         async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
             ended_now = await self._leased.end(run, batch_id, lease_id, "acknowledged", finish)
         return awaited if ended_now else ()
@@ -113,8 +113,8 @@ class BatchLeases:
         Args:
             run: The run's name.
             batch_id: The batch.
-            lease_id: The lease it is held under; None for a batch that no trainer holds.
-            reason: Why; logged.
+            lease_id: The lease of the batch; None for a batch that no trainer holds.
+            reason: Why; written to the log.
 
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
@@ -138,7 +138,7 @@ class BatchLeases:
         await self._leased.end(run, batch_id, lease_id, "given_back", finish)
 
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
-        """Hold a batch longer; returns for how many seconds from now.
+        """Extend the lease of a batch, and return the seconds until its deadline.
 
         The latest deadline counts, because ranks share a lease.
 
@@ -152,8 +152,8 @@ class BatchLeases:
 
         Raises:
             RunNotFound: There is no such run.
-            BatchNotFound: There is none of that id.
-            BatchInUse: It is not quarantined.
+            BatchNotFound: There is no batch with that id.
+            BatchInUse: The batch is not quarantined.
         """
         tried: Lease | None = None
         attempts = Attempts("discard a batch", run)
@@ -161,9 +161,9 @@ class BatchLeases:
             view = await self._batches.view(run, batch_id)
             lease = view.lease
             if lease is None and tried is not None and view.end is not None and view.end.outcome == "discarded":
-                break  # it was done, and the answer was lost
+                break  # it was discarded before, and the answer was lost
             if lease is None:
-                raise BatchNotFound(f"run {run} has no batch {batch_id} in anybody's hands")
+                raise BatchNotFound(f"run {run} has no batch {batch_id} that is leased or quarantined")
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
             tried = lease
@@ -176,7 +176,7 @@ class BatchLeases:
 
 
 def _acknowledged(sharding: Sharding | None, rank: int | None) -> Sharding | None:
-    """Note that a rank has trained on its shard, of a batch that is divided."""
+    """Return the sharding after a rank has trained on its shard; None for a batch that is not divided."""
     if sharding is None and rank is not None:
         raise InvalidField("this batch is not divided between ranks", ("rank",))
     if sharding is None:

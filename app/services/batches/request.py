@@ -1,4 +1,4 @@
-"""What passes between those who ask for a batch and those who hand it out."""
+"""Requests for batches, and their results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,11 +15,11 @@ from app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The process's time limits, milliseconds on the run clock.
+    """The time limits of this process, milliseconds on the run clock.
 
     Attributes:
         environment_ttl_ms: Silence after which an environment counts as dead.
-        relax_after_ms: Wait after which conflicting minimums are relaxed, where the run does not say.
+        relax_after_ms: Wait after which conflicting minimums are relaxed, unless the run has its own limit.
         buffer_release_ms: Wait in the set buffer after which a group joins the queue.
         orphan_ttl_ms: Age after which a payload that no group names is removed.
     """
@@ -31,7 +31,7 @@ class Timing:
 
     @classmethod
     def of(cls, settings: Settings) -> "Timing":
-        """Read the limits from the settings of the process."""
+        """Return the limits that the settings of the process give."""
         return cls(
             environment_ttl_ms=round(settings.environment_ttl_s * 1000),
             relax_after_ms=round(settings.relax_after_s * 1000),
@@ -42,16 +42,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """Who takes a batch to hold it under a lease with a deadline.
+    """A request for a batch that is held under a lease with a deadline.
 
     Attributes:
-        request_id: Names the request: repeated, it gets the same batch while that is held.
-        lease_s: How long to hold it, seconds; None: as the run says.
-        trainer: Who asks, for operators.
-        seat: The rank that asks, of a trainer that divides its batches.
-        rewinds: Number of rewinds of the run when this trainer began; None: unknown.
-        chosen: Called with a batch that is new when it is about to be taken, which may fail yet: what its reply needs
-            can be made while Redis waits for the disk. Must not raise.
+        request_id: The id of the request. The same id gets the same batch again while that is held.
+        lease_s: How long to hold the batch, seconds; None for the run's default.
+        trainer: The name of the trainer, for operators.
+        seat: The rank that asks, if the trainer divides its batches.
+        rewinds: Number of rewinds of the run when this trainer began; None if unknown.
+        chosen: Called with a new batch just before it is taken, so that its reply can be prepared while Redis waits
+            for the disk. Taking the batch may still fail. Must not raise.
     """
 
     request_id: str = ""
@@ -65,40 +65,40 @@ class BatchRequest:
         """Check that the run was not rewound after this trainer began.
 
         Raises:
-            RunRewound: It was: its batches belong to the trainer that rewound it.
+            RunRewound: The run was rewound. Its batches belong to the trainer that rewound it.
         """
         if self.rewinds is not None and self.rewinds != view.rewinds:
             since = f"it has {view.rewinds} rewinds, and had {self.rewinds} when this trainer began"
             raise RunRewound(f"the run was rewound: {since}")
 
     def deadline_ms(self, view: RunView) -> int:
-        """Return until when it holds what it takes now, run clock."""
+        """Return the deadline of a lease that is taken now, on the run clock."""
         return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
 
     def own_lease(self, view: RunView, waiting: Lease | None) -> Lease | None:
-        """Find the lease that this request has a right to already: it took it before, or its ranks have it.
+        """Return the lease that this request already holds: it took it before, or its ranks hold it.
 
         Args:
             view: The run.
-            waiting: The batch that would be handed out again first, if any. Ranks take it before a later one.
+            waiting: The batch that is handed out again first, if any. Ranks take it before a later one.
 
         Raises:
-            RanksDisagree: The ranks that have it divide it otherwise.
+            RanksDisagree: The ranks that hold the batch divide it differently.
         """
         if self.seat is not None:
             theirs = shared(view.leases, self.seat, view.clock_ms)
             return None if theirs is None or (waiting is not None and waiting.step < theirs.step) else theirs
         if not self.request_id:
             return None
-        # What is divided belongs to ranks; who asks for whole batches under an id of theirs must not take it away.
+        # A divided batch belongs to its ranks: a request for a whole batch with the same id must not take it.
         held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.sharding is None)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
     def renewed(self, lease: Lease, view: RunView) -> Lease:
-        """Return a lease that is in hand, held from now on."""
+        """Return a lease that a trainer holds already, with its deadline extended."""
         if self.seat is None or lease.sharding is None:
             return replace(lease, deadline_ms=self.deadline_ms(view))
-        later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks have it, for as long as they said
+        later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks may need it longer
         return replace(lease, deadline_ms=later_ms, sharding=taken_by(lease.sharding, self.seat.rank))
 
 
@@ -108,8 +108,8 @@ class BatchShard:
 
     Attributes:
         rank: The rank.
-        sequences: Of each group that is sent, the sequences, 0-based, ascending.
-        packed: Its micro-batches, if the ranks want them.
+        sequences: The sequences of each group that is sent, 0-based, ascending.
+        packed: Its micro-batches, if the ranks asked for them.
     """
 
     rank: int
@@ -122,11 +122,11 @@ class Batch:
     """A batch to send.
 
     Attributes:
-        lease: What it is held under.
-        groups: Its groups in training order; of a shard, those it has a part in.
-        payloads: Their columns; of a shard, only its sequences'.
-        view: The run it was taken from.
-        shard: The part of it that this is, if it is divided.
+        lease: Its lease.
+        groups: Its groups in training order. A shard has only the groups that it has sequences of.
+        payloads: The columns of the groups. A shard has only those of its sequences.
+        view: The run that it was taken from.
+        shard: The part that this is, if the batch is divided.
     """
 
     lease: Lease
@@ -136,19 +136,19 @@ class Batch:
     shard: BatchShard | None = None
 
     def without_payloads(self) -> "Batch":
-        """The same for those who only need to know which it is."""
+        """Return the batch without its payloads."""
         return replace(self, payloads=())
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a trainer that asked gets.
+    """The result of a request for a batch.
 
     Attributes:
         batch: The batch, or None.
         not_ready: Why there is none, or None.
-        acknowledges: The leases whose batches had reached the trainer before it asked: once this answer has
-            reached it too, they are delivered.
+        acknowledges: Leases of the batches that reached the trainer before it asked. They count as delivered once
+            this answer has reached it too.
     """
 
     batch: Batch | None

@@ -1,4 +1,4 @@
-"""Looking at groups before they are handed out: are they there, undamaged, and still to be trained on?"""
+"""Check groups before they are handed out: they exist, are not damaged, and should still be trained on."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from app.store.groups.store import GroupStore
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Groups with their payloads, or why those of some cannot be sent.
+    """Groups with their payloads, or why some of them cannot be sent.
 
     Attributes:
         groups: The groups.
-        payloads: Their columns; where some are damaged, of no use.
-        damage: Whose payloads are missing or not what was stored.
+        payloads: Their columns. Do not use them if any group is damaged.
+        damage: The groups whose payloads are missing or differ from what was stored, and why.
     """
 
     groups: tuple[LeasedGroup, ...]
@@ -29,13 +29,13 @@ class Retrieved:
 
 
 class Retrieval:
-    """Reads what is planned, and drops what nobody should have."""
+    """Reads planned groups, and drops those that should not be trained on."""
 
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
 
     async def lanes(self, run: str, view: RunView) -> list[Lane]:
-        """Read each lane's heads: no more of them than fit into one batch."""
+        """Read the oldest groups of each lane, as many as fit into one batch."""
         batch_size = 0 if view.config is None else view.config.batch_size
         return await self._groups.heads(
             run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
@@ -44,7 +44,7 @@ class Retrieval:
     async def leasable(
         self, run: str, view: RunView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
     ) -> Retrieved | None:
-        """Read what is planned, and what is to go with it; None if some should not be trained on, which is dropped."""
+        """Read planned groups and those added to them. Drop groups that should not be trained on; None if any was."""
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
         if await self._drop_unfit(run, view, plan, entries):
@@ -53,7 +53,7 @@ class Retrieval:
         return _checked((*groups, *replayed), payloads)
 
     async def still_fit(self, run: str, view: RunView, plan: BatchPlan) -> bool:
-        """Whether all planned groups may still be trained on; drops those that may not, as a take does."""
+        """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
         return not await self._drop_unfit(run, view, plan, entries)
 
@@ -62,7 +62,7 @@ class Retrieval:
     ) -> bool:
         reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
-            # Without an entry it was taken meanwhile; were it still in its lane, it would be chosen again for ever.
+            # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
             reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
             if reason is not None:
                 reasons[group] = reason
@@ -70,13 +70,13 @@ class Retrieval:
         return bool(reasons)
 
     async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
-        """Read the payloads of groups that are leased."""
+        """Read the payloads of leased groups."""
         return _checked(groups, await self._groups.payloads(run, [group.group_id for group in groups]))
 
     async def drop(
         self, run: str, view: RunView, reasons: Mapping[PlannedGroup, DropReason] | Mapping[LeasedGroup, DropReason]
     ) -> None:
-        """Drop groups that wait, each for its own reason."""
+        """Drop waiting groups, each for its own reason."""
         dropped: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
@@ -85,7 +85,7 @@ class Retrieval:
 
 
 def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:
-    """Say why a group that waits should not be trained on any more, if so."""
+    """Return why a waiting group should no longer be trained on; None if it still may be."""
     return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 
 

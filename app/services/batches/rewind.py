@@ -1,4 +1,4 @@
-"""Delivered batches that are kept until the trainer has saved its own state, and handed out again after a crash."""
+"""Keep delivered batches until the trainer has saved its own state, and hand them out again after a crash."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class RewindResult:
 
     Attributes:
         batches: Leases of the batches that are handed out again, in this order.
-        quarantined: Leases of quarantined batches, which are not.
+        quarantined: Leases of quarantined batches, which are not handed out again.
         policy_version: The policy version from now on.
         rewinds: Number of rewinds of the run, this one included.
     """
@@ -35,7 +35,7 @@ class RewindResult:
 
 
 class Retention:
-    """Ends batches that were trained on, and brings them back."""
+    """Ends batches that were trained on, and brings them back after a rewind."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class Retention:
         self._reservations = reservations
 
     async def deliver(self, run: str, leases: Sequence[Lease], policy: Policy | None = None) -> int:
-        """End leases whose batches were trained on, in the state they were seen in; returns how many ended.
+        """End leases whose batches were trained on, if they are unchanged; return how many ended.
 
-        Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first. A
-        replay buffer that takes groups holds them from then on.
+        Their groups are kept for a rewind within the run's limits. Beyond these, the oldest are released. If the replay
+        buffer takes groups, they also enter it.
 
         Args:
             run: The run's name.
             leases: The leases.
-            policy: The run's, where the caller has just read it.
+            policy: The run's policy, if the caller has just read it.
         """
         policy = policy or (await self._runs.admission_context(run)).policy
         ended = await self._end(run, leases, policy)
@@ -77,7 +77,7 @@ class Retention:
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
         ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.history_ms)
-        # Should either come to nothing, maintenance sees to it.
+        # If either fails, maintenance repeats it.
         if ended.replayed_groups:
             await self._reservations.settle(run)
         if ended.entered_groups:
@@ -85,10 +85,10 @@ class Retention:
         return ended
 
     async def trim(self, run: str) -> None:
-        """Let go of what a run does not keep; its payloads are removed within a second (`app.services.maintenance`).
+        """Release the batches that a run does not keep; `app.services.maintenance` removes their payloads soon after.
 
-        The settings are read after what was kept by them: of a batch that ends while they change, either who ends it or
-        who changes them sees both.
+        The settings are read after the kept batches. So if a batch ends while the settings change, one of the two
+        requests sees both.
         """
         await self._trim(run, await self._batches.kept(run))
 
@@ -96,7 +96,7 @@ class Retention:
         if kept.policy is None:
             return
         batch_ids = [batch_id for batch_id, _ in kept.batches]
-        sizes = [0] * len(batch_ids)  # what is within the limit in all is so in part
+        sizes = [0] * len(batch_ids)  # if the total is within the limit, each part is
         if kept.payload_bytes > kept.policy.keep_bytes:
             held = await self._batches.kept_groups(run, batch_ids)
             sizes = [sum(group.payload_bytes for group in groups) for groups in held]
@@ -105,23 +105,23 @@ class Retention:
             await self._batches.release_kept(run, batch_ids[:surplus])
 
     async def forget(self, run: str) -> None:
-        """Let go of every kept batch: the run begins anew."""
+        """Release all kept batches, because the run starts again."""
         await self._batches.release_kept(run, [batch_id for batch_id, _ in (await self._batches.kept(run)).batches])
 
     async def checkpoint(
         self, run: str, step: int, policy_version: int | None = None, rewinds: int | None = None
     ) -> RunView:
-        """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
+        """Release all kept batches up to ``step``, because the trainer has saved a state that contains them.
 
         Args:
             run: The run's name.
             step: Step of the last batch in that state.
-            policy_version: The policy version of that state, which a rewind restores; None: the one in force.
-            rewinds: Number of rewinds of the run when the trainer began; None: unknown.
+            policy_version: The policy version of that state, which a rewind restores; None for the current version.
+            rewinds: Number of rewinds of the run when the trainer began; None if unknown.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
-            RunRewound: The run was rewound after that; nothing has changed.
+            RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
         _check_taken(await self._runs.view(run), step)
         kept = (await self._batches.kept(run)).batches
@@ -133,14 +133,14 @@ class Retention:
     async def rewind(self, run: str, step: int) -> RewindResult:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
-        The policy version goes back with it (`app.core.batches.retention.restored_version`). Batches up to ``step``
-        that are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). Those that are not
-        in it and wait to be handed out again go first. A trainer that still runs can end none of the batches after
-        ``step``, and is refused when it asks for more. Safe to repeat.
+        The policy version goes back too (`app.core.batches.retention.restored_version`). Batches up to ``step`` that
+        are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). The other batches up to
+        ``step`` that wait to be handed out again go first. A trainer that still runs cannot end batches after ``step``,
+        and its requests for more are refused. Safe to repeat.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
-            RewindImpossible: A batch after ``step`` was delivered and is not kept.
+            RewindImpossible: A batch after ``step`` was delivered and is no longer kept.
         """
         attempts = Attempts("rewind the run", run)
         while attempts.again():
@@ -151,11 +151,11 @@ class Retention:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
             before = [lease for lease in view.leases if lease.step <= step]
             trained = [lease for lease in before if in_saved_state(lease)]
-            if trained:  # not trimmed yet: that may let go of what is to come back
+            if trained:  # not trimmed: that could release batches that must come back
                 await self._end(run, trained, view.policy)
             kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
             kept = await self._batches.kept_leases(run, kept_ids)
-            if any(own.lease.replayed for own in kept):  # uses that were not counted when they were acknowledged
+            if any(own.lease.replayed for own in kept):  # count uses that their acknowledgement did not count
                 await self._reservations.settle(run)
             number = view.rewinds + 1
             after = [lease for lease in view.leases if lease.step > step]
@@ -174,7 +174,7 @@ class Retention:
 
 
 def _is_quarantined(lease: Lease, view: RunView) -> bool:
-    """Whether a batch is quarantined, or maintenance is about to quarantine it."""
+    """Return whether a batch is quarantined, or maintenance is about to quarantine it."""
     return lease.state is LeaseState.QUARANTINED or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
 
 

@@ -1,4 +1,4 @@
-"""Trainers that wait for a batch: woken by what arrives, served in the order they came, at the cost of one."""
+"""Let trainers wait for a batch. Arrivals wake them, and all that wait for a run cost as much as one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -11,9 +11,9 @@ from app.events import Caller, caller
 from app.services.batches.dispatch import Dispatch
 from app.services.batches.request import BatchRequest, BatchResult
 
-_REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of arrivals costs a quarter of a core
+_REST_FACTOR = 3  # rest 3 times as long as an attempt took: many arrivals cost at most a quarter of a core
 _SHORTEST_REST_S = 0.005
-_THEIR_OWN = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # errors of one waiter, not of all
+_THEIR_OWN = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # errors that concern one waiter only
 
 Changes = Callable[[str], AsyncGenerator[None, None]]
 
@@ -27,18 +27,18 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _RunQueue:
-    """Who waits for a run's batches, in the order they came, and why there was none when somebody last asked."""
+    """The waiters for a run's batches, in the order they came, and why the last attempt found no batch."""
 
     last: BatchResult
     waiters: dict[_Waiter, None] = field(default_factory=dict)
 
 
 class LongPollQueue:
-    """Long polls. However many trainers wait for a run, one task of this process asks for them.
+    """Long polls. One task of this process asks for all trainers that wait for a run.
 
     Args:
-        dispatch: What they wait for.
-        changes: Yields whenever there may be a batch of a run that was not there before.
+        dispatch: Hands out the batches.
+        changes: Yields whenever a run may have a new batch.
     """
 
     def __init__(self, dispatch: Dispatch, changes: Changes) -> None:
@@ -49,18 +49,18 @@ class LongPollQueue:
 
     @property
     def waiting(self) -> int:
-        """Return how many wait now, for batches of any run."""
+        """Return the number of trainers that wait now, over all runs."""
         return sum(len(queue.waiters) for queue in self._queues.values())
 
     async def take(self, run: str, request: BatchRequest, wait_s: float, stop: asyncio.Event) -> BatchResult:
-        """Take the next batch, waiting for it up to ``wait_s`` seconds, and no longer once ``stop`` is set.
+        """Take the next batch. Wait for it up to ``wait_s`` seconds, or until ``stop`` is set.
 
-        Not to be cancelled: a batch that was taken for nobody stays held until its deadline. Set ``stop`` instead.
+        Do not cancel this call, set ``stop`` instead: a batch taken for a cancelled request is held until its deadline.
 
         Returns:
-            An answer with a batch, or with why there is none.
+            A result with a batch, or with why there is none.
         """
-        if self._has_waiters(run):  # they were here first, but for what this request has already
+        if self._has_waiters(run):  # they came first, except for a batch that this request already holds
             early = await self._early(run, request)
             if early is not None:
                 return early
@@ -86,7 +86,7 @@ class LongPollQueue:
         return queue.last if timed_out else waiter.answer.result()
 
     async def _early(self, run: str, request: BatchRequest) -> BatchResult | None:
-        """Find what a request need not queue for: what it took before, or its ranks have or should have again."""
+        """Return a batch that a request gets without waiting: it or its ranks took it before."""
         if request.seat is None:
             return await self._dispatch.again(run, request)
         if not await self._dispatch.due(run, [request]):
@@ -105,14 +105,14 @@ class LongPollQueue:
         def closed(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
-            if error is not None:  # a bug; those who wait must not wait for nobody
+            if error is not None:  # a bug: without this the waiters would wait forever
                 del self._queues[run]
                 self._fail_all(queue, error)
 
         task.add_done_callback(closed)
 
     async def _serve_run(self, run: str, queue: _RunQueue) -> None:
-        """Ask for those who wait, whenever something has changed; close the room when it is empty."""
+        """Take batches for the waiters whenever something has changed; end when none are left."""
         async with aclosing(self._changes(run)) as changes:
             async for _ in changes:
                 try:
@@ -124,7 +124,7 @@ class LongPollQueue:
                     return
 
     async def _serve_redelivered(self, run: str, queue: _RunQueue) -> None:
-        """Give those behind the first what was taken before and is not for the first: it may be a rank that has it."""
+        """Serve waiters behind the first with batches taken before, for example by their ranks."""
         waiters = list(queue.waiters)
         for position in await self._dispatch.due(run, [waiter.request for waiter in waiters]):
             if waiters[position] in queue.waiters:
@@ -132,7 +132,7 @@ class LongPollQueue:
 
     @staticmethod
     def _fail(queue: _RunQueue, waiter: _Waiter, error: LachesisError) -> None:
-        """Tell one who waits what only that one did wrong."""
+        """Fail one waiter with an error that concerns it only."""
         queue.waiters.pop(waiter, None)
         if not waiter.answer.done():
             waiter.answer.set_exception(error)
@@ -145,10 +145,10 @@ class LongPollQueue:
         queue.waiters.clear()
 
     async def _serve(self, run: str, queue: _RunQueue) -> None:
-        """Take batches for those who wait, first come first served, until there is none.
+        """Take batches for the waiters, first come first served, until there is none.
 
         Raises:
-            RunNotFound: The run was removed meanwhile.
+            RunNotFound: The run was removed in the meantime.
         """
         clock = asyncio.get_running_loop().time
         while queue.waiters:
@@ -161,7 +161,7 @@ class LongPollQueue:
                 return
 
     async def _take_for(self, run: str, queue: _RunQueue, waiter: _Waiter) -> BatchResult | None:
-        """Take the next batch for one who waits; None if it did something wrong, and was told so."""
+        """Take the next batch for a waiter; None if the request was invalid, and the waiter got the error."""
         caller.set(waiter.caller)  # the sender of this request; another request started the task
         try:
             answer = await self._dispatch.take(run, waiter.request)

@@ -1,1 +1,1 @@
-"""The curricula's use cases: settings, items, observations, samples, what would be, states saved and restored."""
+"""Use cases of curricula: settings, items, observations, samples, comparisons, saved states."""

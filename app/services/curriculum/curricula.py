@@ -1,4 +1,4 @@
-"""Curricula as their owners and operators see them: made, changed while they go on, looked at, removed."""
+"""Create, change, read and delete curricula."""
 
 import uuid
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from app.store.redis.compare_and_swap import Attempts
 
 @dataclass(frozen=True, slots=True)
 class CurriculumFacts:
-    """A curriculum with what is counted of it: items in each bin, the easiest first, and in each category."""
+    """A curriculum with its numbers of items in each bin, the easiest first, and in each category."""
 
     view: CurriculumView
     census: Census
@@ -42,20 +42,20 @@ class CurriculumSettings:
     async def configure(
         self, run: str, name: str, changes: Mapping[str, Any], *, make: bool, keep: bool = False
     ) -> CurriculumFacts:
-        """Change a curriculum while it goes on; estimates stay. Or make it, with the defaults for the rest.
+        """Change a curriculum while it runs, or make it with defaults for all other settings. Estimates stay.
 
         Args:
             run: The run's name.
             name: The curriculum's.
             changes: New values by field of `CurriculumPolicy`.
             make: Whether to make it if there is none.
-            keep: Whether to leave one that is there as it is.
+            keep: Whether to leave an existing curriculum unchanged.
 
         Raises:
             RunNotFound: There is no such run.
-            CurriculumNotFound: The run has none of this name, and it is not to be made.
-            InvalidField: The settings do not fit together, the strategy needs ``total_steps``, or the run has as many
-                curricula as it may.
+            CurriculumNotFound: The run has no curriculum of this name, and ``make`` is false.
+            InvalidField: The settings do not fit together, the strategy needs ``total_steps``, or the run has the
+                largest number of curricula.
         """
         attempts = Attempts("configure a curriculum", run)
         while attempts.again():
@@ -79,7 +79,7 @@ class CurriculumSettings:
                     raise too_many_curricula(run)
 
     async def facts(self, run: str, name: str) -> CurriculumFacts:
-        """Look at a curriculum.
+        """Read a curriculum and count its items.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -91,17 +91,17 @@ class CurriculumSettings:
         return CurriculumFacts(view, census, tuple(bins.bin_sizes(census.counts, view.policy.n_bins)))
 
     async def all(self, run: str) -> list[CurriculumFacts]:
-        """Look at all curricula of a run, by name."""
+        """Return all curricula of a run, by name."""
         found = []
         for name in await self._store.ids(run):
             try:
                 found.append(await self.facts(run, name))
             except CurriculumNotFound:
-                continue  # it was removed meanwhile
+                continue  # it was removed in the meantime
         return found
 
     async def delete(self, run: str, name: str) -> None:
-        """Remove a curriculum with all that is known of its items.
+        """Delete a curriculum with its items.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -110,13 +110,13 @@ class CurriculumSettings:
         emit(CurriculumDeleted(run=run, curriculum=name))
 
     async def metrics(self, run: str, name: str, step: int | None, total_steps: int | None) -> dict[str, float]:
-        """Return a curriculum in numbers, by name.
+        """Return the metrics of a curriculum, by name.
 
         Args:
             run: The run's name.
             name: The curriculum's.
-            step: Trainer steps so far; None: the run's.
-            total_steps: Those at which progress is 1; None: as the curriculum says, and if it does not, progress is 0.
+            step: Trainer steps so far; None for the run's.
+            total_steps: Steps at which progress is 1; None for the curriculum's. If that is None too, progress is 0.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -151,10 +151,10 @@ class CurriculumSettings:
 async def counted(
     store: CurriculumStore, view: CurriculumView, policy: CurriculumPolicy, *, draws: int = 0, samples: int = 0
 ) -> Census:
-    """Count what a policy's strategy must know, as of the samples that the view has seen; claim random numbers.
+    """Count what the strategy of a policy needs to know, as of the samples in the view. Claim random numbers.
 
     Raises:
-        CurriculumNotFound: It was removed meanwhile.
+        CurriculumNotFound: It was removed in the meantime.
     """
     by_category = policy.strategy is CurriculumStrategy.BANDIT and policy.arms is Arms.CATEGORIES
     spans = table.spans(policy, view.samples)
@@ -165,10 +165,10 @@ async def counted(
 
 
 def gone(view: CurriculumView) -> CurriculumNotFound:
-    """Say that a curriculum was removed, or replaced, while something was done with it."""
-    return CurriculumNotFound(f"curriculum {view.name} of run {view.run} was removed meanwhile")
+    """Return the error for a curriculum that was removed, or replaced, during the request."""
+    return CurriculumNotFound(f"curriculum {view.name} of run {view.run} was removed during the request")
 
 
 def too_many_curricula(run: str) -> InvalidField:
-    """Say that a run has as many curricula as it may."""
-    return InvalidField(f"run {run} has {MAX_CURRICULA} curricula, and no more are taken", ("path", "curriculum"))
+    """Return the error for a run that has the largest number of curricula."""
+    return InvalidField(f"run {run} has {MAX_CURRICULA} curricula, the largest number", ("path", "curriculum"))

@@ -1,4 +1,4 @@
-"""The use cases of curricula, put together."""
+"""Build the use cases of curricula."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class CurriculumServices:
 
     @classmethod
     def create(cls, stores: Stores) -> "CurriculumServices":
-        """Put the use cases together."""
+        """Build the use cases on the stores."""
         settings = CurriculumSettings(stores.curricula)
         samples = CurriculumSamples(settings, stores.curricula, stores.items)
         return cls(

@@ -1,4 +1,4 @@
-"""Observations that come with scored groups."""
+"""Take observations of items from scored groups."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,10 @@ from app.store.groups.entries import Placement
 def observations_of(
     groups: Sequence[EncodedGroup], placements: Sequence[Placement], context: AdmissionContext
 ) -> list[GroupObservations]:
-    """Say what groups that name items tell the curricula of their environments, dropped or not: rewards are known."""
+    """Return the observations that groups with an item bring to the curricula of their environments.
+
+    Dropped groups count too, because their rewards are known.
+    """
     if not context.observers:
         return []
     told: dict[str, GroupObservations] = {}

@@ -1,4 +1,4 @@
-"""Items of curricula: registered, changed, looked at, forgotten."""
+"""Register, change, read and delete the items of curricula."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from app.store.curriculum.store import CurriculumStore, CurriculumView
 
 SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
-_AT_ONCE = 1000  # items; a script takes them within some milliseconds
-_SLICES = 4  # of them on their way at a time: one is put together while another is carried out
+_AT_ONCE = 1000  # items; a script stores them within some milliseconds
+_SLICES = 4  # slices sent at a time: one is built while another is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ItemFacts:
 
 @dataclass(frozen=True, slots=True)
 class ItemPage:
-    """Some items, and how to ask for those after them; None if there are none."""
+    """Some items, and where the next page starts; None if this is the last page."""
 
     items: tuple[ItemFacts, ...]
     cursor: str | None
@@ -40,14 +40,14 @@ class ItemPage:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """When an item was last handed out: the sample's number, and seconds for which others do not get it."""
+    """When an item was last handed out: the sample's number, and the seconds until other samples can get it."""
 
     drawn: int
     in_flight_s: float
 
 
 class CurriculumItems:
-    """What owners of items do, and operators look at."""
+    """The items of curricula, for their owners and operators."""
 
     def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, items: ItemStore) -> None:
         self._curricula = curricula
@@ -55,11 +55,11 @@ class CurriculumItems:
         self._items = items
 
     async def register(self, run: str, name: str, items: Sequence[NewItem]) -> int:
-        """Make items, or change those that are there; returns how many are new. The same again changes nothing.
+        """Register new items and change existing ones; return how many are new. Safe to repeat.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
-            InvalidField: There would be too many items, or categories. Those before it in the request are registered.
+            InvalidField: There would be too many items or categories. Earlier items of the request are registered.
         """
         view, registered = await self._curricula.view(run, name), 0
         for first in range(0, len(items), _AT_ONCE * _SLICES):
@@ -87,7 +87,7 @@ class CurriculumItems:
             raise refused(view, word, ("category",))
 
     async def delete(self, run: str, name: str, key: str) -> None:
-        """Forget an item.
+        """Delete an item.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -99,7 +99,7 @@ class CurriculumItems:
         emit(CurriculumItemDeleted(run=run, curriculum=name, item=key))
 
     async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, Flight]:
-        """Look at an item.
+        """Return an item, and when it was last handed out.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -123,14 +123,14 @@ class CurriculumItems:
         descending: bool = False,
         bin_: int | None = None,
     ) -> ItemPage:
-        """Look at items, page by page: by mean reward all of them, those of which nothing is known last; else the seen
-        ones.
+        """Return one page of items.
 
-        A page may be short before the last, where items move meanwhile.
+        Sorted by mean reward, all items are listed, and those without observations come last. Other orders list only
+        items with observations. A page before the last may be short if items move in the meantime.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
-            InvalidField: There is no such bin, or it is asked for in another order than that of mean reward.
+            InvalidField: There is no such bin, or a bin is asked for in another order than mean reward.
         """
         view = await self._curricula.view(run, name)
         census = await self._store.census(view, by_category=False)
@@ -138,7 +138,7 @@ class CurriculumItems:
             raise gone(view)
         n_bins, lengths = view.policy.n_bins, census.counts.length
         if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
-            why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "goes with sort=mean_reward alone"
+            why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "requires sort=mean_reward"
             raise InvalidField(why, ("query", "bin"))
         index = ItemIndex(sort)
         ranks = range(lengths(index)) if bin_ is None else bins.ranks_of(bin_, lengths(index), n_bins)
@@ -171,9 +171,9 @@ class CurriculumItems:
 
 
 def bin_at(rank: int, ranked: int, n_bins: int) -> int:
-    """Return the bin of a rank of mean reward that was looked up; -1 stands for the middle one, of items not known.
+    """Return the bin of an item by its rank of mean reward.
 
-    Items may have come since ``ranked`` was counted.
+    An item without observations has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``, because items may have come after the count.
     """
     return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(ranked, rank + 1), n_bins)
 
@@ -194,7 +194,7 @@ def _not_found(view: CurriculumView, key: str) -> ItemNotFound:
 def _within(
     sections: Sequence[tuple[ItemIndex, range]], first: int, limit: int, *, descending: bool
 ) -> Iterator[tuple[ItemIndex, range]]:
-    """Cut a page out of sections that follow each other."""
+    """Return the parts of consecutive sections that lie on a page."""
     for index, places in sections:
         part = range(len(places))[first : first + limit]
         if part:

@@ -1,4 +1,4 @@
-"""Observations of items: what their groups' rewards were."""
+"""Count observations of items: the rewards of their groups."""
 
 import uuid
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from app.services.curriculum.items import bin_at, refused
 from app.store.curriculum.items import ItemStore, Observation
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
-_REPEATED_MS = 120_000  # a command whose answer was lost is recognised this long; far longer than it is repeated
+_REPEATED_MS = 120_000  # a repeated command is recognised this long, far longer than it is repeated
 
 
 @dataclass(frozen=True, slots=True)
 class ItemAfterObservation:
-    """An item after the observations of a request."""
+    """The state of an item after the observations of a request."""
 
     key: str
     bin: int
@@ -26,11 +26,11 @@ class ItemAfterObservation:
 
 @dataclass(frozen=True, slots=True)
 class ObservationReceipt:
-    """What became of the observations of a request.
+    """The result of a request with observations.
 
     Attributes:
         repeated: Whether all of them had been counted before.
-        items: Of each observation its item, as it is now.
+        items: The item of each observation, as it is now.
     """
 
     repeated: bool
@@ -47,10 +47,10 @@ class CurriculumObservations:
     async def observe(
         self, run: str, name: str, observations: Sequence[tuple[str, Sequence[float]]], request_id: str | None
     ) -> ObservationReceipt:
-        """Count observations, item and rewards, in this order. Items that are not there yet are registered.
+        """Count observations (item and rewards) in this order, and register unknown items.
 
-        Up to a thousand are counted in one step; of more, each thousand is. Under a ``request_id`` all of them can be
-        sent again: each is counted once.
+        Each thousand observations are counted in one atomic step. A request with a ``request_id`` can be sent again:
+        each observation is counted once.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -75,7 +75,7 @@ class CurriculumObservations:
 
 
 def changes_of(policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]) -> list[Observation]:
-    """Say what observations change, whatever is known of their items."""
+    """Return the changes that observations make, which do not depend on earlier observations."""
     found = []
     for key, rewards in observations:
         change = observed(policy, rewards)

@@ -1,4 +1,4 @@
-"""Samples of curricula: which items to try next."""
+"""Sample from curricula: choose the items to try next."""
 
 import asyncio
 import uuid
@@ -20,22 +20,22 @@ from app.store.curriculum.items import ItemStore, Place, SampleId, Taken
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 
 _LOOKED_UP = 512
-"""Items looked up where only that tells which bins a law prefers; candidates of THOMPSON whose law is worked out."""
+"""Items looked up to estimate bin probabilities where there is no formula; candidates of THOMPSON."""
 
 _AGAIN = "handed out before, to the same request"
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumSampleRequest:
-    """What is asked for.
+    """A request for a sample.
 
     Attributes:
-        n: How many items, or bins.
-        step: Trainer steps so far; None: the run's.
-        total_steps: Those at which progress is 1; None: as the curriculum says.
-        seed: Of this sample alone; None: the curriculum's generator draws.
-        strategy: For this sample alone; None: the curriculum's.
-        request_id: Names the request: repeated, it gets the same items while they are in flight.
+        n: Number of items, or of bins.
+        step: Trainer steps so far; None for the run's.
+        total_steps: Steps at which progress is 1; None for the curriculum's.
+        seed: Random seed for this sample only; None to use the curriculum's generator.
+        strategy: Strategy for this sample only; None for the curriculum's.
+        request_id: The id of the request. The same id gets the same items again while they are in flight.
     """
 
     n: int
@@ -48,7 +48,7 @@ class CurriculumSampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class DrawnItem:
-    """An item of a sample; its probability is that of the next draw, None where that is not worked out."""
+    """An item of a sample. Its probability is that of the next draw; None if it is not computed."""
 
     item: StoredItem
     bin: int
@@ -57,7 +57,7 @@ class DrawnItem:
 
 
 class Missing(StrEnum):
-    """Why a sample has fewer items than were asked for: what is true of all others."""
+    """Why a sample has fewer items than requested: what is true of all other items."""
 
     NO_ITEMS = "no_items"
     IN_FLIGHT = "in_flight"
@@ -69,15 +69,15 @@ class CurriculumSample:
     """What was sampled: items, or bins.
 
     Attributes:
-        strategy: How.
-        sample_id: Who has the items.
-        repeated: Whether the request had got them before.
-        items: In the order drawn; fewer than asked for, if no more could be had.
-        bins: One by one.
-        in_flight: Items in flight now.
-        free_s: When the first of them is free, seconds from now; None if there is none.
-        in_flight_ttl_s: How long others do not get its items.
-        missing: Why there are not more, if there are fewer than asked for.
+        strategy: The strategy that drew it.
+        sample_id: The id of the sample that holds the items.
+        repeated: Whether the request got the same items before.
+        items: The items in the order drawn; fewer than requested if no more are available.
+        bins: The bins in the order drawn.
+        in_flight: Number of items in flight now.
+        free_s: Seconds until the first item in flight is free; None if there is none.
+        in_flight_ttl_s: How long other samples do not get these items, seconds.
+        missing: Why there are fewer items than requested; None if there are enough.
     """
 
     strategy: CurriculumStrategy
@@ -93,7 +93,7 @@ class CurriculumSample:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDistribution:
-    """A strategy's law now, and the generator that draws by it."""
+    """The present distribution of a strategy, and the state of the generator that draws from it."""
 
     policy: CurriculumPolicy
     census: Census
@@ -105,27 +105,27 @@ class SamplingDistribution:
 
     @property
     def orders(self) -> tuple[ItemIndex, ...]:
-        """The orders to look ranks up in. The first is by mean reward, which gives the bin."""
+        """Return the orders to look ranks up in. The first is by mean reward, which gives the bin."""
         return tuple(dict.fromkeys((ItemIndex.MEAN_REWARD, *(part.index for part in self.parts))))
 
     def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
-        """Draw places, none twice."""
+        """Draw places without repetition."""
         draws = sampling.choose(self.parts, wanted, self.seed, counter)
         return draws, self.named(draws)
 
     def named(self, draws: Sequence[ItemDraw]) -> list[Place]:
-        """Say where draws are looked up."""
+        """Return the places where draws are looked up."""
         numbers = self.census.numbers
         return [Place(draw.component.index, draw.rank, numbers.get(draw.component.category or "", 0)) for draw in draws]
 
     def missing(self, in_flight: int) -> Missing:
-        """Say why nothing more can be drawn, where so many items are in flight."""
+        """Return why no more items can be drawn while this many are in flight."""
         if not self.counts.items:
             return Missing.NO_ITEMS
         return Missing.IN_FLIGHT if self.parts and in_flight else Missing.NOT_DRAWN
 
     def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
-        """Say of an item which bin it is of, and how likely it was."""
+        """Return an item with its bin and its probability."""
         ranks = {index: rank for index, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
         chance = None
         if self.policy.strategy is not CurriculumStrategy.THOMPSON:
@@ -143,13 +143,14 @@ class CurriculumSamples:
         self._items = items
 
     async def sample(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
-        """Hand out items that nobody has, chosen by the strategy's law restricted to these.
+        """Hand out items that are not in flight. The strategy's distribution is restricted to these.
 
-        A request that is repeated gets those it had and still has; what is said of them is as of now.
+        A repeated request gets the items that it got before and still holds. Their bins and probabilities are as of
+        now.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
-            InvalidField: The strategy needs to know of how many steps, and nobody says.
+            InvalidField: The strategy needs ``total_steps``, and neither the request nor the curriculum has it.
         """
         view = await self._curricula.view(run, name)
         distribution = await self._distribution(view, request)
@@ -179,7 +180,7 @@ class CurriculumSamples:
         )
 
     async def release(self, run: str, name: str, sample_id: str, keys: Sequence[str]) -> int:
-        """Let others have items that a sample handed out and nobody will try; returns how many it still had.
+        """Release items of a sample that will not be tried; return how many the sample still held.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -187,7 +188,7 @@ class CurriculumSamples:
         return await self._items.release(await self._curricula.view(run, name), sample_id, keys)
 
     async def bins(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
-        """Draw bins, one by one, by how likely the strategy's next item is of each; no item is handed out.
+        """Draw bins one by one, each with the probability that the strategy's next item is in it. Hand out no items.
 
         Raises:
             As `sample`.
@@ -211,11 +212,11 @@ class CurriculumSamples:
     async def distribution_of(
         self, view: CurriculumView, policy: CurriculumPolicy, step: int | None, total_steps: int | None, **claims: int
     ) -> SamplingDistribution:
-        """Work out the law of a policy for a curriculum's items as they are now.
+        """Return the distribution of a policy over a curriculum's items as they are now.
 
         Raises:
-            CurriculumNotFound: It was removed meanwhile.
-            InvalidField: The strategy needs to know of how many steps, and nobody says.
+            CurriculumNotFound: It was removed in the meantime.
+            InvalidField: The strategy needs ``total_steps``, and neither the request nor the curriculum has it.
         """
         come = progress(policy, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, policy, **claims)
@@ -224,7 +225,7 @@ class CurriculumSamples:
         return SamplingDistribution(policy, census, counts, parts, sampling.Chances(parts), policy.seed, census.counter)
 
     async def bins_of(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
-        """Return each bin's probability of the next draw; all 0 if there is nothing to draw."""
+        """Return the probability of each bin in the next draw; all 0 if there is nothing to draw."""
         n_bins = view.policy.n_bins
         if not distribution.parts:
             return [0.0] * n_bins
@@ -283,7 +284,7 @@ class CurriculumSamples:
     async def _draw_bins(
         self, view: CurriculumView, distribution: SamplingDistribution, parts: Sequence[MixtureComponent], n: int
     ) -> list[int]:
-        """Draw items one by one, as often as they come, and look up which bins they are of."""
+        """Draw items with repetition, and return their bins."""
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
         ranked = distribution.counts.length(ItemIndex.MEAN_REWARD)

@@ -1,4 +1,4 @@
-"""States of curricula: saved while they go on, restored all or nothing."""
+"""Save curricula while they run, and restore them all or nothing."""
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -16,17 +16,17 @@ from app.store.redis.compare_and_swap import Attempts
 
 _AT_ONCE = 500
 _FIRST_LINE = 2  # line of the first item in a document, after the header
-_STRANDED_MS = 600_000  # a document of which nothing comes for so long, run clock, is given up
+_STRANDED_MS = 600_000  # an upload without new data for this long, run clock, is removed
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumDocument:
-    """A saved curriculum, on its way.
+    """A saved curriculum, as a stream.
 
     Attributes:
-        header: All but its items.
-        categories: In the order of their numbers.
-        items: Some items at a time.
+        header: Everything except categories and items.
+        categories: The categories in the order of their numbers.
+        items: The items, some at a time.
     """
 
     header: CurriculumHeader
@@ -45,10 +45,10 @@ class CurriculumStates:
     async def save(self, run: str, name: str) -> CurriculumDocument:
         """Read a curriculum, item by item.
 
-        Some of the changes made meanwhile are in it, others are not. Each item is whole, and comes once.
+        Each item is whole and comes once. A change made while items are read may be included or not.
 
         Raises:
-            CurriculumNotFound: The run has none of this name; or, while items are read, not any more.
+            CurriculumNotFound: The run has none of this name, or it was removed while items were read.
         """
         view = await self._curricula.view(run, name)
         header, categories = await self._states.header(view)
@@ -61,18 +61,18 @@ class CurriculumStates:
                 new = seen.add([item.key for item in part])
                 yield [item for item, is_new in zip(part, new, strict=True) if is_new]
             if (await self._store.ids(run)).get(name) != view.curriculum_id:
-                raise CurriculumNotFound(f"curriculum {name} of run {run} was removed meanwhile")
+                raise CurriculumNotFound(f"curriculum {name} of run {run} was removed while it was saved")
 
         return CurriculumDocument(header, categories, items())
 
     async def load(self, run: str, name: str, document: CurriculumDocument) -> None:
-        """Restore a curriculum, or make one, from a document; until all of it is there, nothing changes.
+        """Restore or make a curriculum from a document. Nothing changes until the whole document has arrived.
 
         Raises:
             RunNotFound: There is no such run.
             InvalidField: The run has too many curricula, or the document has too many items, a repeated item, or an
                 error.
-            CurriculumNotFound: The run was reset meanwhile, or nothing of the document came for too long.
+            CurriculumNotFound: The run was reset in the meantime, or no data came for too long.
         """
         own = uuid.uuid4().hex
         if not await self._states.begin(run, own, document.header, document.categories, uuid.uuid4().hex):
@@ -101,7 +101,7 @@ class CurriculumStates:
             raise
 
     async def look_after(self, run: str, clock_ms: int) -> None:
-        """Forget what was being loaded by somebody who died."""
+        """Remove uploads that were never finished."""
         for own in await self._states.stranded(run, clock_ms - _STRANDED_MS):
             await self._states.drop(run, own, clock_ms - _STRANDED_MS)
 
@@ -109,7 +109,7 @@ class CurriculumStates:
 def _check(word: str, run: str, name: str) -> None:
     if word == "gone":
         raise CurriculumNotFound(
-            f"what was loaded of curriculum {name} is gone: run {run} was reset, or it took too long"
+            f"the upload of curriculum {name} is gone: run {run} was reset, or the upload took too long. Send it again"
         )
     if word == "full":
         raise InvalidField(f"a curriculum has at most {MAX_ITEMS} items")

@@ -1,4 +1,4 @@
-"""What another strategy would do with the same items; nothing is changed by asking."""
+"""Compare strategies on the same items, without changing anything."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from app.store.curriculum.store import CurriculumView
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """What a strategy would do now: each bin's probability, and what it would sample if nothing were in flight."""
+    """What a strategy would do now: the probability of each bin, and its sample if no item were in flight."""
 
     strategy: CurriculumStrategy
     bins: tuple[float, ...]
@@ -23,21 +23,21 @@ class StrategyOutcome:
 
     @property
     def entropy(self) -> float:
-        """Entropy over bins, as a part of its largest; of one bin 0."""
+        """Return the entropy over bins divided by its maximum, 0 to 1; 0 if there is one bin."""
         own = -math.fsum(each * math.log(each) for each in self.bins if each > 0)
         return max(0.0, own / math.log(len(self.bins))) if len(self.bins) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyComparison:
-    """Two strategies side by side, on the bins of the curriculum as it is."""
+    """Two strategies, compared on the bins of the curriculum as it is."""
 
     current: StrategyOutcome
     alternative: StrategyOutcome
 
     @property
     def difference(self) -> float:
-        """Half the sum of what the probabilities of bins differ by: 0 the same, 1 nothing in common."""
+        """Return the total variation distance of the bin probabilities: 0 if they are equal, 1 if they are disjoint."""
         pairs = zip(self.current.bins, self.alternative.bins, strict=True)
         return math.fsum(abs(ours - theirs) for ours, theirs in pairs) / 2
 
@@ -53,14 +53,14 @@ class StrategyComparisons:
     async def compare(
         self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int | None
     ) -> StrategyComparison:
-        """Compare a curriculum with what it would be with other settings.
+        """Compare a curriculum with itself under other settings.
 
         Args:
             run: The run's name.
             name: The curriculum's.
-            changes: New values by field of `CurriculumPolicy`; ``total_steps`` holds for both.
-            n: How many items to sample.
-            step: Trainer steps so far; None: the run's.
+            changes: New values by field of `CurriculumPolicy`. A new ``total_steps`` applies to both sides.
+            n: Number of items to sample.
+            step: Trainer steps so far; None for the run's.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -78,7 +78,7 @@ class StrategyComparisons:
         self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int | None
     ) -> StrategyOutcome:
         distribution = await self._samples.distribution_of(view, policy, step, None)
-        wanted = draws_for(n, distribution.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
+        wanted = draws_for(n, distribution.counts.items, 0, 0)  # the generator's output depends on the number of draws
         found: list[DrawnItem] = []
         if distribution.parts and policy.strategy is CurriculumStrategy.THOMPSON:
             best = await self._samples.best(view, distribution, wanted, distribution.counter, idle_only=False)

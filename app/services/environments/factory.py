@@ -1,4 +1,4 @@
-"""The use cases of environments, put together."""
+"""Build the use cases of environments."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class EnvironmentServices:
     def create(
         cls, stores: Stores, retention: Retention, warnings: RunWarnings, environment_ttl_ms: int
     ) -> "EnvironmentServices":
-        """Put the use cases together."""
+        """Build the use cases on the stores."""
         heartbeats = HeartbeatBuffer()
         registry = EnvironmentRegistry(stores.runs, stores.members, retention, heartbeats, warnings, environment_ttl_ms)
         return cls(registry, heartbeats)

@@ -1,6 +1,6 @@
-"""Signs of life of environments and members, collected in memory and written once a second.
+"""Collect heartbeats of environments and members in memory, to be written once a second.
 
-An environment polls several times a second; a write for each, made durable, would cost more than the polls.
+An environment polls several times a second. A durable write for each poll would cost more than the poll.
 """
 
 from collections import defaultdict
@@ -16,27 +16,27 @@ class _Heartbeats:
 
 
 class HeartbeatBuffer:
-    """The environments and members heard of since the last tick, by run."""
+    """The environments and members that sent a heartbeat since the last tick, by run."""
 
     def __init__(self) -> None:
         self._heard: defaultdict[str, _Heartbeats] = defaultdict(_Heartbeats)
 
     def heard(self, run: str, environment: int, clock_ms: int) -> None:
-        """Record a sign of life of an environment without members, at this run clock."""
+        """Record a heartbeat of an environment without members, at this run clock."""
         known = self._heard[run].environments
         known[environment] = max(clock_ms, known.get(environment, 0))
 
     def heard_member(self, run: str, environment: int, member: str) -> None:
-        """Record a sign of life of a member."""
+        """Record a heartbeat of a member."""
         self._heard[run].members.add((environment, member))
 
     def forget(self, run: str, environment: int) -> None:
-        """Discard the signs of life of an environment since the last tick."""
+        """Discard the heartbeats of an environment since the last tick."""
         if run in self._heard:
             self._heard[run].environments.pop(environment, None)
 
     def drain(self, run: str) -> HeardOf:
-        """Return and forget who was heard of in ``run``."""
+        """Return the heartbeats of a run, and forget them."""
         heard = self._heard.pop(run, _Heartbeats())
         return HeardOf(heard.environments, heard.members)
 

@@ -1,4 +1,4 @@
-"""The registry of a run: its trainer, its environments and their members."""
+"""Register the trainer, the environments and the members of a run."""
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 MOST_ENVIRONMENTS = 4096
-"""Environments a run takes. Every view reads their records, so a worker gone mad must not add them without end."""
+"""Largest number of environments in a run: every view reads all their records, so a faulty worker must not add more."""
 
 _MOST_FORGOTTEN = 256  # environments at once
 
@@ -127,15 +127,15 @@ class EnvironmentRegistry:
                 return environment, view
 
     def answered(self, run: str, environment: EnvironmentRecord) -> None:
-        """Note that an environment has the answer to its registration: only now it is heard of."""
+        """Record that the answer to a registration was sent. From now on the environment counts as alive."""
         self._heartbeats.heard(run, environment.environment, environment.registered_ms)
 
     def answer_lost(self, run: str, environment: int) -> None:
-        """Note that the answer to a registration did not arrive, whatever was noted before."""
+        """Record that the answer to a registration did not arrive, even if it was recorded as sent."""
         self._heartbeats.forget(run, environment)
 
     async def disconnect_environment(self, run: str, environment: int) -> bool:
-        """Record the goodbye of an environment, unless it has members; False if the id is unknown."""
+        """Record that an environment leaves, unless it has members; False if the id is unknown."""
         self._heartbeats.forget(run, environment)
         attempts = Attempts("disconnect an environment", run)
         while attempts.again():
@@ -150,13 +150,13 @@ class EnvironmentRegistry:
                 return True
 
     async def _put(self, run: str, environment: EnvironmentRecord, view: RunView) -> bool:
-        """Write an environment's record if it says anything new: that outdates every plan in flight.
+        """Write an environment's record if it has changed. A write makes every plan in progress outdated.
 
         Raises:
             InvalidField: The environment is new, and the run is full.
 
         Returns:
-            False if the run changed since ``view``: look again, decide again.
+            False if the run changed since ``view``: read it and decide again.
         """
         known = view.environments.get(environment.environment)
         if known == environment:
@@ -177,7 +177,7 @@ class EnvironmentRegistry:
             emit(MemberExpired(run=run, environment=key, name=name, member=member))
 
     async def forget_idle(self, run: str) -> list[EnvironmentRecord]:
-        """Forget environments without members, groups and history; returns them."""
+        """Forget environments without members, groups and history; return them."""
         return await self._forget(run, await self._runs.view(run), at_once=False) or []
 
     async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[EnvironmentRecord] | None:
@@ -194,18 +194,18 @@ class EnvironmentRegistry:
             emit(EnvironmentExpired(run=run, environment=env.environment, name=env.name))
         return idle
 
-    # Environments of the native API: their name is who they are
+    # Environments of the native API, identified by their names
 
     async def join(
         self, run: str, name: str, settings: Mapping[str, Any], member: str | None, *, change_settings: bool
     ) -> Membership:
-        """Let a process join an environment as a member; the first one makes the environment.
+        """Let a process join an environment as a member. The first member makes the environment.
 
         Args:
             run: The run's name.
             name: The environment's name.
-            settings: Settings that the process names; the others stay as they are.
-            member: The id it asks for; a process that joins again under its id is the same member. None: a new id.
+            settings: The settings to set; the others stay as they are.
+            member: The id to join under; a process that joins again under its id is the same member. None for a new id.
             change_settings: Whether the settings may change for all members.
 
         Raises:
@@ -223,10 +223,10 @@ class EnvironmentRegistry:
                 continue
             new_member = await self._members.put(run, key, member)
             if new_member is None:
-                continue  # the environment was forgotten meanwhile
+                continue  # the environment was forgotten in the meantime
             came, view = known is None or not known.alive(view.clock_ms, self._ttl_ms), await self._runs.view(run)
             if key not in view.environments or view.environments[key].name != name:
-                continue  # the run was deleted meanwhile, and maybe made again
+                continue  # the run was deleted in the meantime, and maybe made again
             if came:
                 emit(EnvironmentJoined(run=run, environment=key, name=name))
             if new_member:
@@ -258,17 +258,17 @@ class EnvironmentRegistry:
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none with this id.
+            EnvironmentNotFound: The run has no environment with this id.
         """
         view = await self.known(run, environment)
         return await self._members.of_environment(run, environment), view.clock_ms
 
     async def change_environment(self, run: str, environment: int, changes: Mapping[str, Any]) -> RunView:
-        """Change an environment's shares, weight or group size; returns the run.
+        """Change an environment's shares, weight or group size; return the run.
 
         Raises:
-            RunNotFound: There is no such run, or it was deleted meanwhile.
-            EnvironmentNotFound: There is none of that id.
+            RunNotFound: There is no such run, or it was deleted in the meantime.
+            EnvironmentNotFound: The run has no environment with this id.
         """
         attempts = Attempts("change an environment", run)
         while attempts.again():
@@ -278,11 +278,11 @@ class EnvironmentRegistry:
                 return await self.known(run, environment)
 
     async def known(self, run: str, environment: int) -> RunView:
-        """Read a run that has this environment.
+        """Return the run, after a check that it has this environment.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none with this id.
+            EnvironmentNotFound: The run has no environment with this id.
         """
         view = await self._runs.view(run)
         _check_known(run, environment, view)
@@ -291,15 +291,15 @@ class EnvironmentRegistry:
     async def heartbeat(
         self, run: str, environment: int, member: str, running_groups: int | None, start_groups: int = 0
     ) -> HeartbeatResult:
-        """Record a member's sign of life, and return how many groups may start now.
+        """Record a member's heartbeat, and return how many groups may start now.
 
         Args:
             run: The run's name.
             environment: The environment's id.
             member: The member's id.
-            running_groups: Groups it has started and not submitted yet; None: as it said before.
-            start_groups: Groups that it wants to start. Granted ones count as running at once, so that members that ask
-                at the same time do not start too many.
+            running_groups: Groups it has started and not submitted yet; None if unchanged.
+            start_groups: Groups that it wants to start. Granted groups count as running at once, so that members that
+                ask at the same time do not start too many.
 
         Raises:
             RunNotFound: There is no such run.
@@ -323,16 +323,16 @@ class EnvironmentRegistry:
         return HeartbeatResult(grant, noted.groups)
 
     async def credits(self, run: str, environment: int) -> GroupAllowance:
-        """Return how many groups an environment may start now. This is not a sign of life.
+        """Return how many groups an environment may start now. This does not count as a heartbeat.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none with this id.
+            EnvironmentNotFound: The run has no environment with this id.
         """
         return allowed_groups(run, await self.known(run, environment), environment, self._ttl_ms)
 
     async def pace(self, run: str, environment: int) -> Pace:
-        """Tell an environment how full the queue is; a sign of life."""
+        """Return how full the queue is, and record a heartbeat of the environment."""
         view = await self._runs.view(run)
         if environment in view.environments:
             self._heartbeats.heard(run, environment, view.clock_ms)
@@ -342,7 +342,7 @@ class EnvironmentRegistry:
         """Forget everything about a run, unless it was made under ``/v1``.
 
         Raises:
-            NotAnAtroposRun: It was made under ``/v1``; nothing has changed.
+            NotAnAtroposRun: The run was made under ``/v1``. Nothing has changed.
         """
         if not await self._runs.reset(run, uuid.uuid4().hex, spare_native=True):
             how = f"DELETE /v1/runs/{run} removes it"

@@ -1,4 +1,4 @@
-"""Admitting groups: placed on the run as we last saw it, committed only if it still is so."""
+"""Admit groups: place them by the last known state of the run, and commit only if that has not changed."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Place = Callable[[EncodedGroup, AdmissionContext], Placement]
 
 @dataclass(frozen=True, slots=True)
 class AdmittedGroups:
-    """Groups that were admitted: on which context, where to, and what became of them."""
+    """Admitted groups, with the context they were placed by, their places and their outcomes."""
 
     context: AdmissionContext
     placements: list[Placement]
@@ -36,7 +36,7 @@ class AdmittedGroups:
 
 
 class Admission:
-    """Remembers who is registered where, so that a submission costs one round trip."""
+    """Remembers the registrations of each run, so that a submission costs one round trip."""
 
     def __init__(
         self,
@@ -57,18 +57,18 @@ class Admission:
     async def admit(
         self, run: str, groups: Sequence[EncodedGroup], place: Place, *, announce: bool, limited: bool
     ) -> AdmittedGroups:
-        """Store groups, all or none; once this returns they survive any crash.
+        """Store groups, all or none. Once this returns they survive any crash.
 
         Args:
             run: The run's name.
-            groups: What to store; ids given by senders are unique among them.
-            place: Decides where each goes; called again if the run moved on.
-            announce: Whether to make the run if it is not there.
-            limited: Whether the run's limits bind.
+            groups: The groups to store. Ids given by senders are unique among them.
+            place: Decides where each group goes. Called again if the run has changed.
+            announce: Whether to make the run if it does not exist.
+            limited: Whether the run's limits apply.
 
         Raises:
             RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
-            StoreUnavailable: Redis did not answer; nothing is promised.
+            StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         if announce and run not in self._announced:
             await self._runs.announce(run)
@@ -86,16 +86,16 @@ class Admission:
             except QueueFull:
                 if not await self._capacity.look_again(run):
                     raise
-                continue  # what we saw of it may be out of date
+                continue  # the remembered state may be outdated
             except StoreFull:
                 if relieved or not await self._relief.make_way():
                     raise
-                relieved = True  # once: if it is full again, the sender waits
+                relieved = True  # only once: if the store is full again, the sender must wait
                 continue
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise
-                outcomes = None  # things may have changed since we last looked
+                outcomes = None  # the run may have changed since it was read
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
                 too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
@@ -108,7 +108,7 @@ class Admission:
         return context
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more: anybody can make up names."""
+        """Forget all runs but these, because clients can send any number of names."""
         self._announced.intersection_update(runs)
         self._capacity.keep_only(runs)
         self._warnings.keep_only(runs)
@@ -123,10 +123,12 @@ def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> l
 def checked(
     group: EncodedGroup, place: Placement, context: AdmissionContext, long_sequences: LongSequences
 ) -> Placement:
-    """Return where a group goes: its place, marked or not, or nowhere because of its lengths or rewards.
+    """Return where a group goes, after the checks of its lengths and rewards.
+
+    The result is its place, with or without a mark, or the reason to drop it.
 
     Raises:
-        SequenceTooLong: A sequence is longer than the run takes, and the run refuses such groups.
+        SequenceTooLong: A sequence is longer than the run allows, and the run refuses such groups.
     """
     sequence = too_long(group.lengths, context.max_sequence_tokens)
     if sequence is None:
@@ -139,7 +141,7 @@ def checked(
 
 
 def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:
-    """Return where a group goes for its rewards: its place, with a mark or without, or nowhere."""
+    """Return where a group goes after the check of its rewards: its place, marked or not, or a reason to drop it."""
     if not policy.filters_groups:
         return place
     match apply_filters(group.rewards.tolist(), policy):

@@ -1,4 +1,4 @@
-"""What came lately, as this process saw it: rates, from which only forecasts are made, and what filters dropped."""
+"""Measure recent arrivals as this process sees them: rates, used for forecasts only, and groups dropped by filters."""
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ _MOST_SAMPLES = 64
 
 @dataclass(frozen=True, slots=True)
 class _ArrivalCount:
-    """What was counted of a run at a time of its clock, milliseconds: sequences by environment, and groups."""
+    """The counts of a run at a time on its clock, milliseconds: sequences by environment, and groups."""
 
     clock_ms: int
     sequences: Mapping[int, int]
@@ -21,31 +21,31 @@ class _ArrivalCount:
 
 
 class Arrivals:
-    """Looks at each run, taken whenever somebody looks for a batch."""
+    """The recent counts of each run, recorded whenever a batch is looked for."""
 
     def __init__(self) -> None:
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def note(self, run: str, view: RunView) -> None:
-        """Remember what has come by now; about once a second is enough."""
+        """Record the counts of a run. About once a second is enough."""
         looks = self._looks[run]
         if not looks or view.clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES:
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
             looks.append(_ArrivalCount(view.clock_ms, sequences, _arrived(view)))
 
     def rates(self, run: str) -> dict[int, float]:
-        """Return each environment's arrival rate over the last minute, sequences per second, as far as it is known."""
+        """Return the known arrival rates of environments over the last minute, sequences per second."""
         return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
 
     def lately(self, run: str, view: RunView) -> Arrived:
-        """Return which groups came in the last minute, as far as this process knows; or in all, if none did."""
+        """Return the groups that came in the last minute as this process saw them; all groups so far if none did."""
         now, looks = _arrived(view), self._looks.get(run, ())
         before = next((look.arrived for look in looks if look.clock_ms >= view.clock_ms - WINDOW_MS), now)
         lately = arrived_since(before, now)
         return lately if lately.groups else arrived_since(Arrived(), now)
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more."""
+        """Forget all runs but these."""
         for run in self._looks.keys() - set(runs):
             del self._looks[run]
 

@@ -1,4 +1,4 @@
-"""Taking groups in: write, place, index, and complete sets of groups smaller than declared."""
+"""Take in groups from environments of Atropos, and complete sets of groups smaller than declared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
-_MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
+_MOST_BUFFERED = 256  # groups of one environment that may wait for a set; if more wait, all are released
 
 
 @dataclass(frozen=True, slots=True)
 class AtroposReceipt:
-    """What became of a group; of one that a filter dropped, as if it was queued: Atropos has no word for it.
+    """The receipt for a group. A group dropped by a filter counts as queued, because Atropos has no reply for it.
 
     Attributes:
-        buffered: Whether its size differs from the declared one (also if it has completed a set by now).
-        waiting_sequences: Sequences of its environment still waiting for a set, if so.
+        buffered: Whether its size differs from the declared one, even if it has completed a set.
+        waiting_sequences: If it was buffered, the sequences of its environment that still wait for a set.
     """
 
     buffered: bool
@@ -32,7 +32,7 @@ class AtroposReceipt:
 
 
 class AtroposIngest:
-    """The way in for environments of Atropos."""
+    """Takes in groups from environments of Atropos."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, admission: Admission) -> None:
         self._runs = runs
@@ -40,15 +40,15 @@ class AtroposIngest:
         self._admission = admission
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[AtroposReceipt]:
-        """Store groups, all or none; once this returns they survive any crash.
+        """Store groups, all or none. Once this returns they survive any crash.
 
-        A group smaller than its environment declared goes to that environment's buffer, until others
-        make a full set with it.
+        A group smaller than its environment declared waits in that environment's buffer until others make a full set
+        with it.
 
         Raises:
             RunArchived: The run takes no groups.
             StoreFull: Redis is out of memory; nothing was stored.
-            StoreUnavailable: Redis did not answer; nothing is promised.
+            StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         if not groups:
             return []
@@ -67,7 +67,7 @@ class AtroposIngest:
         return receipts
 
     async def complete_sets(self, run: str, environment: EnvironmentRecord) -> int:
-        """Release every full set from an environment's buffer; returns the sequences still waiting."""
+        """Release every full set from an environment's buffer; return the sequences still waiting."""
         attempts = Attempts("complete sets of groups", run)
         while attempts.again():
             view = await self._runs.view(run)
@@ -82,7 +82,7 @@ class AtroposIngest:
             await self._groups.release_buffered(run, planned)
 
     async def release_overdue(self, run: str, view: RunView, release_ms: int) -> int:
-        """Let groups that waited longer than ``release_ms`` for a set join the queue; returns how many."""
+        """Queue groups that waited longer than ``release_ms`` for a set; return how many."""
         return await self._release(
             run, {lane: (n, _MOST_BUFFERED) for lane, n in view.buffers.items()}, view, release_ms
         )
@@ -102,12 +102,12 @@ class AtroposIngest:
 
 
 def _place(group: EncodedGroup, context: AdmissionContext) -> Placement:
-    """Decide whose account a group goes to, and whether it must wait for a set.
+    """Decide which environment a group counts for, and whether it must wait for a set.
 
-    A group with a sequence that is too long is always dropped: environments of Atropos never repeat a refused request,
-    so its other groups would be lost.
+    A group with a sequence that is too long is always dropped, never refused: environments of Atropos do not repeat a
+    refused request, so its other groups would be lost.
 
-    An environment nobody registered has no share; a group larger than declared can never be part of a set.
+    An unregistered environment has no share. A group larger than declared can never be part of a set.
     """
     if group.environment is None or group.environment not in context.environments:
         return checked(group, Placement(None), context, "drop")

@@ -1,9 +1,8 @@
-"""Committing submissions that come at the same time together.
+"""Commit submissions that arrive at the same time together (group commit).
 
-Most of what the script that admits groups costs Redis is the call, not the groups; so it is with a round trip of this
-process. While one is under way, submissions that arrive in one turn of the event loop share the next, as databases do
-with commits that meet. Nobody waits for more than that turn: under little load each goes by itself, under much load
-more of them meet.
+The script that admits groups costs Redis more for the call than for the groups, and so does a round trip of this
+process. While a commit is in progress, submissions that arrive in one turn of the event loop share the next commit. A
+submission waits for one turn at most. Under little load each is committed alone, under high load many together.
 """
 
 import asyncio
@@ -19,20 +18,20 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
 
-_TOGETHER_BYTES = 512 * 1024  # of payload: while Redis stores more than that, nobody is at work on what comes next
+_TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this process idle while Redis stores it
 
 log = logging.getLogger("lachesis.commits")
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroups:
-    """Groups that are to be stored, all or none.
+    """Groups to store, all or none.
 
     Attributes:
-        context: What they were placed by.
-        groups: The groups; ids given by senders are unique among them.
-        placements: Where each goes.
-        room: The limits of waiting groups.
+        context: The context that they were placed by.
+        groups: The groups. Ids given by senders are unique among them.
+        placements: Where each group goes.
+        room: The limits for waiting groups.
     """
 
     context: AdmissionContext
@@ -47,7 +46,7 @@ class _Submission:
     result: asyncio.Future[list[Outcome] | None]
 
     def resolve(self, result: AdmissionResult | Exception) -> None:
-        if self.result.done():  # whoever asked was cancelled
+        if self.result.done():  # the caller was cancelled
             return
         if isinstance(result, Exception):
             self.result.set_exception(result)
@@ -56,23 +55,23 @@ class _Submission:
 
 
 class GroupCommit:
-    """Commits what was placed."""
+    """Commits placed groups, those of several submissions together."""
 
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
         self._forming: dict[str, list[_Submission]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy = 0  # commits under way
+        self._busy = 0  # commits in progress
 
     async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
-        """Store groups, all or none; once this returns what became of them they survive any crash.
+        """Store groups, all or none. Once this returns outcomes, the groups survive any crash.
 
         Returns:
-            What became of each. None if the run moved on: nothing was stored; place and try again.
+            The outcome of each group. None if the run has changed and nothing was stored: place them again and repeat.
 
         Raises:
             QueueFull, GroupExists, StoreFull: Nothing was stored.
-            StoreUnavailable: Redis did not answer; nothing is promised.
+            StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         waiting = _Submission(placed, asyncio.get_running_loop().create_future())
         if run in self._forming:
@@ -84,14 +83,14 @@ class GroupCommit:
         return await waiting.result
 
     async def _form_group(self, run: str, first: _Submission) -> None:
-        """Let others join for one turn, then begin."""
+        """Let other submissions join for one turn of the event loop, then commit."""
         forming = self._forming[run] = [first]
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            first.result.cancel()  # nobody would ask for it
+            first.result.cancel()  # its caller is gone
             raise
-        finally:  # the others are not to depend on the first
+        finally:  # the others must not depend on the first
             del self._forming[run]
             for together in _divided(forming):
                 task = asyncio.create_task(self._commit_group(run, together))
@@ -103,7 +102,7 @@ class GroupCommit:
         self._busy += 1
         try:
             results = (await self._store(run, [waiting.placed for waiting in together])).results
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
+        except Exception as error:  # noqa: BLE001 - every error belongs to the callers that wait
             results = [error] * len(together)
         finally:
             self._busy -= 1
@@ -114,7 +113,7 @@ class GroupCommit:
         context = together[0].context
         groups = [group for placed in together for group in placed.groups]
         placements = [place for placed in together for place in placed.placements]
-        # Under new ids each time: what was written under the ones before may be being removed.
+        # New ids for each attempt, because payloads written under earlier ids may be removed at any time.
         submissions = [
             [
                 PendingGroup(secrets.token_hex(16), group, place)
@@ -129,10 +128,10 @@ class GroupCommit:
 
 
 def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
-    """Divide submissions, in order, into what is committed together.
+    """Divide submissions, in order, into those that are committed together.
 
-    All were placed by one context, and have the same limits; they are of `_TOGETHER_BYTES` at
-    most, but for one that is larger by itself; and no two bring the same id.
+    These were placed by one context and have the same limits. Together they have at most `_TOGETHER_BYTES`, except for
+    a single submission that is larger. No two of them have the same id.
     """
     together: list[_Submission] = []
     ids: set[str] = set()
@@ -166,7 +165,7 @@ def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], ro
 
 
 def _warn(run: str, context: AdmissionContext, together: Sequence[PlacedGroups], stored: Stored) -> None:
-    """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
+    """Log once that no trainable groups arrive any more. The process that sees the alert begin logs it."""
     starvation, batch_size, after = stored.starvation, context.batch_size, context.policy.alert_after_batches
     if starvation is None or batch_size is None or not starvation.alarms(batch_size, after):
         return

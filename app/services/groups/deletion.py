@@ -19,8 +19,8 @@ class DeletionResult:
 
     Attributes:
         groups: Number of deleted groups.
-        left: Number of groups in the matching lanes that it has not looked at.
-        position: Where to continue; None: it looked at all.
+        left: Number of groups in the matching lanes that were not checked.
+        position: Where to continue; None if all groups were checked.
     """
 
     groups: int
@@ -41,8 +41,8 @@ class GroupDeletion:
 
         Raises:
             RunNotFound: There is no such run.
-            GroupNotFound: The run knows no such group, or has forgotten it.
-            GroupNotWaiting: It is in a batch, or has left; the message says where it is.
+            GroupNotFound: The run has no such group, or has forgotten it.
+            GroupNotWaiting: The group is in a batch, or was delivered or dropped. The message says which.
         """
         attempts = Attempts("delete a group", run)
         while attempts.again():
@@ -65,8 +65,8 @@ class GroupDeletion:
         Args:
             run: The run's name.
             wanted: The filter.
-            limit: Most groups to look at in this call.
-            after: Where an earlier call stopped; None: begin.
+            limit: Largest number of groups to check in this call.
+            after: Where an earlier call stopped; None to begin.
 
         Raises:
             RunNotFound: There is no such run.
@@ -98,7 +98,7 @@ class GroupDeletion:
 
 
 def _stopped_at(chosen: Sequence[tuple[SearchPosition, int]], slices: Sequence[LaneSlice]) -> SearchPosition:
-    """Return where to continue: after the last group looked at, or after its lane, if that has no more."""
+    """Return where to continue: after the last group checked, or after its lane if that has no more."""
     (start, _), last = chosen[-1], slices[-1]
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
 

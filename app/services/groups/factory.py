@@ -1,4 +1,4 @@
-"""The use cases of groups, put together."""
+"""Build the use cases of groups."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class GroupServices:
     def create(
         cls, stores: Stores, capacity: RunCapacity, warnings: RunWarnings, eviction: ReplayEviction
     ) -> "GroupServices":
-        """Put the use cases together."""
+        """Build the use cases on the stores."""
         admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
         return cls(

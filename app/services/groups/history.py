@@ -1,4 +1,4 @@
-"""Where a group is, and what became of it."""
+"""Find where a group is, or what happened to it."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from app.store.runs.store import RunStore
 
 @dataclass(frozen=True, slots=True)
 class GroupHistory:
-    """A group's life so far.
+    """The history of a group.
 
     Attributes:
         group_id: The service's own id of the group.
         state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
-        entry: What was noted when it came.
-        received_age_s: Seconds since it came.
-        batch_id: The batch it is or was in.
-        step: That batch's step.
+        entry: The record made when it arrived.
+        received_age_s: Seconds since it arrived.
+        batch_id: The batch that it is or was in.
+        step: The step of that batch.
         ended_age_s: Seconds since it was delivered or dropped.
         reason: Why it was dropped.
     """
@@ -35,7 +35,7 @@ class GroupHistory:
 
 
 class GroupHistories:
-    """Looks groups up by the ids their senders gave them, or ours."""
+    """Looks groups up by the ids that their senders or the service gave them."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
         self._runs = runs
@@ -43,11 +43,11 @@ class GroupHistories:
         self._batches = batches
 
     async def of(self, run: str, given_id: str) -> GroupHistory:
-        """Follow a group.
+        """Return the history of a group.
 
         Raises:
             RunNotFound: There is no such run.
-            GroupNotFound: The run knows no such group, or it left so long ago that it is forgotten.
+            GroupNotFound: The run has no such group, or has forgotten it because it left long ago.
         """
         group_id = await self._groups.group_of(run, given_id) or given_id
         view = await self._runs.existing(run)

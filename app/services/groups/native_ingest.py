@@ -1,4 +1,4 @@
-"""Taking groups in on the native API: any size is queued; what is too old, or filtered, is counted and dropped."""
+"""Take in groups on the native API. Groups of any size are queued; stale and filtered ones are counted and dropped."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ from app.store.redis.compare_and_swap import Attempts
 
 
 class NativeIngest:
-    """The way in."""
+    """Takes in groups on the native API."""
 
     def __init__(self, groups: GroupStore, admission: Admission) -> None:
         self._groups = groups
         self._admission = admission
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Outcome]:
-        """Store groups, all or none; once this returns they survive any crash, and repeating it stores nothing.
+        """Store groups, all or none. Once this returns they survive any crash. Safe to repeat.
 
         Returns:
-            What became of each.
+            The outcome of each group.
 
         Raises:
             RunNotFound: There is no such run.
             InvalidField: An environment is not registered, or two groups have one id.
             RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
-            StoreUnavailable: Redis did not answer; nothing is promised.
+            StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         ids = Counter(group.group_id for group in groups)
         for group in groups:
@@ -55,7 +55,7 @@ class NativeIngest:
             try:
                 return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
             except InvalidField:
-                # A known group gets its first answer again, even if it would be refused now.
+                # A known group gets its first outcome again, even if it would be refused now.
                 found = await self._groups.known(run, [one for one in ids if one is not None])
                 if found <= known:
                     raise
@@ -63,12 +63,12 @@ class NativeIngest:
 
 
 def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:
-    """Decide what happens to a group; a ``known`` one gets its first answer again, whatever is decided here."""
+    """Decide what happens to a group. A ``known`` group gets its first outcome again, whatever is decided here."""
     sampled, current = group.policy_version, context.policy_version
     dropped = drop_reason(sampled, current, context.policy)
     if dropped is not None:
         return Placement(group.environment, policy_version=sampled, dropped=dropped)
-    # A version that is not in force yet and is taken all the same counts as the one that is.
+    # A future version that is accepted counts as the current one.
     counts_as = None if sampled is None else min(sampled, current)
     place = Placement(group.environment, policy_version=counts_as)
     return checked(group, place, context, "drop" if known else context.policy.long_sequences)

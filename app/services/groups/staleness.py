@@ -1,4 +1,4 @@
-"""Dropping groups that wait and should not be trained on any more: too many policy versions or too long ago."""
+"""Drop waiting groups that are too many policy versions or too many seconds old to be trained on."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,17 +15,17 @@ Heads = Callable[[str, WantedHeads], Awaitable[list[Lane]]]
 
 
 class Staleness:
-    """Sweeps the queue and the buffers of a run."""
+    """Drops stale groups from the queue and the buffers of a run."""
 
     def __init__(self, runs: RunStore, groups: GroupStore) -> None:
         self._runs = runs
         self._groups = groups
 
     async def sweep_versions(self, run: str) -> int:
-        """Drop the groups that the version in force makes too old, and see to those of versions that are not in force.
+        """Drop the groups that the current version makes too old, and handle those of future versions.
 
         Returns:
-            How many were dropped.
+            Number of dropped groups.
         """
         view = await self._runs.view(run)
         oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
@@ -45,7 +45,7 @@ class Staleness:
             done = await self._groups.drop(run, lanes, reason, view.policy.history_ms)
             dropped += done
             if not done:
-                break  # somebody else has dropped or taken them meanwhile
+                break  # another process has dropped or taken them
         return dropped
 
     async def _lanes_of(self, run: str, group_ids: Sequence[str]) -> list[tuple[str, LaneId]]:
@@ -53,7 +53,7 @@ class Staleness:
         return [(group_id, entry.lane) for group_id, entry in zip(group_ids, entries, strict=True) if entry]
 
     async def sweep_ages(self, run: str) -> int:
-        """Drop the groups that have waited longer than the run allows; returns how many."""
+        """Drop the groups that have waited longer than the run allows; return how many."""
         view = await self._runs.view(run)
         if view.policy.max_age_s is None:
             return 0
@@ -69,7 +69,7 @@ class Staleness:
     async def _old_heads(
         self, run: str, view: RunView, heads: Heads, lane: LaneId, queued: int
     ) -> list[tuple[str, LaneId]]:
-        """Read which of a lane's oldest groups are too old: those at its very front, as all came in this order."""
+        """Return the groups at the front of a lane that are too old. A lane is in order of arrival."""
         (oldest,) = await heads(run, {lane: (queued, _AT_ONCE)})
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
         pairs = zip(oldest.heads, entries, strict=True)

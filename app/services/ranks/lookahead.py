@@ -1,4 +1,4 @@
-"""The window of groups from which batches are chosen that can be divided evenly."""
+"""Choose groups for batches that can be divided evenly, from a window of the queue."""
 
 import asyncio
 from collections import Counter
@@ -24,10 +24,10 @@ class Lookahead:
     async def choose(
         self, run: str, view: RunView, plan: BatchPlan, spec: ShardingSpec | None
     ) -> tuple[BatchPlan, Mapping[str, int] | None]:
-        """Exchange groups of a plan for others that load ranks more evenly, if the run says so.
+        """Exchange groups of a plan for others that load ranks more evenly, if the run has a window.
 
         Returns:
-            The plan to carry out; and how often groups were then passed over, None if that is as before.
+            The plan to carry out, and how often groups were passed over; None if that is unchanged.
         """
         depth = view.policy.balance_window
         if spec is None or depth < 2:
@@ -44,7 +44,7 @@ class Lookahead:
             if entry is not None and unfit_now(entry, view) is None
         ]
         if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
-            return plan, None  # some are gone or too old, as those will notice who look at what is planned
+            return plan, None  # some are gone or too old; the next step finds out and plans again
         costs = CostModel.parse(spec.cost).of_groups([weight for _, _, weight in fit])
         window: dict[LaneId, list[LookaheadCandidate]] = {}
         for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):

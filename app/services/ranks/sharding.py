@@ -1,4 +1,4 @@
-"""Batches as they are sent: whole, or the shard of one rank."""
+"""Read batches to send them: whole, or the shard of one rank."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.sequences import lengths_of, take_sequences
 
 _MANY_SEQUENCES = 2048
-_MANY_PARTS = 64  # each takes some 200 us to cut
+_MANY_PARTS = 64  # each takes about 200 us to cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class DamagedGroups:
 
 
 class BatchSharding:
-    """Reads what is sent of a batch, and divides it where a rank asks."""
+    """Reads batches, and divides them if a rank asks."""
 
     def __init__(self, retrieval: Retrieval) -> None:
         self._retrieval = retrieval
@@ -44,9 +44,9 @@ class BatchSharding:
         Args:
             run: The run's name.
             view: The run.
-            lease: What it will be held under. If it is divided as the rank wants it, it stays so; if not, its division
-                is made, and is part of the lease that is returned.
-            groups: All its groups, in training order.
+            lease: The lease that the batch will have. If it is divided as the rank asks, that division is used. If not,
+                a new division is made and becomes part of the returned lease.
+            groups: All groups of the batch, in training order.
             seat: The rank; None for the whole batch.
 
         Raises:
@@ -62,11 +62,11 @@ class BatchSharding:
     async def divide(
         self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: ShardRequest | None
     ) -> Batch | DamagedGroups:
-        """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
+        """Make a batch from its groups, or a rank's shard of it. The division becomes part of the lease.
 
         Raises:
             SequenceTooLong: A sequence is longer than the micro-batches that the rank asks for.
-            InvalidField: A sequence has no such cost.
+            InvalidField: A sequence lacks a field that the cost needs.
         """
         groups, payloads = all_of_it.groups, all_of_it.payloads
         if all_of_it.damage:
@@ -88,7 +88,7 @@ async def _shard(
     parts: Mapping[int, tuple[int, ...]],
     seat: ShardRequest,
 ) -> Batch:
-    """Cut a rank's part of its groups: of each, by its position in the batch, the sequences."""
+    """Cut a rank's part out of its groups. ``parts`` has the sequences by position of the group."""
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
     held = replace(lease, sharding=taken_by(sharding, seat.rank))
@@ -124,7 +124,7 @@ def _cost(header: Header) -> float | None:
 
 
 def _packed(payloads: Sequence[bytes], sharding: Sharding) -> MicroBatches | None:
-    """Put the sequences of a shard into micro-batches, if the ranks want that: else nobody need know their lengths."""
+    """Put the sequences of a shard into micro-batches, if the ranks ask for them; lengths are read only then."""
     spec = sharding.spec
     if spec.micro_batch_tokens is None:
         return None
@@ -136,7 +136,7 @@ def _packed(payloads: Sequence[bytes], sharding: Sharding) -> MicroBatches | Non
 async def _cut(
     groups: Sequence[LeasedGroup], payloads: Sequence[bytes], parts: Sequence[Sequence[int]]
 ) -> tuple[bytes, ...]:
-    """Return the payloads with only these of their sequences; those of whole groups as they are."""
+    """Return the payloads with only these sequences; payloads of whole groups are unchanged."""
 
     def cut() -> tuple[bytes, ...]:
         return tuple(map(_part, groups, payloads, parts))

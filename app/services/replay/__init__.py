@@ -1,1 +1,1 @@
-"""The replay buffer's use cases: insertion, sampling, upkeep, what its owners do, what is seen of it."""
+"""Use cases of the replay buffer: insertion, sampling, upkeep, settings, snapshots, state."""

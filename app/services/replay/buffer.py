@@ -1,4 +1,4 @@
-"""The replay buffer as its owners and operators see it: made, changed while it goes on, looked at, emptied."""
+"""Create, change, read and empty the replay buffer of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,19 +36,19 @@ _ORDERS: Mapping[str, Mapping[SortedBy, ReplayPart]] = {
     RESERVED: {"versions": "reserved"},
     ARCHIVED: {"order": "archived"},
 }
-"""What chunks of a place can be sorted by, and the sorted set that they are read from; the first unless asked."""
+"""For each place the orders of its chunks, each with the sorted set to read them from. The first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPage:
-    """Some chunks, and how to ask for those after them; None if there are none."""
+    """Some chunks, and where the next page starts; None if this is the last page."""
 
     chunks: tuple[StoredChunk, ...]
     cursor: str | None
 
 
 class ReplayBuffers:
-    """What owners of a replay buffer do, and operators look at."""
+    """The replay buffers, for their owners and operators."""
 
     def __init__(
         self,
@@ -71,16 +71,16 @@ class ReplayBuffers:
         self._upkeep = upkeep
 
     async def configure(self, run: str, changes: Mapping[str, Any], *, keep: bool = False) -> BufferState:
-        """Change the buffer while it goes on; make it, with the defaults for the rest, if there is none.
+        """Change the buffer while it runs, or make it with defaults for all other settings.
 
         Args:
             run: The run's name.
             changes: New values by field of `ReplayPolicy`. ``max_bytes`` None stands for `default_max_bytes`.
-            keep: Whether to leave one that is there as it is.
+            keep: Whether to leave an existing buffer unchanged.
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: The settings must deadlock, or do not fit together, or not with the run's.
+            InvalidField: The settings always deadlock, or do not fit together, or do not fit the run's settings.
         """
         attempts = Attempts("configure the replay buffer", run)
         while attempts.again():
@@ -104,10 +104,10 @@ class ReplayBuffers:
         return await self.state(run)
 
     async def state(self, run: str) -> BufferState:
-        """Look at the buffer.
+        """Return the state of the buffer.
 
         Raises:
-            ReplayNotFound: The run has none.
+            ReplayNotFound: The run has no buffer.
         """
         summary = (await self._replay.summaries([run])).get(run)
         if summary is None:
@@ -115,11 +115,11 @@ class ReplayBuffers:
         return await read_state(self._replay, run, summary)
 
     async def set_session(self, run: str, session: int) -> int:
-        """Begin a session; returns how many chunks of former ones were retired. Safe to repeat.
+        """Begin a session; return how many chunks of former sessions were retired. Safe to repeat.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            InvalidField: A later session has begun.
+            InvalidField: A later session has already begun.
         """
         attempts = Attempts("start a replay session", run)
         while attempts.again():
@@ -134,7 +134,7 @@ class ReplayBuffers:
         return retired
 
     async def update_priorities(self, run: str, priorities: Mapping[int, float]) -> list[int]:
-        """Set priorities of chunks, by id; returns the ids that are there.
+        """Set priorities of chunks, by id; return the ids that exist.
 
         Raises:
             ReplayNotFound: The run has no buffer.
@@ -166,11 +166,11 @@ class ReplayBuffers:
         session: int | None = None,
         version: int | None = None,
     ) -> ChunkPage:
-        """Look at chunks, page by page; a page may be short, even empty, before the last.
+        """Return one page of chunks. A page before the last may be short or empty.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            InvalidField: There is no such place, or what is there cannot be sorted so.
+            InvalidField: There is no such place, or its chunks cannot be sorted this way.
         """
         await self._view(run)
         part = _order_of(place, sort, descending=descending)
@@ -195,7 +195,7 @@ class ReplayBuffers:
         version: int | None = None,
         below_version: int | None = None,
     ) -> int:
-        """Retire the chunks that are of all that is named; returns how many.
+        """Retire the chunks that match all given conditions; return how many.
 
         Raises:
             ReplayNotFound: The run has no buffer.
@@ -221,12 +221,12 @@ class ReplayBuffers:
         return retired
 
     async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[StoredFragment, bytes]]:
-        """Read fragments and their payloads, in the order asked for; their checksums have been verified.
+        """Return fragments with their payloads, in the given order, after a check of their checksums.
 
         Raises:
-            FragmentNotFound: One of them is not held, or not any more, or is damaged.
+            FragmentNotFound: One of them is not in the buffer, or is damaged.
         """
-        asked = list(dict.fromkeys(fragment_ids))  # each is read and held once, however often it is asked for
+        asked = list(dict.fromkeys(fragment_ids))  # read and hold each only once
         entries = []
         for fragment_id, entry in zip(asked, await self._replay.fragments(run, asked), strict=True):
             if entry is None:
@@ -236,10 +236,10 @@ class ReplayBuffers:
         return [found[fragment_id] for fragment_id in fragment_ids]
 
     async def payloads(self, run: str, entries: Sequence[StoredFragment]) -> list[bytes]:
-        """Read fragments' payloads, in order; their checksums have been verified.
+        """Return the payloads of fragments, in order, after a check of their checksums.
 
         Raises:
-            FragmentNotFound: One of them is not held any more, or is damaged.
+            FragmentNotFound: One of them is no longer in the buffer, or is damaged.
         """
         found = await self._groups.payloads(run, [entry.fragment_id for entry in entries])
         payloads = []
@@ -254,7 +254,7 @@ class ReplayBuffers:
         return payloads
 
     async def look_after(self, run: str) -> None:
-        """Do one pass over a run: whatever time has made due."""
+        """Do one maintenance pass over a run: everything that is due."""
         view = await self._replay.view(run)
         if view is None:
             return
@@ -265,7 +265,7 @@ class ReplayBuffers:
         await self._upkeep.sweep(run)
 
     async def _look_after_workers(self, run: str, until_ms: int | str) -> None:
-        """See to the workers of whom something waits, or who are to be forgotten."""
+        """Handle workers with waiting fragments, and those to forget."""
         for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
             await self._insertion.look_after(run, worker)
 
@@ -285,12 +285,12 @@ class ReplayBuffers:
 
 
 def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:
-    """Whether a change may make any chunk unfit, or weigh something else."""
+    """Return whether a change may make any chunk unfit, or change its weight."""
     return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
 
 
 def _order_of(place: str, sort: SortedBy | None, *, descending: bool) -> ReplayPart | None:
-    """Return the sorted set to read the chunks of a place from; None if they are in none."""
+    """Return the sorted set to read the chunks of a place from; None if the place has none."""
     if place not in _PLACES:
         raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))
     orders = _ORDERS.get(place, {})

@@ -1,4 +1,4 @@
-"""Those who wait for something in a run, to insert or to sample: woken by changes, with one listener a run."""
+"""Wake requests that wait to insert or to sample when their run changes. Each run has one listener."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 Changes = Callable[[str], AsyncGenerator[None, None]]
 
-_REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of changes costs a quarter of a core
+_REST_FACTOR = 3  # rest 3 times as long as an attempt took: many changes cost at most a quarter of a core
 _SHORTEST_REST_S = 0.005
 
 
 @dataclass(slots=True)
 class BlockedRequests:
-    """Requests of one side that cannot be answered at once: how many there were, and how many wait now."""
+    """The blocked requests of one side, inserts or samples: how many so far, and how many wait now."""
 
     blocked: int = 0
     waiting: int = 0
@@ -24,7 +24,7 @@ class BlockedRequests:
 
 @dataclass(slots=True)
 class _Listener:
-    """Who waits for changes of a run."""
+    """The requests that wait for changes of a run."""
 
     waiting: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,19 +54,19 @@ class ChangeNotifier:
         stop: asyncio.Event | None,
         queue: BlockedRequests,
     ) -> T | None:
-        """Repeat ``attempt`` whenever something has changed, until it gives something.
+        """Repeat ``attempt`` after each change until it returns a result.
 
-        Never cancels an attempt. Errors of an attempt are the caller's.
+        An attempt is never cancelled. Its errors are raised.
 
         Args:
-            run: The run.
-            attempt: What to do; None if it must be done again.
-            wait_s: For how long, seconds.
+            run: The run's name.
+            attempt: Returns a result, or None to be called again.
+            wait_s: How long to wait, seconds.
             stop: Ends the wait.
-            queue: Where it is counted if the first attempt gives nothing.
+            queue: Counts the request if its first attempt returns None.
 
         Returns:
-            What it gave; None once ``wait_s`` seconds are over or ``stop`` is set.
+            The result; None after ``wait_s`` seconds, or once ``stop`` is set.
         """
         found = await attempt()
         if found is not None:
@@ -89,7 +89,7 @@ class ChangeNotifier:
         try:
             with self._listening(run) as listener:
                 while True:
-                    started, changed = clock(), listener.changed  # what changes during the attempt rings this one
+                    started, changed = clock(), listener.changed  # a change during the attempt sets this event
                     found = await attempt()
                     if found is None and not stopped.done():
                         await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
@@ -116,7 +116,7 @@ class ChangeNotifier:
             listener.waiting -= 1
 
     async def _listen(self, run: str, listener: _Listener) -> None:
-        """Ring whenever something has changed, until nobody waits any more."""
+        """Notify the listener after each change, until no request waits."""
         async with aclosing(self._changes(run)) as changes:
             try:
                 async for _ in changes:

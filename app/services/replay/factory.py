@@ -1,4 +1,4 @@
-"""The use cases of the replay buffer, put together."""
+"""Build the use cases of the replay buffer."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class ReplayServices:
 
     @classmethod
     def create(cls, stores: Stores, worker: str) -> "ReplayServices":
-        """Put the use cases together; ``worker`` names this process in leases."""
+        """Build the use cases; ``worker`` names this process in leases."""
         notifier, cleanup = ChangeNotifier(stores.changes), ReplayCleanup(stores.replay)
         sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
         groups = ReplayedGroups(stores.entering)

@@ -1,4 +1,4 @@
-"""Groups of acknowledged batches become chunks of the replay buffer."""
+"""Make chunks of the replay buffer from groups of acknowledged batches."""
 
 import asyncio
 import json
@@ -20,16 +20,17 @@ _SPARE_VICTIMS = 16
 
 
 class ReplayedGroups:
-    """The way in for groups. They are in the buffer from their acknowledgement on; here they become chunks of it."""
+    """Makes chunks from groups. These belong to the buffer from their acknowledgement on."""
 
     def __init__(self, entering: EnteringStore) -> None:
         self._entering = entering
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # not to outdate each other
+        # By run, because concurrent calls would make each other retry.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take_in(self, run: str) -> int:
-        """Make chunks of all groups that entered; returns of how many. Safe to repeat, and for several at once.
+        """Make chunks from all groups that entered; return how many groups. Safe to repeat, and for concurrent calls.
 
-        The rate limiter holds none of them back, as no acknowledgement waits: they count as inserts.
+        The rate limiter counts these inserts and never blocks them, because an acknowledgement must not wait.
         """
         taken, candidates = 0, _AT_ONCE + _SPARE_VICTIMS
         async with self._turns.setdefault(run, asyncio.Lock()):
@@ -45,7 +46,7 @@ class ReplayedGroups:
 
 
 def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Sequence[str]) -> Entrance:
-    """Sort out groups that entered: which become chunks, and which the buffer's rules let go at once."""
+    """Plan which of the entered groups become chunks, and which the buffer's rules drop at once."""
     standing, policy = view.standing, view.policy
     chunks: list[NewChunk] = []
     rests: dict[str, str] = {}
@@ -80,7 +81,7 @@ def _fragment(group: EnteringGroup, current: int) -> Fragment:
     entry = group.entry
     environment = entry.lane[0]
     return Fragment(
-        worker=f"@environment/{NONE if environment is None else environment}",  # no worker's name begins so
+        worker=f"@environment/{NONE if environment is None else environment}",  # no worker's name begins like this
         session=group.session,
         number=group.number,
         versions=versions_counted(group.version, entry.versions, current),
@@ -91,7 +92,7 @@ def _fragment(group: EnteringGroup, current: int) -> Fragment:
 
 
 def _facts(group: EnteringGroup) -> str:
-    """Write down what is known of a group beside its place, for the records of samples."""
+    """Return the facts about a group, apart from its place, for the records of samples."""
     entry = group.entry
     facts = {
         "group": entry.given_id,

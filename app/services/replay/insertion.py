@@ -1,4 +1,4 @@
-"""Taking fragments in: put in order, put together as chunks, held back by the rate limiter."""
+"""Insert fragments: order them, assemble chunks, and wait for the rate limiter."""
 
 import asyncio
 import secrets
@@ -21,44 +21,44 @@ _SPARE_VICTIMS = 16
 
 
 def new_id() -> str:
-    """Make an id never used before; shorter than a UUID, as each chunk's entry lists those of its fragments."""
+    """Return a new unique id. It is shorter than a UUID, because each chunk's entry lists the ids of its fragments."""
     return secrets.token_hex(10)
 
 
 class ReplayInsertion:
-    """The way in for fragments."""
+    """Takes in fragments."""
 
     def __init__(self, replay: ReplayStore, notifier: ChangeNotifier) -> None:
         self._replay = replay
         self._notifier = notifier
         self.queue = BlockedRequests()
         self._evictions: dict[str, Eviction] = {}
-        # Insertions of one process need not outdate each other; those of a worker have to come one after the other.
+        # Concurrent insertions of one process would make each other retry, and those of a worker must stay in order.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def insert(
         self, run: str, fragments: Sequence[EncodedFragment], wait_s: float = 0.0, stop: asyncio.Event | None = None
     ) -> list[FragmentReceipt]:
-        """Store fragments of one worker, all or none; once this returns they survive any crash.
+        """Store fragments of one worker, all or none. Once this returns they survive any crash.
 
-        Repeating it stores nothing. Not to be cancelled while it waits: set ``stop`` instead.
+        Safe to repeat. Do not cancel this call while it waits, set ``stop`` instead.
 
         Args:
             run: The run's name.
-            fragments: What to store; all of one worker and session, no number twice.
+            fragments: The fragments to store: all of one worker and session, without duplicate numbers.
             wait_s: How long to wait for the rate limiter, seconds.
             stop: Ends the wait.
 
         Returns:
-            What became of each.
+            The receipt for each fragment.
 
         Raises:
             ReplayNotFound: The run has no replay buffer.
-            InvalidField: They are of several workers or sessions, or two have one number.
-            FragmentExists: A number names a fragment of other contents; nothing was stored.
-            ReplayBlocked: The rate limiter holds inserts back; nothing was stored.
-            StoreFull: Redis is out of memory; nothing was stored.
-            StoreUnavailable: Redis did not answer; nothing is promised.
+            InvalidField: The fragments are of several workers or sessions, or two have the same number.
+            FragmentExists: A number belongs to a fragment with other contents. Nothing was stored.
+            ReplayBlocked: The rate limiter blocks inserts. Nothing was stored.
+            StoreFull: Redis is out of memory. Nothing was stored.
+            StoreUnavailable: Redis did not answer. The fragments may be stored or not.
         """
         _check(fragments)
         if not fragments:
@@ -82,7 +82,7 @@ class ReplayInsertion:
         return receipts
 
     async def look_after(self, run: str, worker: str) -> None:
-        """Carry out what time and the session make of what a worker has sent: gaps, silence, chunks."""
+        """Apply time and the current session to a worker's fragments: gaps, silence, chunks."""
         async with self._turns.setdefault((run, worker), asyncio.Lock()):
             await self._insert(run, worker, ())
 
@@ -104,7 +104,7 @@ class ReplayInsertion:
             if insertion is None:
                 return receipts
             blocked = _why(view, insertion)
-            if blocked is not None:  # before its payloads are written for nothing
+            if blocked is not None:  # checked before payloads are written that would be removed again
                 return blocked
             match await self._replay.insert(run, insertion, view):
                 case "inserted":
@@ -114,7 +114,7 @@ class ReplayInsertion:
 
 
 def _why(view: ReplayView, insertion: Insertion) -> LimiterBlock | None:
-    """Say why the rate limiter holds an insertion back, if it does."""
+    """Return why the rate limiter blocks an insertion; None if it does not."""
     chunks, position = len(insertion.chunks), view.position
     if insertion.most_inserts is None or position.inserts + chunks <= insertion.most_inserts:
         return None

@@ -1,4 +1,4 @@
-"""Groups from the replay buffer beside those from the queue: which may come into the next batch, and taken for it."""
+"""Mix groups from the replay buffer into batches: choose them, and reserve their uses."""
 
 import asyncio
 import json
@@ -34,14 +34,14 @@ from app.store.replay.samples import DrawnOn, Manifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 
-_TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: so many times what may be needed, and some; at most
+_TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
 _MANY = 256
 _ATTEMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCandidate:
-    """A group of the buffer: its chunk, its fragment, what is known of it, and the draw that named it."""
+    """A group of the buffer: its chunk, its fragment, its facts, and the draw that chose it."""
 
     stored: StoredChunk
     fragment: StoredFragment
@@ -50,20 +50,20 @@ class ReplayCandidate:
 
     @property
     def lane(self) -> LaneId:
-        """Its environment and size."""
+        """Return its environment and size."""
         return self.facts.get("environment"), int(self.facts["sequences"])
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The groups that a batch is to have from the buffer, in order; and the random counter once it has them."""
+    """The groups that a batch takes from the buffer, in order, and the random counter after they are taken."""
 
     groups: tuple[LeasedGroup, ...]
     counter: int
 
 
 class ReplayMixing:
-    """Chooses what comes from the buffer, and reserves its uses."""
+    """Chooses groups from the buffer, and reserves their uses."""
 
     def __init__(
         self, groups: GroupStore, replay: ReplayStore, samples: SampleStore, chunk_sampling: ChunkSampling
@@ -76,14 +76,13 @@ class ReplayMixing:
     async def decide(
         self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
     ) -> tuple[Decision, Mixture] | None:
-        """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None if it is to be of fresh ones
-        alone.
+        """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None for fresh groups only.
 
         Args:
             run: The run's name.
             view: The run; ``view.config`` must be set.
             lanes: Its lanes with their heads.
-            ttl_ms: Silence after which an environment no longer binds, milliseconds.
+            ttl_ms: Silence after which an environment no longer counts, milliseconds.
         """
         assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
         batch_size, fraction = view.config.batch_size, view.policy.fresh_fraction
@@ -107,9 +106,9 @@ class ReplayMixing:
         return Decision(mixed.fresh, debts=mixed.debts), mixture
 
     async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
-        """Reserve a use of each group for a batch that is about to be committed; False if one cannot be had any more.
+        """Reserve a use of each group for a batch that is about to be committed; False if one is no longer available.
 
-        It is a sample under the batch's id, which `app.services.replay.reservations` ends with the batch.
+        The reservation is a sample under the batch's id. `app.services.replay.reservations` ends it with the batch.
         """
         chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
         draws = [ChunkDraw(ChunkIndex.INSERTION, chunk, chunk, 0) for chunk in chunks]
@@ -120,7 +119,7 @@ class ReplayMixing:
             lease = replace(
                 batch,
                 state=LeaseState.HELD,
-                lease_id=uuid.uuid4().hex,  # nobody's: with the batch it ends
+                lease_id=uuid.uuid4().hex,  # belongs to no trainer: it ends with the batch
                 deadline_ms=view.standing.clock_ms + RESERVED_MS,
                 request_id="",
                 contents=batch.replayed,
@@ -136,7 +135,7 @@ class ReplayMixing:
         return False
 
     async def retire_damaged(self, run: str, reasons: Mapping[LeasedGroup, DropReason]) -> None:
-        """Take groups that cannot be read out of the buffer."""
+        """Retire the chunks of groups whose payloads cannot be read."""
         for group, reason in reasons.items():
             if group.replayed is not None:
                 await self._replay.retire(run, reason.value, [chunk_key(group.replayed.chunk)])
@@ -144,7 +143,7 @@ class ReplayMixing:
     async def _candidates(
         self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int
     ) -> tuple[list[ReplayCandidate], int]:
-        """Draw groups that may be replayed now, none twice, as the buffer samples; no more than its limiter allows."""
+        """Draw groups that may be replayed now, without repetition, within the rate limiter's allowance."""
         policy, counter = view.policy, view.total("draws")
         credit = samples_open(view.position, policy.limiter, policy.min_size_to_sample)
         if not counts.chunks or not credit:
@@ -165,13 +164,13 @@ class ReplayMixing:
             for (entry, drawn), fragment in zip(fit, fragments, strict=True)
             if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
         ]
-        # One that was rewound and given back waits to be trained on again: it must not come twice into one batch.
+        # A group that was rewound and given back waits in the queue again. It must not be in one batch twice.
         waiting = await self._groups.queued(run, [(one.lane, one.fragment.fragment_id) for one in candidates])
         return [one for one, waits in zip(candidates, waiting, strict=True) if not waits][:credit], counter
 
 
 def _wanted(view: RunView, room: int) -> int:
-    """Return how many candidates to draw where ``room`` sequences are to be replayed."""
+    """Return how many candidates to draw to replay ``room`` sequences."""
     sizes = [size for _, size in view.lanes] + [one.group_size for one in view.environments.values()]
     return min(_MOST, _TIMES * ceil(room / max(1, min(sizes, default=1))) + _SPARE)
 
@@ -184,7 +183,7 @@ def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
 def _leased(
     chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: SamplingSettings
 ) -> tuple[LeasedGroup, ...]:
-    """Describe groups as a batch has them."""
+    """Return the groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
     chances = probabilities([one.draw for one in chosen], weights, counts, sampling)
     return tuple(

@@ -1,4 +1,4 @@
-"""What becomes of a worker's fragments, decided on what is known of it and of the buffer: no I/O."""
+"""Plan what happens to a worker's fragments, from the state of the worker and of the buffer, without I/O."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,21 +21,21 @@ REFUSED = (
     ChunkDropReason.FUTURE_VERSION,
     ChunkDropReason.TOO_LARGE,
 )
-"""Why a fragment is not taken in; what is unfit for another reason is, and dropped."""
+"""Reasons to refuse a fragment. A fragment that is unfit for another reason is accepted and dropped."""
 
-_RECOGNISED = 64  # latest fragments in chunks whose checksums are known of a worker
+_RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentReceipt:
-    """What became of a fragment.
+    """The receipt for a fragment.
 
     Attributes:
         number: Its number.
-        outcome: ``stored``, or ``repeated``; ``late``, ``old_session``, ``future_session``, ``future_version`` or
-            ``too_large``: refused, and the number is still free; ``stale``, ``gap`` or ``evicted``: taken in, and
-            dropped at once.
-        fragment_id: Its id if it is stored now, else None.
+        outcome: ``stored`` or ``repeated``. Or ``late``, ``old_session``, ``future_session``, ``future_version`` or
+            ``too_large``: it is refused, and its number is still free. Or ``stale``, ``gap`` or ``evicted``: it is
+            accepted and dropped at once.
+        fragment_id: Its id if it is stored now; None if not.
     """
 
     number: int
@@ -45,18 +45,18 @@ class FragmentReceipt:
 
 @dataclass(slots=True)
 class _InsertionPlan:
-    """A worker's fragments as they are sorted out."""
+    """The plan for a worker's fragments, while it is made."""
 
     view: ReplayView
     worker: StoredWorker
     ids: dict[int, str]
     recent: dict[int, str]
     chunks: list[NewChunk] = field(default_factory=list)
-    dropped: dict[str, str] = field(default_factory=dict)  # fragment id -> why
+    dropped: dict[str, str] = field(default_factory=dict)  # fragment id -> reason
     counts: Counter[str] = field(default_factory=Counter)
 
     def follow(self, step: ChunkingStep) -> None:
-        """Take over what a step changed."""
+        """Record what a step changed."""
         standing, policy = self.view.standing, self.view.policy
         for fragments in step.chunks:
             ids = tuple(self.ids.pop(fragment.number) for fragment in fragments)
@@ -75,7 +75,7 @@ class _InsertionPlan:
         self.worker = replace(self.worker, state=step.state, gaps=self.worker.gaps + len(step.gaps))
 
     def drop_what_has_no_room(self) -> None:
-        """Drop those of many new chunks that the last of them would evict."""
+        """Drop the first of many new chunks if the last of them would evict them."""
         surplus = beyond_room(self.chunks, self.view.policy)
         for new in self.chunks[:surplus]:
             self.dropped.update(dict.fromkeys(new.fragment_ids, ChunkDropReason.EVICTED.value))
@@ -101,21 +101,21 @@ def plan_insertion(
     victims: Sequence[str],
     new_id: Callable[[], str],
 ) -> tuple[Insertion | None, list[FragmentReceipt]]:
-    """Sort out what a worker sent, and what time and the session have made of what it sent before.
+    """Plan what happens to the fragments that a worker sends now, and to those that it sent before.
 
     Args:
         view: The buffer.
-        worker: Who.
-        known: What is known of it.
-        fragments: What it sent now; nothing if it is only looked after, and forgotten if it is long gone.
-        victims: Chunks that are evicted first.
-        new_id: Makes ids never used before.
+        worker: The worker's name.
+        known: The stored state of the worker.
+        fragments: The fragments that it sends now. Empty for maintenance, which forgets workers that left long ago.
+        victims: Chunks in the order of eviction.
+        new_id: Makes unique ids.
 
     Returns:
-        The change to carry out, None if what was sent changes nothing; and what became of each fragment.
+        The change to carry out, None if there is none; and the receipt for each fragment.
 
     Raises:
-        FragmentExists: A number names a fragment of other contents.
+        FragmentExists: A number belongs to a fragment with other contents.
     """
     standing, policy = view.standing, view.policy
     account = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
@@ -216,9 +216,9 @@ def _bytes(fragments: Sequence[Fragment]) -> int:
 
 
 def _most_inserts(view: ReplayView, chunks: int) -> int | None:
-    """Return how many chunks may have been inserted in all after this.
+    """Return the largest total of inserted chunks that the rate limiter allows after this insertion.
 
-    What a closed gap lets go on at once cannot be divided; it counts as no more than may be inserted at once.
+    Chunks that a closed gap completes cannot be divided. They count as the most that may be inserted at once.
     """
     policy: ReplayPolicy = view.policy
     credit = inserts_open(view.position, policy.limiter, policy.min_size_to_sample)

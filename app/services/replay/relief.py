@@ -1,7 +1,7 @@
 """Make room for fresh groups when the store's memory is full: evict chunks of replay buffers.
 
-The store refuses writes at its limit, and an empty queue frees nothing. So chunks are evicted before that, in
-maintenance, and at once when a submission is refused. Chunks that a sample or a snapshot holds stay.
+The store refuses writes at its limit, and an empty queue has no memory to free. So maintenance evicts chunks before
+the limit, and a refused submission evicts chunks at once. Chunks that a sample or a snapshot holds stay.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from app.store.runs.store import RunStore
 
 log = logging.getLogger("lachesis.replay")
 
-_AT_ONCE = 300  # chunks of a buffer; then memory is read again, because other processes evict, too
+_AT_ONCE = 300  # chunks of a buffer; then memory is read again, because other processes evict chunks too
 _MOST_LOOKED_AT = 20_000  # chunks of a buffer, in case snapshots hold most of them
 _REST_S = 5.0  # pause once nothing can be evicted, so that not every submission and tick searches again
 
@@ -34,7 +34,7 @@ class ReplayEviction:
         self._resting_until = 0.0
 
     async def make_way(self) -> bool:
-        """Evict chunks while the store is nearly full; returns whether it takes groups now. Safe to repeat."""
+        """Evict chunks while the store is nearly full; return whether it takes groups now. Safe to repeat."""
         clock = asyncio.get_running_loop().time
         async with self._turn:
             if clock() < self._resting_until:
@@ -55,7 +55,7 @@ class ReplayEviction:
         return memory.used_bytes <= memory.limit_bytes
 
     async def _evict(self, wanted_bytes: int) -> int:
-        """Evict some chunks of each buffer by its share, and free their payloads; returns how many."""
+        """Evict some chunks of each buffer by its share, and free their payloads; return how many."""
         held, _ = await each(self._replay.chunk_bytes, await self._runs.names())
         evicted = 0
         for run, share_bytes in shares(wanted_bytes, held).items():
@@ -79,7 +79,7 @@ class ReplayEviction:
         return evicted
 
     async def _held_only_here(self, run: str, keys: Sequence[str], wanted_bytes: int) -> list[str]:
-        """Choose chunks, in order, whose eviction frees their payloads: this many bytes, at most `_AT_ONCE` chunks."""
+        """Choose chunks in order, until evicting them frees ``wanted_bytes`` of payloads; at most `_AT_ONCE` chunks."""
         entries = [entry for entry in await self._replay.entries(run, keys) if entry and not entry.chunk.reserved]
         ids = [fragment_id for entry in entries for fragment_id in entry.fragment_ids]
         elsewhere = await self._replay.named_elsewhere(run, ids)

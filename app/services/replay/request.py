@@ -1,4 +1,4 @@
-"""What a trainer asks of a replay buffer, and what it gets."""
+"""Requests for samples of the replay buffer, and their results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from app.store.replay.entries import StoredFragment
 
 @dataclass(frozen=True, slots=True)
 class ReplaySampleRequest:
-    """What a trainer asks for.
+    """A trainer's request for a sample. It sets `num_chunks` or `num_fragments`.
 
     Attributes:
-        num_chunks: How many chunks; or, instead,
-        num_fragments: How many fragments: a multiple of `fragments_per_chunk`.
-        sampling: How to draw them: fields of `SamplingSettings` that are to differ from the buffer's.
-        request_id: Names the request: repeated, it gets the same sample while that is held.
-        lease_s: How long to hold it, seconds; None: as the run says.
-        trainer: Who asks, for operators.
+        num_chunks: Number of chunks.
+        num_fragments: Number of fragments, a multiple of `fragments_per_chunk`.
+        sampling: Fields of `SamplingSettings` that differ from the buffer's for this sample.
+        request_id: The id of the request. The same id gets the same sample again while that is held.
+        lease_s: How long to hold the sample, seconds; None for the run's default.
+        trainer: The name of the trainer, for operators.
     """
 
     num_chunks: int | None = None
@@ -40,10 +40,10 @@ class SampledFragment:
         fragment: Its entry.
         chunk_id: Its chunk.
         version: The chunk's policy version.
-        staleness: Versions between that and the one in force when it was taken.
+        staleness: Versions between that and the current version when it was taken.
         uses: Acknowledged uses of the chunk when it was taken.
-        probability: That one draw from the whole buffer gave this chunk; 1 for fifo and lifo.
-        importance: Importance weight, over the largest in the sample.
+        probability: The probability of this chunk in one draw from the whole buffer; 1 for fifo and lifo.
+        importance: Importance weight, divided by the largest in the sample.
     """
 
     fragment: StoredFragment
@@ -57,9 +57,9 @@ class SampledFragment:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySample:
-    """Chunks in a trainer's hands: held under which lease, drawn how, and their fragments in order.
+    """A leased sample: its lease, how it was drawn, and its fragments in order.
 
-    `clock_ms` is the run clock when this was looked at, which tells how long the lease lasts.
+    `clock_ms` is the run clock when this was read, from which the remaining time of the lease follows.
     """
 
     lease: Lease
@@ -70,10 +70,10 @@ class ReplaySample:
 
 
 def sampling_of(request: ReplaySampleRequest, own: SamplingSettings) -> SamplingSettings:
-    """Return how to draw: as the buffer does, but for what the request says.
+    """Return the buffer's sampling settings with the changes of the request.
 
     Raises:
-        InvalidField: It says what has no meaning; or another alpha than chunks are weighed with.
+        InvalidField: A change has no effect, or alpha differs from the one that chunks are weighed with.
     """
     asked = dict(request.sampling or {})
     sampling = replace(own, **asked | {"strategy": SamplingStrategy(asked.get("strategy", own.strategy))})
@@ -81,5 +81,5 @@ def sampling_of(request: ReplaySampleRequest, own: SamplingSettings) -> Sampling
     if sampling.strategy is SamplingStrategy.PROPORTIONAL and sampling.alpha != own.alpha:
         raise InvalidField(f"chunks are weighed with the buffer's alpha = {own.alpha}", ("alpha",))
     if sampling.strategy is SamplingStrategy.RANK and sampling.alpha > own.alpha == 0:
-        raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes all the same", ("alpha",))
+        raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes them equal", ("alpha",))
     return sampling

@@ -1,8 +1,8 @@
-"""Uses that batches have reserved of groups from the replay buffer: counted or given back once their batch has ended.
+"""End the reservations of replayed groups: count their uses or give them back after their batch has ended.
 
-Such a reservation is a sample under the batch's id. It is made before the batch is committed, which demands it; it ends
-after the batch, by what is remembered of how that ended. So whoever dies in between, a use is neither lost nor counted
-twice: a batch that is rewound has counted its uses, and has no reservation any more.
+A reservation is a sample under the batch's id. It is made before the batch is committed, and the commit requires it. It
+ends after the batch, in the way that the batch ended. So if a process dies in between, a use is not lost and is counted
+once. A batch that is rewound has counted its uses, and has no reservation any more.
 """
 
 from app.store.batches.store import BatchStore
@@ -14,7 +14,7 @@ RESERVED_MS = 60_000
 
 
 class UseReservations:
-    """Ends what batches have reserved. Each step is safe to repeat."""
+    """Ends the reservations of batches. Each step is safe to repeat."""
 
     def __init__(self, replay: ReplayStore, samples: SampleStore, batches: BatchStore) -> None:
         self._replay = replay
@@ -37,7 +37,7 @@ class UseReservations:
                 await self._samples.end(run, lease, "acknowledged" if acknowledged else "given_back", view)
 
     async def release(self, run: str, batch_id: str) -> None:
-        """Give back what was reserved for a batch that was not committed."""
+        """Give back the reservation of a batch that was not committed."""
         view, lease = await self._replay.view(run), await self._samples.lease(run, batch_id)
         if view is not None and lease is not None:
             await self._samples.end(run, lease, "given_back", view)

@@ -1,4 +1,4 @@
-"""Samples in trainers' hands: taken, shown again, acknowledged, given back, held longer."""
+"""Take, show, acknowledge, give back and extend samples of the replay buffer."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger("lachesis.replay")
 
 
 class LeasedSamples(Leased[ReplayView]):
-    """Samples as things that trainers hold."""
+    """Samples that trainers hold under leases."""
 
     noun = "sample"
     may_shorten = True
@@ -40,12 +40,12 @@ class LeasedSamples(Leased[ReplayView]):
         return LeaseReading(view, view.standing.clock_ms, view.lease_s, lease, end)
 
     async def lease_of(self, run: str, sample_id: str) -> Lease | None:
-        """Return the lease of a sample that a trainer holds; a reservation of a batch is none."""
+        """Return the lease of a sample that a trainer holds; None for a reservation of a batch."""
         lease = await self._samples.lease(run, sample_id)
         return None if lease is None or lease.replayed else lease
 
     async def change(self, run: str, before: Lease, after: Lease) -> bool:
-        """Replace a lease; False if it is not as it was read."""
+        """Replace a lease; False if it has changed since it was read."""
         return await self._samples.change(run, before, after)
 
     def not_found(self, run: str, leased_id: str) -> SampleNotFound:
@@ -54,7 +54,7 @@ class LeasedSamples(Leased[ReplayView]):
 
 
 class ReplaySamples:
-    """The way out."""
+    """Hands out samples, and ends them."""
 
     def __init__(
         self,
@@ -76,20 +76,20 @@ class ReplaySamples:
     async def take(
         self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
     ) -> ReplaySample | LimiterBlock:
-        """Take a sample, waiting for it up to ``wait_s`` seconds. Not to be cancelled: set ``stop`` instead.
+        """Take a sample; wait for it up to ``wait_s`` seconds. Do not cancel this call, set ``stop`` instead.
 
         Returns:
-            A sample, or what it would have to wait for.
+            A sample, or what blocks it.
 
         Raises:
             ReplayNotFound: The run has no replay buffer.
-            InvalidField: It asks for no whole chunks, or more than there can ever be.
+            InvalidField: The request is not for whole chunks, or for more than the buffer can ever hold.
         """
         blocked: LimiterBlock | None = None
 
         async def attempt() -> ReplaySample | None:
             nonlocal blocked
-            # Samples of one process need not outdate each other; and who came first is served first.
+            # Concurrent samples of one process would make each other retry, and the first request is served first.
             async with self._turns.setdefault(run, asyncio.Lock()):
                 found = await self._take(run, request)
             if isinstance(found, LimiterBlock):
@@ -119,25 +119,25 @@ class ReplaySamples:
             found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return await self._sample(run, lease, found, view)
-            # Another process may have answered the same request meanwhile, perhaps with the last chunks.
+            # Another process may have answered the same request in the meantime, perhaps with the last chunks.
             if isinstance(found, LimiterBlock) and await self._held_by(run, request) is None:
                 await self._note_demand(run, wanted, view)
                 return found
 
     async def _note_demand(self, run: str, wanted: int, view: ReplayView) -> None:
-        """Allow inserts that a sample waits for, whether its trainer waits here or polls."""
+        """Allow the inserts that a sample needs, whether its trainer waits here or polls."""
         demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.standing.clock_ms)
         if demand is not None:
             await self._replay.note_demand(run, *demand)
 
     async def _held_by(self, run: str, request: ReplaySampleRequest) -> Lease | None:
-        """Find the lease of the sample that this request already took."""
+        """Return the lease of the sample that this request already took."""
         return await self._samples.taken_by(run, request.request_id) if request.request_id else None
 
     async def _again(
         self, run: str, request: ReplaySampleRequest, held: Lease, view: ReplayView
     ) -> ReplaySample | None:
-        """Hold a request's sample longer, and return it; None if it has ended, or its lease changed meanwhile."""
+        """Extend and return the sample of a request; None if it has ended, or its lease changed in the meantime."""
         if expired(held, view.standing.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
@@ -162,25 +162,25 @@ class ReplaySamples:
         )
 
     async def show(self, run: str, sample_id: str) -> ReplaySample:
-        """Show a sample that is held again: the same records in the same order.
+        """Return a held sample again, with the same records in the same order.
 
         Raises:
             ReplayNotFound: The run has no replay buffer.
-            SampleNotFound: None of that id is held.
+            SampleNotFound: No sample with that id is held.
         """
         view = await existing_view(self._replay, run)
         lease, manifest = await self._leased.lease_of(run, sample_id), await self._samples.manifest(run, sample_id)
         if lease is None or manifest is None:
-            raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
+            raise SampleNotFound(f"run {run} has no sample {sample_id} that is held")
         return await self._sample(run, lease, manifest, view)
 
     async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> ReplaySample:
-        """Describe what a sample holds; none of it leaves the store while the sample is held."""
+        """Return the contents of a sample, which stay in the store while it is held."""
         contents = await self._replay.contents(run, [drawn.key for drawn in manifest.chunks])
         ids = [fragment_id for content in contents if content is not None for fragment_id in content.fragment_ids]
         found = await self._replay.fragments(run, ids)
         if None in contents or None in found:
-            raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended meanwhile")
+            raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended during the request")
         fragments = {fragment.fragment_id: fragment for fragment in found if fragment is not None}
         chances, weights = manifest.chances()
         current = manifest.drawn_on.counts.version
@@ -206,7 +206,7 @@ class ReplaySamples:
         Raises:
             ReplayNotFound: The run has no replay buffer.
             SampleNotFound: The run does not know the sample, or it ended long ago.
-            LeaseLost: It is not held under that lease any more. Nothing was changed.
+            LeaseLost: The sample is no longer held under that lease. Nothing was changed.
         """
         await self._end(run, sample_id, lease_id, "acknowledged")
 
@@ -220,7 +220,7 @@ class ReplaySamples:
             log.info("sample %s of run %s was given back: %r", sample_id, run, reason)
 
     async def extend(self, run: str, sample_id: str, lease_id: str, lease_s: float | None) -> float:
-        """Hold a sample until ``lease_s`` seconds from now, or as long as the run says; returns the seconds.
+        """Extend a sample to ``lease_s`` seconds from now, or by the run's default; return the seconds.
 
         Raises:
             ReplayNotFound, SampleNotFound, LeaseLost: As for `acknowledge`.
@@ -228,7 +228,7 @@ class ReplaySamples:
         return await self._leased.extend(run, sample_id, lease_id, lease_s)
 
     async def end_expired(self, run: str, view: ReplayView) -> int:
-        """End the samples whose leases have run out; their uses are given back. Returns how many."""
+        """End the samples whose leases have run out, and give back their uses; return how many."""
         ended = 0
         for lease in await self._samples.leases(run):
             if not lease.replayed and expired(lease, view.standing.clock_ms):
@@ -236,7 +236,7 @@ class ReplaySamples:
         return ended
 
     async def _end(self, run: str, sample_id: str, lease_id: str, outcome: Outcome) -> bool:
-        """End a sample; False if it ended so before."""
+        """End a sample; False if it had already ended with this outcome."""
 
         async def finish(lease: Lease, view: ReplayView) -> bool:
             return await self._samples.end(run, lease, outcome, view)
@@ -245,10 +245,10 @@ class ReplaySamples:
 
 
 async def existing_view(replay: ReplayStore, run: str) -> ReplayView:
-    """Read the buffer of a run.
+    """Return the buffer of a run.
 
     Raises:
-        ReplayNotFound: The run has none.
+        ReplayNotFound: The run has no buffer.
     """
     view = await replay.view(run)
     if view is None:

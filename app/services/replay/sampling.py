@@ -1,4 +1,4 @@
-"""Drawing a sample from the buffer as it is now, and again if it moved on meanwhile."""
+"""Draw a sample from the buffer, and draw again if the buffer changed in the meantime."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class AlreadyTaken:
 
 
 class ChunkSampling:
-    """Takes chunks by what a strategy draws."""
+    """Takes the chunks that a strategy draws."""
 
     def __init__(self, replay: ReplayStore, samples: SampleStore, upkeep: ReplayCleanup) -> None:
         self._replay = replay
@@ -36,13 +36,13 @@ class ChunkSampling:
 
         Args:
             run: The run's name.
-            view: The buffer as it was just now; it is looked at again only if it moved on since.
-            lease: What the sample is to be held under.
-            wanted: How many chunks.
+            view: The buffer as it was just now. It is read again only if it has changed.
+            lease: The lease of the sample.
+            wanted: Number of chunks.
             sampling: How to draw them.
 
         Returns:
-            The chunks; what the sample has to wait for; or `AlreadyTaken`.
+            The chunks; or what blocks the sample; or `AlreadyTaken`.
 
         Raises:
             ReplayNotFound: The run has no replay buffer any more.
@@ -60,7 +60,7 @@ class ChunkSampling:
                 return found
             if found.why == "repeated":
                 return AlreadyTaken()
-            if found.why == "short":  # what is in its way is not swept yet
+            if found.why == "short":  # unfit chunks have not been swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)
         return LimiterBlock(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
@@ -81,7 +81,7 @@ class ChunkSampling:
             taken = found.found
 
     async def counts(self, run: str, view: ReplayView, sampling: SamplingSettings) -> ChunkCounts:
-        """Count what the strategy needs to know of the buffer."""
+        """Count the chunks of the buffer as the strategy needs."""
         version = view.standing.version
         match sampling.strategy:
             case SamplingStrategy.PROPORTIONAL:
@@ -96,7 +96,7 @@ class ChunkSampling:
 
 
 def limits(view: ReplayView) -> Limits:
-    """Return what may be sampled now, whatever has not been swept yet."""
+    """Return the limits of what may be sampled now. They also exclude unfit chunks that are not swept yet."""
     policy, standing = view.policy, view.standing
     oldest_ms = 0 if policy.max_age_s is None else standing.clock_ms - round(1000 * policy.max_age_s)
     most = None

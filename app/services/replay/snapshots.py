@@ -1,4 +1,4 @@
-"""Snapshots of the replay buffer: taken, shown, restored, let go; and the end of the buffer with all of them."""
+"""Take, list, restore and delete snapshots of the replay buffer, and delete the buffer with all of them."""
 
 from app.core.errors import ReplayNotFound, SnapshotNotFound
 from app.core.replay.buffer import place_snapshot
@@ -11,7 +11,7 @@ from lachesis.wire.replay import MAX_SNAPSHOTS
 
 
 class ReplaySnapshots:
-    """What a trainer does beside saving its own state, and going back to it."""
+    """Snapshots, which a trainer takes and restores together with its own state."""
 
     def __init__(self, snapshots: SnapshotStore, upkeep: ReplayCleanup) -> None:
         self._snapshots = snapshots
@@ -27,11 +27,11 @@ class ReplaySnapshots:
         return there, view.standing.clock_ms
 
     async def take(self, run: str, name: str) -> SnapshotRecord:
-        """Take a snapshot, in place of one of its name, and of the oldest where there are as many as may be.
+        """Take a snapshot. It replaces one of the same name, or the oldest if the buffer has the largest number.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            StoreFull: There is no room for it; the others are still there.
+            StoreFull: There is no room for it. The other snapshots are still there.
         """
         attempts = Attempts("take a snapshot", run)
         while attempts.again():
@@ -43,20 +43,20 @@ class ReplaySnapshots:
                 return taken
 
     async def restore(self, run: str, name: str) -> None:
-        """Put a snapshot in place of the buffer, its configuration included, and retire what is unfit by now.
+        """Replace the buffer and its configuration by a snapshot, and retire the chunks that are unfit now.
 
-        Samples that were held when it was taken count as given back; those held now have ended.
+        Samples that were held when it was taken count as given back. Samples that are held now have ended.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            SnapshotNotFound: It has no snapshot of this name.
-            StoreFull: There is no room for a second copy; nothing was changed.
+            SnapshotNotFound: The buffer has no snapshot of this name.
+            StoreFull: There is no room for a second copy. Nothing was changed.
         """
         attempts = Attempts("restore a snapshot", run)
         while attempts.again():
             view, there = await self._look(run)
             snapshot = _of(there, name, run)
-            # No order tells which chunks are partly of later versions than that in force.
+            # No sorted set says which chunks contain fragments of later versions than the current one.
             settle = not snapshot.settled or view.standing.version < snapshot.policy_version
             ready = await self._snapshots.prepare(run, snapshot)
             if ready and await self._snapshots.restore(run, snapshot, view, settle=settle):
@@ -65,21 +65,21 @@ class ReplaySnapshots:
         await self._upkeep.sweep(run)
 
     async def drop(self, run: str, name: str) -> None:
-        """Let a snapshot go.
+        """Delete a snapshot.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            SnapshotNotFound: It has no snapshot of this name.
+            SnapshotNotFound: The buffer has no snapshot of this name.
         """
         _, there = await self._look(run)
         await self._snapshots.drop(run, _of(there, name, run))
         emit(ReplaySnapshotDeleted(run=run, snapshot=name))
 
     async def delete_buffer(self, run: str) -> None:
-        """Remove the buffer with all it holds, its snapshots too; the run goes on.
+        """Delete the buffer with its contents and snapshots. The run continues.
 
         Raises:
-            ReplayNotFound: The run has none.
+            ReplayNotFound: The run has no buffer.
         """
         attempts = Attempts("delete the replay buffer", run)
         while attempts.again():

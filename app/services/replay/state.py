@@ -1,4 +1,4 @@
-"""What a replay buffer looks like, for its owners and operators."""
+"""Describe the state of a replay buffer for its owners and operators."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MOST_USES = 64  # bars of the histogram of uses
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """What a worker has sent in its session: fragments, those in no chunk yet, gaps given up; per second lately."""
+    """The fragments of a worker in its session: how many, how many wait for a chunk, abandoned gaps, recent rate."""
 
     worker: str
     session: int
@@ -28,37 +28,37 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class BufferState:
-    """What a replay buffer looks like now.
+    """The present state of a replay buffer.
 
     Attributes:
         policy: Its configuration.
         session: The training attempt in progress.
-        policy_version: The policy version in force.
+        policy_version: The current policy version.
         sampleable_chunks: Chunks that may be sampled now.
         reserved_chunks: Chunks whose uses are all reserved.
         archived_chunks: Chunks of former sessions, kept for inspection.
-        chunk_bytes: Payload of all of those.
+        chunk_bytes: Payload of the sampleable, reserved and archived chunks.
         retired_in_use_chunks: Retired chunks that samples still hold.
         waiting_fragments: Fragments in no chunk yet.
         waiting_bytes: Their payload.
-        accepted_fragments: Fragments taken in so far: in chunks, waiting, dropped or retired.
+        accepted_fragments: Fragments accepted so far: in chunks, waiting, dropped or retired.
         chunk_fragments: Fragments in chunks that are not retired.
         retired_fragments: Fragments of chunks that were retired.
-        dropped: Fragments that were counted and are in no chunk, by reason.
-        refused: Fragments that were not taken in, by reason; their senders may send them again.
+        dropped: Fragments that were accepted and dropped without a chunk, by reason.
+        refused: Fragments that were not accepted, by reason. Their senders may send them again.
         retired: Chunks retired so far, by reason.
-        gaps: Gaps in workers' numbers that were given up.
+        gaps: Abandoned gaps in workers' numbers.
         versions: Sampleable chunks by version.
-        uses: Sampleable chunks by acknowledged uses; those of many uses together under the largest.
-        position: Where the rate limiter stands.
-        limiter_error: Inserts times samples per insert, less samples, in chunks; None without a limiter.
+        uses: Sampleable chunks by acknowledged uses. The largest key counts all chunks with at least so many uses.
+        position: The position of the rate limiter.
+        limiter_error: Inserts times samples per insert, minus samples, in chunks; None without a limiter.
         inserts_blocked: Why a chunk may not be inserted now, or None.
         samples_blocked: Why a chunk may not be sampled now, or None.
-        samples_held: Samples in trainers' hands.
+        samples_held: Samples that trainers hold.
         avg_reuse: Mean uses of retired chunks; None before the first.
-        avg_staleness: Mean staleness of the chunks sampled so far, as they were taken; None before the first.
-        fragments_per_s: Fragments taken in lately, per second.
-        workers: By name.
+        avg_staleness: Mean staleness of the chunks sampled so far, when they were taken; None before the first.
+        fragments_per_s: Recent rate of accepted fragments, per second.
+        workers: The workers by name.
     """
 
     policy: ReplayPolicy
@@ -92,7 +92,7 @@ class BufferState:
 
 
 async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
-    """Gather what a buffer looks like; of things that change meanwhile, some may be seen before and some after."""
+    """Read the state of a buffer. It is not one snapshot: changes in the meantime may be included in part."""
     view = summary.view
     policy, position, clock_ms = view.policy, view.position, view.standing.clock_ms
     facts = tuple(_facts(name, worker, clock_ms) for name, worker in (await replay.workers(run)).items())

@@ -1,4 +1,4 @@
-"""Looking a buffer's chunks over: too stale, too old, of a former session, used up, more than fit in."""
+"""Retire a buffer's chunks that are too stale, too old, of a former session, used up, or more than fit."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -17,16 +17,16 @@ _BY_VERSION: tuple[ReplayPart, ...] = ("versions", "reserved")
 
 
 class ReplayCleanup:
-    """Retires what should not be sampled any more. Each step is safe to repeat, and done in slices."""
+    """Retires chunks that should no longer be sampled. Each step is safe to repeat, and done in slices."""
 
     def __init__(self, replay: ReplayStore) -> None:
         self._replay = replay
 
     async def sweep(self, run: str) -> int:
-        """Retire what the version in force, time and the configuration have made unfit, or leave no room for.
+        """Retire the chunks that are unfit by policy version, age or configuration, or that have no room.
 
         Returns:
-            How many chunks were retired, or set aside.
+            Number of chunks that were retired or archived.
         """
         view = await self._replay.view(run)
         if view is None:
@@ -38,7 +38,7 @@ class ReplayCleanup:
         return retired + await self._make_room(run)
 
     async def settle(self, run: str, view: ReplayView) -> int:
-        """Look all chunks over for a change that concerns any of them, if that is still to be done."""
+        """Check all chunks after a change that may concern any of them, if that is still to be done."""
         if view.unsettled is None:
             return 0
         retired, cursor = 0, None
@@ -49,9 +49,9 @@ class ReplayCleanup:
         return retired
 
     async def _judge(self, run: str, entries: Iterable[StoredChunk | None]) -> int:
-        """Retire the unfit ones of some chunks, weigh the others again; returns how many went.
+        """Retire the unfit ones of some chunks, and weigh the others again; return how many were retired.
 
-        What they are judged by is read after they were: what came in meanwhile came in under nothing later.
+        The rules are read after the chunks, so that no chunk is judged by rules older than itself.
         """
         view = await self._replay.view(run)
         if view is None:
@@ -87,7 +87,7 @@ class ReplayCleanup:
             await self._replay.prioritise(run, view.revision, changed)
 
     async def _sweep_versions(self, run: str, view: ReplayView) -> int:
-        """Retire those whose version is too old, or later than the one in force."""
+        """Retire the chunks whose version is too old, or later than the current one."""
         current = view.standing.version
         oldest = oldest_fresh(current, view.policy.max_staleness)
         retired = 0
@@ -96,11 +96,11 @@ class ReplayCleanup:
                 done = await self._judge(run, await self._replay.entries(run, keys))
                 retired += done
                 if not done:
-                    break  # somebody else has retired them meanwhile, or the version has changed
+                    break  # another process has retired them, or the version has changed
         return retired
 
     async def _sweep_ages(self, run: str) -> int:
-        """Retire those that are too old: they are at the front, as chunks stand in the order of their insertion."""
+        """Retire the chunks that are too old. Chunks are in order of insertion, so these are at the front."""
         retired = 0
         while keys := [key for key, _ in await self._replay.ranked(run, "order", 0, _AT_ONCE - 1)]:
             done = await self._judge(run, await self._replay.entries(run, keys))
@@ -114,12 +114,12 @@ class ReplayCleanup:
         return retired
 
     async def _make_room(self, run: str) -> int:
-        """Evict what is more than fits in, as when the capacity was made smaller."""
+        """Evict the chunks beyond the capacity, for example after it was made smaller."""
         retired, view = 0, await self._replay.view(run)
         while view is not None and not within(view.held.chunks, view.held.payload_bytes, view.policy):
             candidates = await self._replay.candidates(run, view.policy.eviction, _AT_ONCE)
             entries = await self._replay.entries(run, candidates)
-            # How many are too many is read last: others may be making room, too, and have evicted the first of these.
+            # The number to evict is read last, because other processes may have evicted the first of these chunks.
             seen, view = view, await self._replay.view(run)
             if view is None or view.revision != seen.revision:
                 continue
@@ -132,7 +132,7 @@ class ReplayCleanup:
 
 
 def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[str]:
-    """Return chunks that must go for the others to fit in; some of them, if they are many."""
+    """Return the chunks to evict so that the others fit; only some if there are many."""
     excess, chunks, payload_bytes = list[str](), view.held.chunks, view.held.payload_bytes
     for entry in candidates:
         if within(chunks, payload_bytes, view.policy):

@@ -1,4 +1,4 @@
-"""Runs as such: made, changed while they go on, told of new policy versions, removed."""
+"""Create, read, change and delete runs, and record new policy versions."""
 
 import json
 import uuid
@@ -27,7 +27,7 @@ _MOST_SHOWN = 80  # characters of a value
 
 
 class RunAdministration:
-    """What owners of runs do."""
+    """The runs, for their owners."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class RunAdministration:
         """Make a run. Groups that came under its name before stay in its queue.
 
         Args:
-            run: Its name.
-            config: What it is to be.
-            policy: The same.
-            named: The fields of both that were asked for, the others being defaults: if the run is there already, those
-                may have been changed since. Default: all.
+            run: The run's name.
+            config: Its configuration.
+            policy: Its policy.
+            named: The fields of both that the request sets. All others are defaults, and an existing run may differ in
+                them. None for all fields.
 
         Returns:
-            The run, and whether it is new: the same settings again change nothing.
+            The run, and whether it is new. The same settings again change nothing.
 
         Raises:
-            RunExists: There is one of this name, with other settings than those asked for.
-            InvalidField: There are as many runs as we look after; or a fresh fraction is asked for.
+            RunExists: A run of this name exists with other settings than those requested.
+            InvalidField: The service has the largest number of runs, or a fresh fraction is requested.
         """
         await self._runs.announce(run)
         request = uuid.uuid4().hex
@@ -80,15 +80,15 @@ class RunAdministration:
                 return await self._runs.view(run), True
 
     async def get(self, run: str) -> RunView:
-        """Look at a run.
+        """Return a run.
 
         Raises:
-            RunNotFound: There is none of this name, or no trainer has registered with it.
+            RunNotFound: There is no run of this name, or no trainer has registered with it.
         """
         return await self._runs.existing(run)
 
     async def all(self) -> tuple[dict[str, RunSummary], dict[str, Failure]]:
-        """Look at all configured runs, by name.
+        """Return all configured runs, by name.
 
         Returns:
             The runs, and the errors of those that cannot be read.
@@ -96,14 +96,14 @@ class RunAdministration:
         return await each(self._runs.summaries, await self._runs.names())
 
     async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
-        """Change a run while it goes on.
+        """Change a run while it runs.
 
-        Batches of another size than the new one that were not acknowledged are dissolved when they would be handed out
-        again; groups that new limits make too old are dropped; batches that new limits do not keep are let go.
+        After a new batch size, unacknowledged batches of another size are dissolved when they would be handed out
+        again. Groups that new limits make too old are dropped. Kept batches beyond new limits are released.
 
         Args:
-            run: Its name.
-            changes: New values, by field of `RunSettings`, as JSON has them, or ``batch_size``.
+            run: The run's name.
+            changes: New JSON values by field of `RunSettings`, or ``batch_size``.
 
         Raises:
             RunNotFound: There is no such run.
@@ -127,22 +127,22 @@ class RunAdministration:
 
     async def _check_fresh_fraction(self, run: str, fraction: float) -> None:
         if fraction < 1 and not await self._buffers.takes_groups(run):
-            why = "to fill batches up, the run needs a replay buffer with `groups`: PUT …/replay comes first"
+            why = "to fill batches up, the run needs a replay buffer with `groups`: PUT …/replay first"
             raise InvalidField(f"is {fraction}; {why}", ("fresh_fraction",))
 
     async def set_policy_version(self, run: str, version: int, rewinds: int | None = None) -> int:
-        """Note the policy version in force; returns how many groups that made too old (or too new), which are dropped.
+        """Set the current policy version. Drop the groups that are too old or too new for it, and return how many.
 
         Chunks of the replay buffer are retired for the same reason.
 
         Args:
-            run: Its name.
+            run: The run's name.
             version: The policy version.
-            rewinds: Number of rewinds of the run when this trainer began; None: unknown.
+            rewinds: Number of rewinds of the run when this trainer began; None if unknown.
 
         Raises:
             RunNotFound: There is no such run.
-            RunRewound: It was rewound after that; nothing has changed.
+            RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
         view = await self.get(run)
         held = sum(lease.state is LeaseState.HELD for lease in view.leases)
@@ -171,7 +171,7 @@ class RunAdministration:
 
         Raises:
             RunNotFound: There is no such run.
-            RunInUse: Groups keep coming, so that it is made anew each time.
+            RunInUse: Groups keep coming, which make the run again each time.
         """
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
@@ -183,11 +183,11 @@ class RunAdministration:
             if await self._runs.forget(run):
                 emit(RunDeleted(run=run))
                 return
-        raise RunInUse(f"groups keep coming for run {run}")
+        raise RunInUse(f"groups keep coming for run {run}: stop its environments, then delete it")
 
 
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:
-    """Say which settings of a run are not those asked for: the run's value of each."""
+    """Return the settings of a run that differ from those requested, each with the run's value."""
     assert view.config is not None, "only a configured run has settings"  # noqa: S101
     there, asked = asdict(view.config) | view.policy.model_dump(), asdict(config) | policy.model_dump()
     others = [name for name, value in there.items() if value != asked[name] and (named is None or name in named)]

@@ -1,4 +1,4 @@
-"""Whether a run's limits leave room; groups that can never enter a batch are counted apart."""
+"""Check whether a run's limits leave room. Groups that can never enter a batch are counted separately."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
-_LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would look
+_LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cause a check
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class _CapacityCheck:
 
 
 class RunCapacity:
-    """Checks runs with limits rarely, so that submissions to them cost no more than to others."""
+    """Checks runs with limits, but seldom, so that submissions to them cost no more than to other runs."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, environment_ttl_ms: int) -> None:
         self._runs = runs

@@ -1,4 +1,4 @@
-"""The use cases of runs, put together."""
+"""Build the use cases of runs."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class RunServices:
         environment_ttl_ms: int,
         durability: str,
     ) -> "RunServices":
-        """Put the use cases together; ``durability`` describes how Redis keeps what it is told."""
+        """Build the use cases; ``durability`` describes how Redis keeps its data."""
         failures = RunFailures("upkeep of a run")
         return cls(
             administration=RunAdministration(

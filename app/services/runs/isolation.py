@@ -1,4 +1,4 @@
-"""Work for many runs: a failure of one is recorded, logged and shown, and the others go on.
+"""Work for many runs: record, log and show the failure of one, and continue with the others.
 
 `isolated` is the boundary between runs, so it catches every exception, as the outermost handlers do. An outage of Redis
 concerns all runs: it is raised.
@@ -29,7 +29,7 @@ class Failure:
 
     @property
     def detail(self) -> str:
-        """The failure in words."""
+        """Return the failure in words."""
         return str(self.error) if isinstance(self.error, LachesisError) else repr(self.error)
 
 
@@ -110,7 +110,7 @@ class RunFailures:
         self._lines = Backoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
 
     def rests(self, run: str) -> bool:
-        """Whether to skip a run for now, because it failed recently."""
+        """Return whether to skip a run for now, because it failed recently."""
         trouble = self._troubles.get(run)
         return trouble is not None and self._clock() < trouble.again_s
 

@@ -1,4 +1,4 @@
-"""Warnings of what cannot work in a run: in answers while a problem lasts, in the log once."""
+"""Find problems that cannot solve themselves in a run. Replies repeat a warning while it lasts; the log has it once."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -29,7 +29,7 @@ class _WarningCheck:
     warnings: tuple[RunWarning, ...]
 
     def is_of(self, epoch: int, lanes: Sequence[LaneId]) -> bool:
-        """Whether nothing is new: these lanes are known, and the run's settings are the same."""
+        """Return whether nothing is new: these lanes are known, and the run's settings are the same."""
         return self.epoch == epoch and (len(self.lanes) >= _MOST_LANES or self.lanes.issuperset(lanes))
 
     def kinds(self) -> set[WarningKind]:
@@ -53,7 +53,7 @@ class RunWarnings:
         return () if look is None else look.warnings
 
     def tried(self, view: RunView) -> tuple[RunWarning, ...]:
-        """Return the warnings of a run as it is in ``view``, and remember nothing."""
+        """Return the warnings of a run as it is in ``view``, without remembering them."""
         return warnings_of(view, self._ttl_ms)
 
     def note(self, run: str, view: RunView, lanes: Collection[LaneId] = ()) -> tuple[RunWarning, ...]:
@@ -62,7 +62,7 @@ class RunWarnings:
         Args:
             run: The run's name.
             view: The run.
-            lanes: Lanes that just got groups; the groups may be gone again.
+            lanes: Lanes that just got groups. These may have left again.
         """
         found = warnings_of(view, self._ttl_ms)
         before = self._looks.get(run)
@@ -75,7 +75,7 @@ class RunWarnings:
         return found
 
     async def admitted(self, run: str, epoch: int, lanes: Sequence[LaneId], *, too_long: bool) -> None:
-        """Check a run that has admitted groups, if they bring anything new.
+        """Check a run that has admitted groups, if their lanes or its settings are new.
 
         Args:
             run: The run's name.
