@@ -1,7 +1,9 @@
-# The service as an image.
+# The image of the service.
 #   docker build -t lachesis .
-#   docker run --stop-timeout 40 -p 127.0.0.1:8000:8000 -v lachesis:/data lachesis       one container, with the embedded Valkey
-#   docker compose up                                                     many, on a Valkey of their own
+# One container with the embedded Valkey:
+#   docker run --stop-timeout 40 -p 127.0.0.1:8000:8000 -v lachesis:/data lachesis
+# Several containers with a separate Valkey:
+#   docker compose up
 ARG PYTHON_IMAGE=python:3.12.12-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
@@ -12,7 +14,7 @@ RUN python -m venv --without-pip /opt/venv \
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="Lachesis" \
-      org.opencontainers.image.description="Exact, fair, durable batches between rollout workers and trainers in reinforcement learning." \
+      org.opencontainers.image.description="Exact, fair, durable batches between rollout workers and RL trainers." \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="MIT"
 
@@ -21,7 +23,7 @@ WORKDIR /srv/lachesis
 COPY pyproject.toml ./
 COPY app ./app
 COPY clients/lachesis ./lachesis
-# Bytecode is written now: at run time the root file system may be read-only.
+# Compile bytecode now, because the root file system may be read-only at run time.
 RUN /opt/venv/bin/python -m compileall -q app lachesis \
     && install -d -o 10001 -g 10001 -m 0700 /data
 
@@ -35,7 +37,8 @@ USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 
-# Liveness of this process; whether its Redis answers is /readyz, which must not get a container killed.
+# Check that this process is alive. /readyz also checks Redis, but an outage of Redis must not kill the container.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['LACHESIS_PORT'] + '/healthz', timeout=4)"]
+    CMD ["python", "-c", "import os, urllib.request as r; \
+        r.urlopen('http://127.0.0.1:' + os.environ['LACHESIS_PORT'] + '/healthz', timeout=4)"]
 CMD ["python", "-m", "app", "serve"]

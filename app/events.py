@@ -32,7 +32,7 @@ class Event:
 
     @property
     def message(self) -> str:
-        """The event in words, the same for all of its kind: ``run created``."""
+        """Return the event in words, the same for all of its kind: ``run created``."""
         return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
 
     def values(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class EnvironmentJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentLeft(Event):
-    """An environment said goodbye."""
+    """An environment left."""
 
     environment: int
     name: str
@@ -143,7 +143,7 @@ class MemberJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft(Event):
-    """A worker process of an environment said goodbye."""
+    """A worker process of an environment left."""
 
     environment: int
     name: str

@@ -1,4 +1,4 @@
-"""Whether another process is still there."""
+"""Check whether another process still runs."""
 
 import os
 import socket
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def process_exists(pid: int) -> bool:
-    """Whether process ``pid`` runs; one that has ended and was not collected by its parent does not."""
+    """Return whether process ``pid`` runs. A zombie, which its parent has not collected, does not run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -20,6 +20,6 @@ def process_exists(pid: int) -> bool:
 
 
 def pid_space() -> str:
-    """Name where process ids mean what they mean here: this host, and this PID namespace on it."""
+    """Return the name of the space in which process ids are unique: this host, and its PID namespace."""
     namespace = Path("/proc/self/ns/pid")
     return f"{socket.gethostname()}:{namespace.stat().st_ino if namespace.exists() else 0}"

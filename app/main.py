@@ -58,7 +58,7 @@ under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem detai
 
 
 class State(TypedDict):
-    """What the lifespan hands to requests."""
+    """The state that the lifespan hands to requests."""
 
     services: Services
 
@@ -67,14 +67,14 @@ def create_app(settings: Settings) -> FastAPI:
     """Build the application. It connects when it starts up, not before.
 
     Raises:
-        StoreMisconfigured: (at start-up) there is no Redis to connect to, or it cannot keep our promises.
+        StoreMisconfigured: (at start-up) there is no Redis to connect to, or its settings could lose data.
     """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[State]:
         if settings.redis_url is None:
             raise StoreMisconfigured(
-                "LACHESIS_REDIS_URL is not set; `python -m app serve` starts a Redis of its own, this does not"
+                "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Redis"
             )
         url, patience_s = settings.redis_url.get_secret_value(), settings.store_patience_s
         facts = await probe_patiently(url, patience_s)
@@ -100,9 +100,9 @@ def create_app(settings: Settings) -> FastAPI:
         version=lachesis_version(),
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # `api_docs` has the page, with all of its files
+        docs_url=None,  # `api_docs` serves the page with all of its files
         redoc_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # to look for a collector takes 4 us a time
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # looking for a collector takes 4 us
         exception_handlers=FRAMEWORK_ERRORS,
         middleware=[
             Middleware(RequestMetrics),
@@ -124,13 +124,13 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def wire(settings: Settings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
-    """Put the use cases of one process together.
+    """Build the use cases of one process.
 
     Args:
         settings: The settings of the process.
         connection: The connection to Redis.
-        durability: How Redis keeps what it is told, for the status.
-        worker: The name of this process in leases; None: a new one.
+        durability: How Redis keeps its data, for the status.
+        worker: The name of this process in leases; None for a new name.
     """
     stores, timing, worker = Stores.on(connection), Timing.of(settings), worker or worker_name()
     capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)

@@ -69,11 +69,11 @@ class Settings(BaseSettings):
     data_dir: Annotated[Path, Field(description="Where the embedded Redis keeps its data.")] = Path("data")
     datasets_dir: Annotated[
         Path | None,
-        Field(description="Datasets of episodes that `POST /v1/shards/plan` may read; empty: none."),
+        Field(description="Folder of datasets that `POST /v1/shards/plan` may read; empty for none."),
     ] = None
     redis_url: Annotated[
         SecretStr | None,
-        Field(description="A Redis (>= 7.0) or Valkey of yours; empty starts the embedded one."),
+        Field(description="URL of your Redis (>= 7.0) or Valkey; empty starts the embedded one."),
     ] = None
     redis_bin: Annotated[
         Path | None,
@@ -104,14 +104,14 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             description="Bytes of request bodies over 1 MiB that a process holds at a time, from reading to answering; "
-            "more wait unread. The oldest may exceed it.",
+            "further bodies wait unread. The oldest body may exceed it.",
         ),
     ] = 256 * 1024 * 1024
     header_timeout_s: Annotated[
         float, Field(gt=0, description="A connection that has not sent its request's headers by then is closed.")
     ] = 10.0
     body_timeout_s: Annotated[
-        float, Field(gt=0, description="A body that makes no progress for this long is given up on.")
+        float, Field(gt=0, description="A request whose body makes no progress for this long gets 408.")
     ] = 30.0
     shutdown_grace_s: Annotated[
         int, Field(ge=1, description="How long requests in flight may take to finish after SIGTERM.")
@@ -120,24 +120,24 @@ class Settings(BaseSettings):
         float,
         Field(
             gt=0,
-            description="An environment silent for this long no longer binds; after a quarter of it, a restarted "
-            "one of the same name takes its place.",
+            description="An environment silent for this long no longer counts. After a quarter of it, a restarted "
+            "environment of the same name takes its place.",
         ),
     ] = 120.0
     relax_after_s: Annotated[
         float,
         Field(
             ge=0,
-            description="How long a batch waits for minimums that group sizes make impossible together, before "
-            "one with the smallest shortfall is served, marked relaxed.",
+            description="How long a batch waits for minimums that group sizes make impossible together. Then the batch "
+            "with the smallest shortfall is served, marked relaxed.",
         ),
     ] = 30.0
     buffer_release_s: Annotated[
         float,
         Field(
             ge=0,
-            description="Groups of other sizes than the declared one wait this long for others to complete a set; "
-            "then they join the queue as they are.",
+            description="Groups of other sizes than the declared one wait this long for others to complete a set. "
+            "Then they join the queue as they are.",
         ),
     ] = 30.0
     orphan_ttl_s: Annotated[

@@ -1,15 +1,15 @@
-"""Every metric, declared once. `make reference` writes docs/reference/metrics.md from it.
+"""Declare every metric once. `make reference` writes docs/reference/metrics.md from this module.
 
 Labels are bounded: runs by `app.store.runs.store.MOST_RUNS`, environments by `app.services.metrics`, routes and states
-by the code. A metric that may go back, as by a rewind, is a gauge, however much it looks like a counter: to Prometheus
-a counter that falls has started anew.
+by the code. A metric that may fall, for example after a rewind, is a gauge, even if it resembles a counter.
+Prometheus treats a counter that falls as restarted.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the durations of requests, seconds: from a group that is stored to a long poll."""
+"""Upper bounds of the durations of requests, seconds, from a stored group to a long poll."""
 
 
 class Kind(StrEnum):
@@ -26,8 +26,8 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: Its name; ends with the unit, and that of a counter with ``_total``.
-        kind: How it is read.
+        name: Its name, which ends with the unit. The name of a counter ends with ``_total``.
+        kind: How Prometheus reads it.
         labels: The names of its labels, in the order of their values.
         meaning: One sentence.
     """
@@ -57,7 +57,7 @@ BATCHES_HANDED_OUT = Metric(
     "lachesis_batches_handed_out_total",
     Kind.COUNTER,
     ("process",),
-    "Batches, and shards of batches, put into trainers' hands, repetitions included.",
+    "Batches, and shards of batches, handed out to trainers, repetitions included.",
 )
 LONG_POLLS_WAITING = Metric(
     "lachesis_long_polls_waiting", Kind.GAUGE, ("process",), "Requests that wait for a batch now."
@@ -67,10 +67,10 @@ REPLAY_REQUESTS_BLOCKED = Metric(
     Kind.COUNTER,
     ("process", "side"),
     "Requests to a replay buffer that could not be answered at once: `insert` or `sample`. The rate limiter "
-    "held them back, or there were too few chunks.",
+    "blocked them, or there were too few chunks.",
 )
 REPLAY_REQUESTS_WAITING = Metric(
-    "lachesis_replay_requests_waiting", Kind.GAUGE, ("process", "side"), "Those of them that wait now."
+    "lachesis_replay_requests_waiting", Kind.GAUGE, ("process", "side"), "Requests to a replay buffer that wait now."
 )
 STORE_UP = Metric(
     "lachesis_store_up",
@@ -94,7 +94,7 @@ RUN_READABLE = Metric(
     "Whether this scrape could read the whole run: 1, or 0 if metrics of it are missing.",
 )
 STEP = Metric("lachesis_step", Kind.GAUGE, ("run",), "Batches taken, counted from the starting step.")
-POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The policy version in force.")
+POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The current policy version.")
 GROUPS_ACCEPTED = Metric(
     "lachesis_groups_accepted_total", Kind.COUNTER, ("run",), "Groups answered with success since the run was reset."
 )
@@ -185,22 +185,22 @@ REPLAY_FRAGMENTS = Metric(
     "lachesis_replay_fragments",
     Kind.GAUGE,
     ("run", "state"),
-    "Fragments in chunks that are held (`in_chunks`), or in none yet (`waiting`).",
+    "Fragments in chunks (`in_chunks`), or not in a chunk yet (`waiting`).",
 )
-REPLAY_PAYLOAD = Metric("lachesis_replay_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of their payload.")
+REPLAY_PAYLOAD = Metric("lachesis_replay_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload of fragments.")
 REPLAY_ACCEPTED = Metric(
-    "lachesis_replay_fragments_accepted_total", Kind.COUNTER, ("run",), "Fragments taken in, whatever became of them."
+    "lachesis_replay_fragments_accepted_total", Kind.COUNTER, ("run",), "Fragments accepted, also if dropped later."
 )
 REPLAY_DROPPED = Metric(
     "lachesis_replay_fragments_dropped_total",
     Kind.COUNTER,
     ("run", "reason"),
-    "Fragments that were taken in and are in no chunk; the reasons are those of `GET …/replay`.",
+    "Fragments that were accepted and dropped without a chunk; the reasons are those of `GET …/replay`.",
 )
 REPLAY_REFUSED = Metric(
-    "lachesis_replay_fragments_refused_total", Kind.COUNTER, ("run", "reason"), "Fragments that were not taken in."
+    "lachesis_replay_fragments_refused_total", Kind.COUNTER, ("run", "reason"), "Fragments that were refused."
 )
-REPLAY_GAPS = Metric("lachesis_replay_gaps_total", Kind.COUNTER, ("run",), "Gaps in workers' numbers given up.")
+REPLAY_GAPS = Metric("lachesis_replay_gaps_total", Kind.COUNTER, ("run",), "Abandoned gaps in workers' numbers.")
 REPLAY_INSERTED = Metric("lachesis_replay_chunks_inserted_total", Kind.COUNTER, ("run",), "Chunks inserted.")
 REPLAY_RETIRED = Metric(
     "lachesis_replay_chunks_retired_total",
@@ -212,7 +212,7 @@ REPLAY_USES = Metric(
     "lachesis_replay_retired_uses",
     Kind.SUMMARY,
     ("run",),
-    "Acknowledged uses of those: `_count` chunks, `_sum / _count` what `GET …/replay` calls `avg_reuse`.",
+    "Acknowledged uses of retired chunks: `_count` chunks; `_sum / _count` is `avg_reuse` of `GET …/replay`.",
 )
 REPLAY_SAMPLED = Metric(
     "lachesis_replay_sampled_chunks", Kind.GAUGE, ("run",), "Chunks sampled; less when a sample is given back."
@@ -224,7 +224,7 @@ REPLAY_STALENESS = Metric(
     "Policy versions that chunks were behind when they were sampled, given back or not; `_sum / _count` "
     "is `avg_staleness`.",
 )
-REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples in trainers' hands.")
+REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples that trainers hold.")
 REPLAY_LIMITER_ERROR = Metric(
     "lachesis_replay_limiter_error_chunks",
     Kind.GAUGE,
@@ -238,7 +238,7 @@ REPLAY_BLOCKED = Metric(
     "Whether the buffer refuses to insert (`insert`) or sample (`sample`) one chunk now: 1 or 0.",
 )
 
-# Of curricula, of which a run has 64 at most; restored, they go back.
+# Of curricula. A run has at most 64. A restored curriculum may have lower values.
 CURRICULUM_ITEMS = Metric(
     "lachesis_curriculum_items",
     Kind.GAUGE,
@@ -249,13 +249,13 @@ CURRICULUM_IN_FLIGHT = Metric(
     "lachesis_curriculum_items_in_flight",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Items handed out and not observed yet; some may have come free since the last sample.",
+    "Items handed out and not observed yet, as of the last sample; some may be free again.",
 )
 CURRICULUM_OBSERVATIONS = Metric(
     "lachesis_curriculum_observations",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Observations so far; goes back when a state is restored.",
+    "Observations so far; falls when an older state is restored.",
 )
 CURRICULUM_SAMPLES = Metric("lachesis_curriculum_samples", Kind.GAUGE, ("run", "curriculum"), "Samples so far.")
 CURRICULUM_MEAN_REWARD = Metric(

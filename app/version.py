@@ -1,4 +1,4 @@
-"""Which version this is."""
+"""Find the version of the service."""
 
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def lachesis_version() -> str:
-    """Return the version in this tree's pyproject.toml, else the installed one; ``unknown`` if there is neither."""
+    """Return the version in this tree's pyproject.toml, or the installed one, or ``unknown`` if there is neither."""
     try:
         project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     except OSError:  # an image may hold no more than app/

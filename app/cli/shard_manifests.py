@@ -1,4 +1,4 @@
-"""Write a plan as files: a manifest for each rank, and the summary. All appear at once, or none."""
+"""Write a plan as files: a manifest for each rank, and the summary. All of them appear at once, or none."""
 
 import os
 import re
@@ -24,11 +24,11 @@ def check_target(folder: Path, force: bool) -> None:
     """Make sure that a plan may be written.
 
     Args:
-        folder: Where to.
-        force: Whether a plan that is there may be replaced; nothing else ever is.
+        folder: The target folder.
+        force: Whether to replace an existing plan. Other files are never replaced.
 
     Raises:
-        NotWritten: The folder holds something that may not go.
+        NotWritten: The folder holds something that must not be replaced.
     """
     if not folder.exists() and not folder.is_symlink():
         return
@@ -43,13 +43,13 @@ def check_target(folder: Path, force: bool) -> None:
 
 
 def write_manifests(planned: DatasetPlan, folder: Path, force: bool) -> None:
-    """Write ``{"episode": id, "length": n, "cost": x}`` a line for each episode of a rank, in the dataset's order.
+    """Write one line ``{"episode": id, "length": n, "cost": x}`` for each episode of a rank, in the dataset's order.
 
-    They are written beside the folder and moved there when they are whole and on disk: whoever reads while a plan is
-    replaced finds the old one, or none for an instant, or the new one.
+    The files are written next to the folder and moved there when they are complete and on disk. A program that reads
+    while a plan is replaced finds the old plan, or none for an instant, or the new plan.
 
     Raises:
-        NotWritten: The folder holds something that may not go.
+        NotWritten: The folder holds something that must not be replaced.
     """
     check_target(folder, force)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _write_all(planned: DatasetPlan, folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder's names on disk."""
+    """Write the names of a folder's files to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 _CONTIGUOUS, _BALANCED, _PLAIN = "#c44e52", "#4c72b0", "#8c8c8c"
-_MOST_BARS = 128  # of more ranks, a line is drawn
+_MOST_BARS = 128  # more ranks are drawn as a line
 
 
 def check_plot(path: Path) -> None:
     """Make sure that a picture can be written under this name.
 
     Raises:
-        NotWritten: Its suffix is none of `SUFFIXES`, or its folder is not there.
+        NotWritten: Its suffix is not in `SUFFIXES`, or its folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise NotWritten(f"{path}: a plot is written as {', '.join(SUFFIXES)}")
@@ -37,7 +37,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(planned: DatasetPlan, path: Path) -> None:
-    """Draw a plan into a file of the kind that its suffix names.
+    """Draw a plan into a file. The suffix of the path chooses the format.
 
     Raises:
         NotWritten: See `check_plot`.

@@ -114,7 +114,7 @@ def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | Non
     ]
     yield table(header, rows)
     possible = summary.contiguous_pass_time / planned.plan.bound_pass_time
-    yield f"speed-up over contiguous shards: {summary.speed_up:.3f}x ({possible:.3f}x would be the most possible)"
+    yield f"speed-up over contiguous shards: {summary.speed_up:.3f}x (at most {possible:.3f}x is possible)"
     if cost_per_s:
         mean_s = float(planned.plan.costs.sum()) / summary.ranks / cost_per_s
         times = (summary.pass_time * mean_s, summary.contiguous_pass_time * mean_s)

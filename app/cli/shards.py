@@ -11,7 +11,7 @@ from app.cli.output import show
 from app.core.errors import LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
-if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
+if TYPE_CHECKING:  # numpy and its users are loaded when needed, so that other commands start fast
     from app.services.datasets import DatasetPlan, ShardPlanSpec
 
 shards_cli = typer.Typer(help="Divide datasets of episodes between the ranks of a trainer.", no_args_is_help=True)
@@ -33,22 +33,22 @@ def plan(
         str,
         typer.Option(
             help="What an episode of length L costs: tokens (L); 24576*L+L^2, or linear=24576,quadratic=1; "
-            "frames*action_dim*cameras; column:NAME, what a producer wrote; declared, short for column:cost."
+            "frames*action_dim*cameras; column:NAME, a column of costs; declared, short for column:cost."
         ),
     ] = "tokens",
     equal_episodes: Annotated[
-        bool, typer.Option("--equal-episodes", help="Equally many episodes on every rank, if their number allows it.")
+        bool, typer.Option("--equal-episodes", help="Put the same number of episodes on every rank, if possible.")
     ] = False,
     length: Annotated[
         str | None,
         typer.Option("--length", help="Column of lengths (default: length), or the tensor as long as the episode."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a manifest for each rank, and summary.json, there.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a plan that is there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing plan.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw lengths and loads into this file (.png, .svg, .pdf).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     cost_per_s: Annotated[
-        float | None, typer.Option(help="What a rank gets through in a second, for times in seconds.", min=0.0)
+        float | None, typer.Option(help="The cost that a rank processes in a second, for times in seconds.", min=0.0)
     ] = None,
 ) -> None:
     """Show the lengths of episodes, a balanced division between ranks, and its gain."""
@@ -76,7 +76,7 @@ def _plan(
     from app.services.datasets import summary_of
 
     if plot is not None:
-        from app.cli.shard_plot import check_plot, draw  # they say what is missing before the work is done
+        from app.cli.shard_plot import check_plot, draw  # so that missing parts are reported before the work is done
 
         check_plot(plot)
     if out is not None:

@@ -1,4 +1,4 @@
-"""What a dataset of episodes says of itself: lengths, ids, and the facts that costs are made of."""
+"""Describe a dataset of episodes: lengths, ids, and the facts that costs are computed from."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from app.core.errors import InvalidDataset
 
 MAX_EPISODES = 20_000_000
-"""Most episodes of a dataset: more do not fit beside their costs and shards into the memory of a small machine."""
+"""Largest number of episodes. More of them, with costs and shards, do not fit into the memory of a small machine."""
 
 MAX_LENGTH = 2**36
 """Longest episode, in frames or tokens: the sum over `MAX_EPISODES` of them is still exact."""
 
 ID_COLUMNS = ("episode", "episode_index", "id")
-"""Where a table's ids are looked for, in this order."""
+"""Columns to search for a table's ids, in this order."""
 
-UNLIKE_IDS = "ids must be all whole numbers of 63 bits, or all texts, or left out of all"
+UNLIKE_IDS = "ids must be all whole numbers of 63 bits, or all texts, or all absent"
 
 Ids = NDArray[np.int64] | list[str]
 Progress = Callable[[int, int], None]
-"""Told how much has been read, and how much there is, in units of the layout's own (bytes or files)."""
+"""Called with the amount read and the total, in bytes or files as the layout counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,12 @@ class Wanted:
     """Which columns to read.
 
     Attributes:
-        length: Column of lengths, or in safetensors the tensor whose first dimension is the length. None: ``length``,
-            and in safetensors the first dimension on which all tensors agree.
-        cost: Column of costs that a producer wrote, or in safetensors its key in ``__metadata__``. None: none.
-        id: Column of ids, which must be there. None: the first of `ID_COLUMNS` that is, else episodes are numbered.
-        tasks: Whether to count tasks, if there is a column of them.
+        length: Column of lengths, or in safetensors the tensor whose first dimension is the length. None for
+            ``length``, or in safetensors for the first dimension that all tensors share.
+        cost: Column of costs that a producer wrote, or in safetensors its key in ``__metadata__``. None for no costs.
+        id: Column of ids, which must exist. None for the first of `ID_COLUMNS` that exists; without any, episodes are
+            numbered.
+        tasks: Whether to count tasks, if there is a column of tasks.
     """
 
     length: str | None = None
@@ -47,25 +48,25 @@ class Wanted:
 
     @property
     def length_column(self) -> str:
-        """The column of lengths in a table."""
+        """Return the column of lengths in a table."""
         return self.length or "length"
 
     def id_column(self, columns: Collection[str]) -> str | None:
-        """The column of ids in a table that has these columns."""
+        """Return the column of ids in a table that has these columns."""
         return self.id or next((name for name in ID_COLUMNS if name in columns), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a dataset says beside its episodes; None is what it does not say.
+    """What a dataset says about itself apart from its episodes; None for facts that it does not have.
 
     Attributes:
-        layout: As people call it, such as ``LeRobot v2.1``.
-        unit: What lengths count: ``frames`` or ``steps``.
+        layout: The name of its layout, such as ``LeRobot v2.1``.
+        unit: The unit of lengths: ``frames`` or ``steps``.
         files: Files that were read.
         fps: Frames per second.
         action_dim: Numbers in one action.
-        cameras: Their keys.
+        cameras: The keys of the cameras.
         robot: The kind of robot.
         tasks: Episodes by task, most first.
     """
@@ -85,10 +86,10 @@ class Episodes:
     """A dataset's episodes, in its own order.
 
     Attributes:
-        ids: Numbers or texts, each once.
+        ids: Numbers or texts, without duplicates.
         lengths: ``[episodes]``, ``0 <= length <= MAX_LENGTH``.
-        costs: ``[episodes]``, finite and ``>= 0``: those that were asked for by `Wanted.cost`, else None.
-        facts: What else the dataset says.
+        costs: ``[episodes]``, finite and ``>= 0``, if `Wanted.cost` asked for them; None if not.
+        facts: Other facts about the dataset.
     """
 
     ids: Ids
@@ -99,15 +100,15 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The episodes of one file, or of a piece of one.
+    """The episodes of one file, or of a part of one.
 
     Attributes:
-        source: The file, as people are told of it.
-        lengths: Of each episode, checked.
-        ids: Of each episode; None where the file names none: they are numbered in order then.
-        costs: Of each episode, checked; None unless asked for.
+        source: The name of the file in messages.
+        lengths: The length of each episode, checked.
+        ids: The id of each episode; None if the file has no ids. Then episodes are numbered in order.
+        costs: The cost of each episode, checked; None unless asked for.
         tasks: Episodes by task.
-        row_name, first_row: What an episode and the first of them is called there: ``line 1``, ``row 0``.
+        row_name, first_row: The name of an episode in messages, and the number of the first: ``line 1``, ``row 0``.
     """
 
     source: str
@@ -119,18 +120,19 @@ class Slice:
     first_row: int = 0
 
     def place(self, position: int) -> str:
-        """Say where an episode is described."""
+        """Return the place where an episode is described, for messages."""
         return f"{self.source}, {self.row_name} {self.first_row + position}"
 
 
 def joined(name: str, parts: Sequence[Slice], *, in_order_of_ids: bool = False) -> tuple[Ids, Slice]:
-    """Join the parts of the dataset ``name`` in their order, and check what no part can know alone.
+    """Join the parts of the dataset ``name`` in their order, and check them together.
 
     Returns:
-        The ids, and all else as one part.
+        The ids, and everything else as one part.
 
     Raises:
-        InvalidDataset: There is no episode, or too many; some parts have ids and others none, or an id comes twice.
+        InvalidDataset: There is no episode, or too many; some parts have ids and others have none; or an id is
+            duplicate.
     """
     total = sum(len(part.lengths) for part in parts)
     if not total:
@@ -151,7 +153,7 @@ def joined(name: str, parts: Sequence[Slice], *, in_order_of_ids: bool = False) 
 
 
 def check_count(episodes: int, source: str) -> None:
-    """Refuse a source of more episodes than are read here.
+    """Refuse a source with too many episodes.
 
     Raises:
         InvalidDataset: There are more than `MAX_EPISODES`.
@@ -161,15 +163,15 @@ def check_count(episodes: int, source: str) -> None:
 
 
 def whole_numbers(values: Sequence[Any], place: Callable[[int], str], column: str) -> NDArray[np.int64]:
-    """Make lengths of JSON values.
+    """Convert JSON values to lengths.
 
     Args:
         values: One value for each episode.
-        place: Says where a value was.
-        column: What the values are called there.
+        place: Returns the place of a value.
+        column: The name of the values in messages.
 
     Raises:
-        InvalidDataset: A value is no whole number, is negative or over `MAX_LENGTH`; the first such one is named.
+        InvalidDataset: A value is not a whole number from 0 to `MAX_LENGTH`. The message names the first such value.
     """
     for position, value in enumerate(values):
         if type(value) is not int or not 0 <= value <= MAX_LENGTH:
@@ -178,7 +180,7 @@ def whole_numbers(values: Sequence[Any], place: Callable[[int], str], column: st
 
 
 def check_lengths(lengths: NDArray[np.int64], place: Callable[[int], str], column: str) -> None:
-    """Check lengths that are numbers already.
+    """Check lengths that are already numbers.
 
     Raises:
         InvalidDataset: One is negative or over `MAX_LENGTH`.
@@ -202,11 +204,11 @@ def check_costs(costs: NDArray[np.float64], place: Callable[[int], str], column:
     wrong = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
     if wrong.size:
         at = int(wrong[0])
-        raise InvalidDataset(f"{place(at)}: {column} is {costs[at]}, not a finite number from 0 on")
+        raise InvalidDataset(f"{place(at)}: {column} is {costs[at]}, not a finite number of 0 or more")
 
 
 def shown(value: Any) -> str:
-    """A value of a file in a few characters."""
+    """Return a value of a file in a few characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -239,7 +241,7 @@ def _refuse_duplicates(ids: Ids, parts: Sequence[Slice]) -> None:
         second = next(n for n, name in enumerate(ids) if seen.setdefault(name, n) != n)
         first = seen[ids[second]]
     place = _places(parts)
-    raise InvalidDataset(f"{place(second)}: episode {shown(_plain(ids[first]))} is there already, in {place(first)}")
+    raise InvalidDataset(f"{place(second)}: episode {shown(_plain(ids[first]))} is also in {place(first)}")
 
 
 def _plain(value: Any) -> Any:

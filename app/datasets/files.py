@@ -1,4 +1,4 @@
-"""The files of a dataset: found, opened and read within bounds, and named as their owner knows them."""
+"""Find, open and read the files of a dataset within bounds. Messages name them as their owner knows them."""
 
 import contextlib
 import multiprocessing
@@ -25,12 +25,12 @@ _CPUS = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder a dataset's files are in.
+    """The folder of a dataset's files.
 
     Attributes:
-        path: The folder, with no links in it.
-        name: What people call it.
-        within: No file may be outside of this folder, through links either; None: links may lead anywhere.
+        path: The path of the folder, without links.
+        name: Its name in messages.
+        within: The folder that all files must be in, links resolved; None if links may lead anywhere.
     """
 
     path: Path
@@ -38,19 +38,19 @@ class Folder:
     within: Path | None = None
 
     def called(self, file: str) -> str:
-        """What people call a file of this folder."""
+        """Return the name of a file of this folder in messages."""
         return str(PurePosixPath(self.name, file))
 
     def holds(self, file: str) -> bool:
-        """Whether there is a file (or a link to one) of this name."""
+        """Return whether there is a file of this name, or a link to one."""
         return (self.path / file).is_file()
 
     @contextlib.contextmanager
     def opened(self, file: str) -> Iterator[int]:
-        """Open a file for reading, as a descriptor. What goes wrong with it while it is open is told by its name too.
+        """Open a file for reading, as a descriptor. Errors while it is open also name the file.
 
         Raises:
-            InvalidDataset: It is not there, no regular file, outside of `within`, or cannot be read.
+            InvalidDataset: It is missing, not a regular file, outside of `within`, or cannot be read.
         """
         try:
             descriptor = self._open(file)
@@ -66,7 +66,7 @@ class Folder:
             raise InvalidDataset(f"{self.called(file)} cannot be read: {error.strerror or error}") from error
 
     def _open(self, file: str) -> int:
-        """Open what a name leads to, if that is within bounds. Nobody waits for the other end of a pipe."""
+        """Open the file that a name leads to, if it is within bounds. Never wait for the other end of a pipe."""
         path = os.path.join(self.path, file)
         if self.within is None:
             return os.open(path, _READ)
@@ -76,10 +76,10 @@ class Folder:
         return os.open(real, _READ | os.O_NOFOLLOW)
 
     def json(self, file: str) -> dict[str, Any]:
-        """Read a small JSON file that holds an object.
+        """Return the object in a small JSON file.
 
         Raises:
-            InvalidDataset: It cannot be read, is larger than 16 MiB, or not a JSON object.
+            InvalidDataset: It cannot be read, is larger than 16 MiB, or is not a JSON object.
         """
         with self.opened(file) as descriptor, open(descriptor, "rb", closefd=False) as stream:
             text = stream.read(_MAX_JSON_BYTES + 1)
@@ -94,10 +94,10 @@ class Folder:
         return value
 
     def find(self, suffixes: tuple[str, ...], under: str = "") -> list[str]:
-        """List the files of some kinds below a folder, by name.
+        """Return the files with these suffixes below a folder, by name.
 
         Raises:
-            InvalidDataset: A folder cannot be read, or is a link: it could lead in circles.
+            InvalidDataset: A folder cannot be read, or is a link, which could lead in circles.
         """
         found: list[str] = []
         folders = [under]
@@ -119,17 +119,17 @@ class Folder:
 
 
 def located(path: Path, within: Path | None = None) -> tuple[Folder, str | None]:
-    """Find what a path names: a folder, or a file in one.
+    """Return the folder, or the file in a folder, that a path names.
 
     Args:
-        path: As its user writes it; relative to ``within`` if that is given.
-        within: Where it must lie.
+        path: The path as its user writes it; relative to ``within`` if that is given.
+        within: The folder that it must be in.
 
     Returns:
         The folder, and the file's name or None.
 
     Raises:
-        DatasetNotFound: There is nothing, or only something outside of ``within``.
+        DatasetNotFound: The path does not exist, or is outside of ``within``.
     """
     named = path if within is None else within / path
     try:
@@ -140,7 +140,7 @@ def located(path: Path, within: Path | None = None) -> tuple[Folder, str | None]
         raise DatasetNotFound(f"no dataset at {shown(str(path))}")
     if real.is_dir():
         return Folder(real, str(path), within), None
-    # By its own name, whatever it is a link to: in the caches of downloads that is a hash, without a suffix.
+    # Use the link's own name: in download caches the target is a hash without a suffix.
     return Folder(named.parent.resolve(), str(path.parent), within), named.name
 
 
@@ -152,18 +152,18 @@ def pieces(items: list[T], size: int) -> Iterator[list[T]]:
 def in_parallel(
     read: Callable[[T], U], items: Sequence[T], weights: Sequence[int], progress: Progress, *, processes: bool = False
 ) -> list[U]:
-    """Read many pieces at a time.
+    """Read many items at a time.
 
     Args:
-        read: Reads one; with ``processes`` it must be importable, and what it takes and gives is copied.
-        items: What is to be read.
-        weights: Of each item, for the progress.
-        progress: Told after each piece, in order.
-        processes: Whether to read in processes: for many small files, whose reading is so much Python that threads
-            would stand in each other's way. A process that may have no children reads in threads.
+        read: Reads one item. With ``processes`` it must be importable, and its argument and result are copied.
+        items: The items to read.
+        weights: The weight of each item, for the progress.
+        progress: Called after each item, in order.
+        processes: Whether to read in processes. Use it for many small files: reading these is mostly Python code, so
+            threads would wait for each other. A process that may have no children reads in threads.
 
     Returns:
-        What was read, in the order of ``items``. The first error, in that order, is raised; the rest is not begun.
+        The results in the order of ``items``. The first error in that order is raised, and no more items are begun.
     """
     total, done = sum(weights), 0
     results: list[U] = []
@@ -182,4 +182,4 @@ def in_parallel(
 def _pool(processes: bool) -> Executor:
     if processes:  # spawned: a fork would copy locks that other threads hold
         return ProcessPoolExecutor(_CPUS, multiprocessing.get_context("spawn"))
-    return ThreadPoolExecutor(4 * _CPUS, "datasets")  # they wait for disks more than they compute
+    return ThreadPoolExecutor(4 * _CPUS, "datasets")  # they mostly wait for disks

@@ -1,4 +1,4 @@
-"""JSON lines: an object for each episode, or its length alone."""
+"""Read JSON lines: an object for each episode, or only its length."""
 
 import os
 from collections import Counter
@@ -30,10 +30,10 @@ _MOST_ID = 2**63 - 1
 
 
 def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) -> list[Slice]:
-    """Read a file of one JSON value a line: an object with a length, or a number, which is the length.
+    """Read a file with one JSON value per line: an object with a length, or a number, which is the length.
 
     Raises:
-        InvalidDataset: A line is not JSON, lacks a column or has a wrong value in it; the line is named.
+        InvalidDataset: A line is not JSON, lacks a column, or has a wrong value. The message names the line.
     """
     parts: list[Slice] = []
     line = 1
@@ -48,7 +48,7 @@ def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) ->
 
 
 class _Lines:
-    """Says which line an episode of a block is in."""
+    """The lines of the episodes of a block."""
 
     def __init__(self, source: str, first: int) -> None:
         self.source = source
@@ -59,7 +59,7 @@ class _Lines:
 
 
 def _blocks(stream: BinaryIO, source: str) -> Iterator[list[bytes]]:
-    """The lines of a file, some megabytes at a time, and never more of one line than a block."""
+    """Yield the lines of a file, some megabytes at a time. No line may be larger than a block."""
     rest = b""
     lines = 0
     while block := stream.read(_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""LeRobot datasets: what `meta/info.json` says of them, and where each version keeps its episodes.
+"""Read LeRobot datasets: `meta/info.json`, and the episodes where each version keeps them.
 
 Versions 2.0 and 2.1 have a line for each episode in `meta/episodes.jsonl`, version 3.0 a row in the Parquet files below
 `meta/episodes`. In both, ``length`` counts frames, and ``episode_index`` is the id.
@@ -24,14 +24,14 @@ def read_lerobot(folder: Folder, wanted: Wanted, progress: Progress) -> Episodes
     """Read a LeRobot dataset of version 2.0, 2.1 or 3.0. Episodes come in the order of their index.
 
     Raises:
-        InvalidDataset: It is of another version, a file is missing or broken, or its episodes are not those that
-            `meta/info.json` counts.
+        InvalidDataset: It has another version, a file is missing or broken, or the number of its episodes differs from
+            `meta/info.json`.
     """
     info = _Info(folder)
     version = info.text("codebase_version")
     read = _READERS.get(version)
     if read is None:
-        raise InvalidDataset(f"{info.source}: codebase_version {version!r} is not read here: {', '.join(_READERS)} are")
+        raise InvalidDataset(f"{info.source}: codebase_version {version!r} is unknown; use {' or '.join(_READERS)}")
     facts = info.facts(f"LeRobot {version}")
     parts = read(folder, replace(wanted, id="episode_index", tasks=True), progress)
     ids, whole = joined(folder.name, parts, in_order_of_ids=True)
@@ -69,7 +69,7 @@ class _Feature:
 
 
 class _Info:
-    """`meta/info.json`, whose every value may be anything."""
+    """The values of `meta/info.json`, each of which may have any type."""
 
     def __init__(self, folder: Folder) -> None:
         self.source = folder.called(INFO)
@@ -82,12 +82,12 @@ class _Info:
         return value
 
     def check(self, key: str, found: int) -> None:
-        """Hold what was read against what was counted when it was written."""
+        """Compare the number that was read with the number in `meta/info.json`."""
         counted = self._value.get(key)
         if counted is not None and counted != found:
             raise InvalidDataset(
-                f"{self.source}: {key} is {shown(counted)}, but the episodes make {found}; their files can also be "
-                "planned by themselves, without it"
+                f"{self.source}: {key} is {shown(counted)}, but the episodes add up to {found}. "
+                "To plan without this file, name the files of the episodes"
             )
 
     def facts(self, layout: str) -> Facts:

@@ -1,4 +1,4 @@
-"""Parquet: a row for each episode. Only the columns that are needed are read."""
+"""Read Parquet files with a row for each episode. Only the needed columns are read."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,17 +15,17 @@ SUFFIXES = (".parquet",)
 
 
 def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
-    """Read files of one row an episode, several at a time.
+    """Read files with one row per episode, several at a time.
 
     Raises:
-        InvalidDataset: pyarrow is not installed; a file is damaged, lacks a column or has a wrong type or value in it.
+        InvalidDataset: pyarrow is not installed; or a file is damaged, lacks a column, or has a wrong type or value.
     """
     _pyarrow()
     return in_parallel(lambda file: _part(folder, file, wanted), files, [1] * len(files), progress)
 
 
 def _pyarrow() -> Any:
-    """The library, which is large and for this alone."""
+    """Return the pyarrow module. It is imported late, because it is large and used only here."""
     try:
         import pyarrow.compute
         import pyarrow.parquet
@@ -73,14 +73,14 @@ def _check_column(schema: Any, name: str, source: str) -> None:
     if not places:
         raise InvalidDataset(f"{source}: no column {name!r}; there are {shown(schema.names)}")
     if len(places) > 1:
-        raise InvalidDataset(f"{source}: {len(places)} columns are called {name!r}")
+        raise InvalidDataset(f"{source}: {len(places)} columns have the name {name!r}")
 
 
 def _lengths(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> NDArray[np.int64]:
     column = _present(table, name, place)
     if not pyarrow.types.is_integer(column.type):
         raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}, not whole numbers")
-    lengths: NDArray[np.int64] = column.to_numpy().astype(np.int64)  # too large for that: negative, and refused
+    lengths: NDArray[np.int64] = column.to_numpy().astype(np.int64)  # larger values become negative and are refused
     check_lengths(lengths, place, name)
     return lengths
 
@@ -95,7 +95,7 @@ def _costs(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> 
 
 
 def _present(table: Any, name: str, place: Callable[[int], str]) -> Any:
-    """A column without holes."""
+    """Return a column, after a check that no value is missing."""
     column = table.column(name)
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])

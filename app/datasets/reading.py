@@ -1,4 +1,4 @@
-"""Which layout a path has, told by what is there and never by trying."""
+"""Read a dataset in the layout that its files show. No layout is tried in turn."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +20,13 @@ def read_dataset(
     Args:
         path: A folder or a file; relative to ``within`` if that is given.
         wanted: Which columns to read.
-        within: A folder, with no links in its path, that nothing is read from outside of. None: links may lead
-            anywhere, as they do in the caches that datasets are downloaded to.
-        progress: Told as files are read, from the calling thread.
+        within: A folder without links in its path; nothing outside of it is read. None if links may lead anywhere, as
+            they do in download caches.
+        progress: Called in the calling thread as files are read.
 
     Raises:
-        DatasetNotFound: There is nothing at the path, or it is not within ``within``.
-        InvalidDataset: It has none of the layouts, or a file of it is broken; the message names the file and the place.
+        DatasetNotFound: There is nothing at the path, or the path is not in ``within``.
+        InvalidDataset: It has no known layout, or a file is broken. The message names the file and the place.
     """
     folder, file = located(path, within)
     if file is None and folder.holds(INFO):
@@ -34,7 +34,7 @@ def read_dataset(
     files = _files(folder) if file is None else [file]
     kind = next((kind for kind in _TABLES if files[0].endswith(kind[0])), None)
     if kind is None:
-        raise InvalidDataset(f"{folder.called(files[0])} is of no kind that is read here: {_LAYOUTS}")
+        raise InvalidDataset(f"{folder.called(files[0])} is not a supported file; use {_LAYOUTS}")
     _, name, read = kind
     parts = read(folder, files, wanted, progress)
     ids, whole = joined(str(path), parts)
@@ -42,10 +42,10 @@ def read_dataset(
 
 
 def _files(folder: Folder) -> list[str]:
-    """The files of a folder that are episodes, or lengths of episodes: all of one kind."""
+    """Return the files of a folder that hold episodes or their lengths. All must be of one kind."""
     kinds = [files for suffixes, _, _ in _TABLES if (files := folder.find(suffixes))]
     if not kinds:
-        raise InvalidDataset(f"{folder.name} holds nothing that is read here: {_LAYOUTS}")
+        raise InvalidDataset(f"{folder.name} holds no supported file; use {_LAYOUTS}")
     if len(kinds) > 1:
         named = " and ".join(folder.called(files[0]) for files in kinds)
         raise InvalidDataset(

@@ -1,4 +1,4 @@
-"""A folder of safetensors files, one an episode. Headers alone are read: no tensor is looked at."""
+"""Read a folder of safetensors files, one per episode. Only headers are read, no tensors."""
 
 import os
 from functools import partial
@@ -12,16 +12,16 @@ from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Head
 
 SUFFIXES = (".safetensors",)
 
-_AT_A_TIME = 256  # files to a piece of work
-_MANY = 32_768  # which processes read faster than threads, though they take seconds to start
-_FIRST_BYTES = 16 * 1024  # one read has most headers whole
+_AT_A_TIME = 256  # files per task
+_MANY = 32_768  # files that processes read faster than threads, although processes take seconds to start
+_FIRST_BYTES = 16 * 1024  # enough for most headers in one read
 
 
 def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
-    """Read the headers of files that are an episode each; the ids are their paths.
+    """Read the headers of files that hold one episode each. The ids are their paths.
 
     Raises:
-        InvalidDataset: A file is damaged, or does not say how long its episode is or what it costs; it is named.
+        InvalidDataset: A file is damaged, or lacks the length or the cost of its episode. The message names the file.
     """
     batches = list(pieces(files, _AT_A_TIME))
     read = partial(_part, folder, wanted)
@@ -69,7 +69,7 @@ def _length(header: Header, name: str | None) -> int:
             return next(iter(lengths))[0]
         sizes = {tensor: list(info.shape) for tensor, info in header.tensors.items()}
         raise DamagedBlob(
-            f"its tensors do not agree on a first dimension: {shown(sizes)}; name the one as long as the episode"
+            f"its tensors have different first dimensions: {shown(sizes)}; name the one as long as the episode"
         )
     if name not in header.tensors:
         raise DamagedBlob(f"no tensor {name!r}; there are {shown(list(header.tensors))}")

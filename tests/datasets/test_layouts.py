@@ -23,9 +23,9 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 def test_an_unknown_layout_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text("length\n5\n")
-    with pytest.raises(InvalidDataset, match=r"holds nothing that is read here: a LeRobot dataset .* \.safetensors"):
+    with pytest.raises(InvalidDataset, match=r"holds no supported file; use a LeRobot dataset .* \.safetensors"):
         read(tmp_path)
-    with pytest.raises(InvalidDataset, match=r"episodes\.csv is of no kind that is read here"):
+    with pytest.raises(InvalidDataset, match=r"episodes\.csv is not a supported file"):
         read(tmp_path / "episodes.csv")
 
 

@@ -67,10 +67,10 @@ def test_the_costs_of_a_producer_go_along_with_their_episodes(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"codebase_version": "v1.6"}, r"codebase_version 'v1.6' is not read here: v2.0, v2.1, v3.0 are"),
+        ({"codebase_version": "v1.6"}, r"codebase_version 'v1.6' is unknown; use v2.0 or v2.1 or v3.0"),
         ({"codebase_version": 2.1}, r"codebase_version is 2.1, not a text"),
-        ({"total_episodes": 6}, r"total_episodes is 6, but the episodes make 5"),
-        ({"total_frames": 1}, r"total_frames is 1, but the episodes make 1862"),
+        ({"total_episodes": 6}, r"total_episodes is 6, but the episodes add up to 5"),
+        ({"total_frames": 1}, r"total_frames is 1, but the episodes add up to 1862"),
         ({"fps": "30"}, r"fps is '30', not a number above 0"),
         ({"fps": 0}, r"fps is 0, not a number"),
         ({"robot_type": 3}, r"robot_type is 3, not a text"),
@@ -113,7 +113,7 @@ def test_an_info_that_is_no_object_is_refused(tmp_path: Path, text: bytes, messa
     [
         ({"episode_index": 5, "tasks": []}, r"episodes.jsonl, line 6: no column 'length'"),
         ({"length": 5, "tasks": []}, r"episodes.jsonl, line 6: no column 'episode_index'"),
-        ({"episode_index": 2, "length": 5, "tasks": []}, r"line 6: episode 2 is there already, in .*, line 3$"),
+        ({"episode_index": 2, "length": 5, "tasks": []}, r"line 6: episode 2 is also in .*, line 3$"),
         ({"episode_index": 5, "length": 5, "tasks": "pick"}, r"line 6: tasks is 'pick', not a list of texts"),
         ({"episode_index": 5, "length": 5, "tasks": [{}]}, r"line 6: tasks is \[\{\}\], not a list of texts"),
         (

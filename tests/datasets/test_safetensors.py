@@ -60,7 +60,7 @@ def test_headers_longer_than_a_first_look_are_read_whole(tmp_path: Path) -> None
 
 def test_where_tensors_disagree_one_must_be_named(tmp_path: Path) -> None:
     save(tmp_path / "a.safetensors", 5, states=np.zeros((6, 2)))
-    with pytest.raises(InvalidDataset, match=r"a\.safetensors: its tensors do not agree on a first dimension"):
+    with pytest.raises(InvalidDataset, match=r"a\.safetensors: its tensors have different first dimensions"):
         read(tmp_path)
     assert read(tmp_path, length="action").lengths.tolist() == [5]
     with pytest.raises(InvalidDataset, match="no tensor 'rewards'; there are"):
@@ -69,7 +69,7 @@ def test_where_tensors_disagree_one_must_be_named(tmp_path: Path) -> None:
 
 def test_a_single_number_has_no_length(tmp_path: Path) -> None:
     save(tmp_path / "a.safetensors", 5, total=np.array(3.0))
-    with pytest.raises(InvalidDataset, match="do not agree"):
+    with pytest.raises(InvalidDataset, match="different first dimensions"):
         read(tmp_path)
     with pytest.raises(InvalidDataset, match="'total' is a single number, without a length"):
         read(tmp_path, length="total")
@@ -102,7 +102,7 @@ def test_a_cost_that_is_none_is_named(tmp_path: Path, metadata: dict[str, str] |
         (b"{", 0, None, "the header is not JSON"),
         (b"[" * 100_000, 0, None, "the header is not JSON"),
         (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, 0, None, "the header is not JSON|'a' is not described"),
-        ({}, 0, None, "do not agree on a first dimension"),
+        ({}, 0, None, "have different first dimensions"),
         ({"x": {"dtype": "U8", "shape": [5], "data_offsets": [0, 5]}}, 4, None, "the tensors end at byte"),
         ({"x": {"dtype": "U8", "shape": [-5], "data_offsets": [0, 5]}}, 5, None, "not one of whole numbers"),
         ({"x": {"dtype": "U8", "shape": [0, 2**40], "data_offsets": [0, 0]}}, 0, None, None),

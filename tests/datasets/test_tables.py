@@ -129,7 +129,7 @@ def test_a_line_without_an_end_is_not_read_into_memory(tmp_path: Path) -> None:
             [{"length": 1, "id": name} for name in "aba"],
             r"line 3: episode 'a' is .* 1$",
         ),
-        ([{"length": 1, "id": 2}, {"length": 1, "id": 2}], r"line 2: episode 2 is there already, in .*, line 1$"),
+        ([{"length": 1, "id": 2}, {"length": 1, "id": 2}], r"line 2: episode 2 is also in .*, line 1$"),
         ([{"length": 1, "id": 2}, {"length": 1}], r"line 2: no column 'id'"),
         ([{"length": 1, "id": 2}, {"length": 1, "id": "b"}], r"line 2: id is 'b'; ids must be all"),
         ([{"length": 1, "id": 2}, {"length": 1, "id": 2**63}], r"line 2: id is 9223372036854775808"),
@@ -171,7 +171,7 @@ def test_files_of_one_dataset_must_agree_on_ids(tmp_path: Path) -> None:
         ({"length": [True]}, "column 'length' holds bool"),
         ({"size": [1]}, r"no column 'length'; there are \['size'\]"),
         ({"length": [1, 2], "id": ["a", None]}, "row 1: no id"),
-        ({"length": [1, 2], "id": ["a", "a"]}, "row 1: episode 'a' is there already, in .*, row 0$"),
+        ({"length": [1, 2], "id": ["a", "a"]}, "row 1: episode 'a' is also in .*, row 0$"),
         ({"length": pa.array([], pa.int64())}, "holds no episode"),
     ],
 )
@@ -190,7 +190,7 @@ def test_costs_in_parquet_are_checked_too(tmp_path: Path, cost: float, message: 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table([[1], [2]], names=["length", "length"]), tmp_path / "a.parquet")
-    with pytest.raises(InvalidDataset, match="2 columns are called 'length'"):
+    with pytest.raises(InvalidDataset, match="2 columns have the name 'length'"):
         read(tmp_path / "a.parquet")
 
 

@@ -43,7 +43,7 @@ def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
 
 
 class Layout:
-    """Lay a batch out in binary while it is still being committed: Redis waits for the disk as long."""
+    """Lay a batch out in binary while it is committed and Redis waits for the disk."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -53,7 +53,7 @@ class Layout:
     def begin(self, batch: Batch) -> None:
         """Start with a batch, at the next wait of the current task."""
         self._batch, self._parts = batch, asyncio.create_task(self._laid_out(batch))
-        self._parts.add_done_callback(_looked_at)  # if the commit fails, nobody else reads the result
+        self._parts.add_done_callback(_looked_at)  # if the commit fails, this reads the result
 
     async def parts(self, batch: Batch) -> list[Buffer]:
         """Return the parts of a batch."""

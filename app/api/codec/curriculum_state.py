@@ -57,7 +57,7 @@ async def read_lines(request: Request, timeout_s: float) -> CurriculumDocument:
         MalformedBody: A line is not JSON, or the document ends early.
         InvalidField: A value is wrong. Its place begins with ``line`` and the number of the line, from 1.
         BodyTooLarge: A line is too long.
-        RequestTimeout: Nothing came for too long.
+        RequestTimeout: No data came for too long.
         UnsupportedEncoding: The body is compressed.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":

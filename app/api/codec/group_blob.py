@@ -142,7 +142,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
-    """Return the bytes as they came if all readers understand them alike, else with the keys as they were read."""
+    """Return the bytes as they came if all readers understand them the same way; if not, rewrite the keys."""
     given = header.metadata
     if "id" in given and all(given[name] == str(getattr(keys, name)) for name in _WHOLE if name in given):
         return blob

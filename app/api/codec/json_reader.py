@@ -94,7 +94,7 @@ def parse_in_python(body: bytes) -> Any:
 
 
 def check_structure(value: Any, path: Path = ()) -> int:
-    """Check for what JSON's grammar allows and readers understand differently, anywhere inside ``value``.
+    """Check a value for anything that JSON allows and readers understand differently, at any depth.
 
     Returns:
         How many arrays there are in ``value``, itself included.

@@ -27,7 +27,7 @@ GroupsOf = Callable[[Any], list[tuple[Path, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckedGroup:
-    """A checked group: no longer JSON, not yet a blob."""
+    """A checked group, between JSON and blob."""
 
     fields: GroupFields
     columns: dict[str, Ragged]

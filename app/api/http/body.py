@@ -24,7 +24,7 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
     A body that is too large is refused as soon as that is known: from its Content-Length, or while it is read.
 
     Args:
-        request: A request whose body nobody has read.
+        request: A request whose body has not been read.
         share: The share of the memory budget. This claims room in it, and waits for it. The caller releases the share.
         limit_bytes: Largest body, both as sent and inflated.
         timeout_s: The longest pause, and how far the body may fall behind 16 KiB/s. Time spent waiting for room does
@@ -32,7 +32,7 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
 
     Raises:
         UnsupportedEncoding: The body has another encoding than gzip, or several.
-        BodyTooLarge: It is over the limit, or inflates like a bomb.
+        BodyTooLarge: It is over the limit, or inflates too many times.
         MalformedBody: It is not gzip: damaged, cut off, or followed by something else.
         RequestTimeout: It stopped arriving.
         starlette.requests.ClientDisconnect: The client went away.

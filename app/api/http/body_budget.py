@@ -20,7 +20,7 @@ class BodyBudget:
     """The budget of one process; used on its event loop only.
 
     Args:
-        budget_bytes: What all shares but the oldest may hold together.
+        budget_bytes: The bytes that all shares except the oldest may hold together.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -30,11 +30,11 @@ class BodyBudget:
 
     @property
     def held_bytes(self) -> int:
-        """What all shares hold now."""
+        """Return the bytes that all shares hold now."""
         return self._held_bytes
 
     def share(self) -> "Share":
-        """Create an empty share. Whoever claims with it must release it."""
+        """Create an empty share. The caller that claims with it must release it."""
         return Share(self)
 
     def _enter(self, share: "Share") -> None:
@@ -48,7 +48,7 @@ class BodyBudget:
             self._serve()
 
     def _serve(self) -> None:
-        """Grant what is wanted, oldest first, up to the first share that does not fit."""
+        """Grant the wanted bytes, oldest share first, up to the first share that does not fit."""
         for place, share in enumerate(self._shares):
             if share.wanted_bytes is None:
                 continue
@@ -60,7 +60,7 @@ class BodyBudget:
 
 
 class Share:
-    """What one body holds of a budget."""
+    """The part of a budget that one body holds."""
 
     __slots__ = ("_budget", "_granted", "held_bytes", "wanted_bytes")
 
@@ -84,12 +84,12 @@ class Share:
         await self._granted.wait()
 
     def grant(self) -> None:
-        """Hold what was wanted. The budget calls this."""
+        """Hold the wanted bytes. The budget calls this."""
         assert self.wanted_bytes is not None, "only a claimed size is granted"  # noqa: S101
         assert self._granted is not None, "a claim waits for this"  # noqa: S101
         self.held_bytes, self.wanted_bytes = self.wanted_bytes, None
         self._granted.set()
 
     def release(self) -> None:
-        """Release what is held: the body is no longer in memory."""
+        """Release the held bytes, because the body is no longer in memory."""
         self._budget._leave(self)

@@ -60,7 +60,7 @@ class Connection:
 
     @property
     def broken(self) -> bool:
-        """Whether the client is known not to read the reply."""
+        """Return whether it is known that the client will not read the reply."""
         return self._broken
 
     def break_off(self, loop: asyncio.AbstractEventLoop) -> None:

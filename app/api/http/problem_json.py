@@ -28,5 +28,5 @@ def problem_json(
 
 
 def code_of(status: int) -> str:
-    """Return the code of a status that has no error class of ours, such as ``not_found``."""
+    """Return the code of a status without an error class in this service, such as ``not_found``."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_")

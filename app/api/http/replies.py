@@ -1,4 +1,4 @@
-"""Build replies from bytes, and one that learns whether it arrived."""
+"""Build replies from bytes, and replies that learn whether they arrived."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence

@@ -106,7 +106,7 @@ class HeaderLimits:
 
     @property
     def expecting(self) -> bool:
-        """Whether the time runs."""
+        """Return whether the time runs."""
         return self._timer is not None
 
     def expect(self) -> None:

@@ -165,7 +165,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
     openapi_extra=json_body(EnvironmentIdentifier),
 )
 async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Note that an environment leaves. Its minimum no longer binds; its groups stay usable."""
+    """Record that an environment leaves. Its minimum no longer counts; its groups stay usable."""
     environment = parse(EnvironmentIdentifier, body).env_id
     if await services.environments.registry.disconnect_environment(run, environment):
         return model_reply(Done())
@@ -277,7 +277,7 @@ async def status_env(
         int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body, which proxies drop from a GET.")
     ] = None,
 ) -> Response:
-    """Return how full the queue is for an environment. The request is a sign of life of it."""
+    """Return how full the queue is for an environment. The request counts as its heartbeat."""
     if env_id is None and not body:
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     environment = parse(EnvironmentIdentifier, body).env_id if body else env_id

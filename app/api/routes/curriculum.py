@@ -131,7 +131,7 @@ async def list_items(
     sort: Annotated[
         SortedBy,
         Query(
-            description="by mean reward all items, those not known last; else the seen ones, by what is known of them."
+            description="`mean_reward` lists all items, unseen ones last. Every other order lists only the seen items."
         ),
     ] = "mean_reward",
     descending: Annotated[bool, Query(description="Largest first.")] = False,

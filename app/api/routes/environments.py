@@ -137,7 +137,7 @@ async def leave(
     services: ServicesDep,
     member: Annotated[MemberId | None, Query(description="The member that leaves; without one, all of them.")] = None,
 ) -> Response:
-    """Remove a member. With the last one the environment leaves, and its minimum no longer binds.
+    """Remove a member. With the last one the environment leaves, and its minimum no longer counts.
 
     Its groups stay usable.
     """

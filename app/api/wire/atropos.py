@@ -44,7 +44,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         try:
             await sending.finish(run, remembered)
         except LachesisError as error:
-            log.warning("a reply of run %s arrived, but Redis does not know: a batch may come twice: %s", run, error)
+            log.warning("a reply of run %s arrived, but Redis did not record it, a batch may repeat: %s", run, error)
 
     async def broke_off() -> None:
         if remembered.batch is None:
@@ -52,7 +52,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         try:
             await sending.break_off(run, remembered.batch)
         except LachesisError as error:
-            log.warning("a reply of run %s broke off, but Redis does not know yet: %s", run, error)
+            log.warning("a reply of run %s broke off, but Redis did not record it yet: %s", run, error)
 
     if batch is None:
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
@@ -116,12 +116,12 @@ def wandb_info(view: RunView) -> WandbInfo:
 
 
 def receipt(stored: AtroposReceipt) -> Received | Buffered:
-    """Describe what became of a group."""
+    """Describe what happened to a group."""
     return Buffered(buffer_size=stored.waiting_sequences) if stored.buffered else Received()
 
 
 def receipts(stored: Sequence[AtroposReceipt]) -> ListReceived:
-    """Describe what became of groups that came together."""
+    """Describe what happened to groups that came together."""
     buffered = [one for one in stored if one.buffered]
     if not buffered:
         return ListReceived(groups_processed=len(stored))

@@ -78,7 +78,7 @@ def page_json(page: ItemPage) -> bytes:
 
 
 def receipt_json(receipt: ObservationReceipt) -> bytes:
-    """Describe what became of observations."""
+    """Describe what happened to observations."""
     observed = [
         {"item": one.key, "bin": one.bin, "mean_reward": one.estimate.ema, "count": one.estimate.count}
         for one in receipt.items

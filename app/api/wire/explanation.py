@@ -9,8 +9,8 @@ def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | fl
     """Describe why there is or is no batch.
 
     Args:
-        reason: Why.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        reason: The diagnosis.
+        ttl_ms: Silence after which an environment no longer counts, milliseconds.
         instead: The settings that were tried instead of the run's.
     """
     view, why = reason.view, reason.not_ready

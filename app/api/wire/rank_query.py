@@ -41,7 +41,7 @@ def seat_of(query: TakeQuery) -> ShardRequest | None:
         world_size=query.world_size,
         split_groups=query.split_groups,
         equal_sequences=query.equal_sequences,
-        cost=str(cost),  # in one spelling, so that ranks that mean the same say the same
+        cost=str(cost),  # in one spelling, so that equal costs compare equal
         ended_by=EndedBy(query.ended_by),
         micro_batch_tokens=query.micro_batch_tokens,
         padded=query.padded,

@@ -90,7 +90,7 @@ class Dispatch:
             if view.config is not None and not view.started:
                 await self._runs.start(run)
             if view.config is not None and self._atropos_delivery.worker not in view.workers:
-                # Others take a sender they never heard of for dead, and would hand out what it is sending.
+                # Without a tick of this process, others would count it as dead and hand out what it is sending.
                 await self._runs.tick(run, self._atropos_delivery.worker, NOBODY, self._timing.environment_ttl_ms)
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if request is None else ()
             attempts = Attempts("hand out a batch", run, _MAX_ATTEMPTS)

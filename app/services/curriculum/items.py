@@ -173,7 +173,8 @@ class CurriculumItems:
 def bin_at(rank: int, ranked: int, n_bins: int) -> int:
     """Return the bin of an item by its rank of mean reward.
 
-    An item without observations has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``, because items may have come after the count.
+    An item without observations has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``, because
+    items may have come after the count.
     """
     return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(ranked, rank + 1), n_bins)
 

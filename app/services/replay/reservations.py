@@ -1,7 +1,7 @@
 """End the reservations of replayed groups: count their uses or give them back after their batch has ended.
 
 A reservation is a sample under the batch's id. It is made before the batch is committed, and the commit requires it. It
-ends after the batch, in the way that the batch ended. So if a process dies in between, a use is not lost and is counted
+ends after the batch, with the outcome of the batch. So if a process dies in between, a use is not lost and is counted
 once. A batch that is rewound has counted its uses, and has no reservation any more.
 """
 
