@@ -1,4 +1,4 @@
-"""Bounds of settings: those of the definition that the service, the SDK and the documents share."""
+"""Check settings against the bounds of the definition that the service, the SDK and the documents share."""
 
 from collections.abc import Collection
 from dataclasses import fields
@@ -16,7 +16,7 @@ def check_bounds(definition: type[BaseModel], settings: Any, besides: Collection
     Args:
         definition: The model that defines the bounds.
         settings: A dataclass with fields of the same names.
-        besides: Fields that are checked elsewhere.
+        besides: Fields that are not checked here, because they are checked elsewhere.
 
     Raises:
         InvalidField: A value is out of bounds; `location` names its field.

@@ -1,8 +1,8 @@
-"""The values that rules are written in: small, frozen, and free of tokens.
+"""The values that rules use: small, frozen, and without tokens.
 
 A rule never sees a payload. It sees lanes (how many groups of which size wait for which environment, and
-the oldest few of them), the bounds each environment must be kept within, and answers with a plan or with
-the reason why there is none.
+the oldest few of them) and the bounds of each environment. It answers with a plan or with the reason why
+there is none.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ LaneId = tuple[int | None, int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueuedGroup:
-    """A group in the queue, as far as selection needs to know it.
+    """The values of a queued group that selection needs.
 
     ``arrival`` is the run's submission counter: unique, and smaller for older groups.
     """
@@ -75,7 +75,7 @@ class BatchPlan:
 
 
 class Blocker(StrEnum):
-    """The reason why there is no batch now: the first that applies, in this order."""
+    """The reason why there is no batch now. The first that applies in this order counts."""
 
     NOT_REGISTERED = "not_registered"
     ARCHIVED = "archived"
@@ -92,11 +92,11 @@ class NotReady:
 
     Attributes:
         blocker: The reason.
-        detail: The same as a sentence with the values in it.
+        detail: The reason as a sentence with its values.
         missing_sequences: The fewest sequences that must still arrive, over all environments, in groups of any size.
         missing_by_environment: Sequences each environment is short of its own minimum.
-        oversized_groups: Groups set aside because they can never fit, by environment (None: no environment).
-        unblocked_by: One group each of which would let a batch form: (environment, size) pairs, smallest first.
+        oversized_groups: Groups that can never fit into a batch, by environment (None: no environment).
+        unblocked_by: Single groups that would each let a batch form: (environment, size) pairs, smallest first.
     """
 
     blocker: Blocker
@@ -108,7 +108,7 @@ class NotReady:
 
 
 class DropReason(StrEnum):
-    """Every way a group can leave the store other than delivered and acknowledged."""
+    """The reasons why a group leaves the store without being delivered and acknowledged."""
 
     PAYLOAD_LOST = "payload_lost"
     CORRUPT = "corrupt"

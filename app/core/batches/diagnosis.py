@@ -16,7 +16,7 @@ GroupCounts = Mapping[int | None, Mapping[int, int]]
 
 def unregistered() -> NotReady:
     """Return that the run has no trainer yet."""
-    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, and nobody has created it")
 
 
 def archived() -> NotReady:
@@ -28,8 +28,8 @@ def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collectio
     """Return why ranks that repeat their last request do not get a batch; None if they may get it.
 
     Args:
-        last: Why they did not get the last batch they asked for; None if they got it.
-        batch_id: The batch that is handed out again next; None if the next one is new.
+        last: Why they did not get the last batch they asked for. None if they got it.
+        batch_id: The batch that is handed out again next. None if the next one is new.
         group_ids: The groups of the next batch, if it is new.
     """
     if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
@@ -70,7 +70,7 @@ def minimums_conflict(
 ) -> bool:
     """Whether group sizes make the minimums impossible together, however many groups arrive.
 
-    A shortage is no conflict: an environment that is merely slow, or of which no size is known, can still deliver.
+    A shortage is not a conflict. A slow environment, or one whose sizes are unknown, can still deliver.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -89,7 +89,7 @@ def minimums_conflict(
 def unlimited(
     batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
 ) -> GroupCounts:
-    """Return more groups of each known size than a batch can take; of any size where none is known."""
+    """Return more groups of each known size than a batch can take. Where no size is known, use every size."""
     groups: dict[int | None, dict[int, int]] = {}
     for environment in sizes.keys() | bounds.keys():
         own = groups.setdefault(account_of(environment, batch_size, bounds), {})
@@ -118,7 +118,7 @@ def explain(
         batch_size: Sequences in a batch, ``>= 1``.
         lanes: The queue; only counts are read.
         bounds: What each environment must and may have.
-        sizes: Group sizes environments declared, beside those in the queue.
+        sizes: Group sizes that environments declared, in addition to those in the queue.
     """
     groups = usable_groups(batch_size, lanes, bounds)
     supplies = supplies_of(batch_size, groups, bounds)
@@ -210,9 +210,9 @@ def _unblocked_by(
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> tuple[tuple[int | None, int], ...]:
-    """Return groups that would, arriving alone, let a batch form, smallest first; at most `_MOST_HINTS`.
+    """Return single groups that would let a batch form, smallest first, at most `_MOST_HINTS`.
 
-    Only the `_MOST_TRIED` smallest are tried: each try costs as much as a search, and a worker may have sent any sizes.
+    Only the `_MOST_TRIED` smallest are tried. Each try costs as much as a search, and workers may send many sizes.
     """
     candidates = sorted(
         ((environment, size) for environment, own in known.items() for size in own if size > 0),
@@ -234,7 +234,7 @@ def _unblocked_by(
 
 
 def _helps(batch_size: int, supplies: Sequence[Supply], account: int | None, size: int) -> bool:
-    """Whether a batch exists with one more group of an account: it must contain that group, for none exists without."""
+    """Whether one more group of an account lets a batch form. No batch exists without it, so the batch contains it."""
     with_it = [
         supply._replace(least=max(0, supply.least - size), most=supply.most - size)
         if supply.environment == account
@@ -257,10 +257,10 @@ def rates(samples: Sequence[Sample]) -> dict[int, float]:
     """Return each environment's arrival rate over the window, sequences per second.
 
     Args:
-        samples: Looks at what environments have sent, oldest first.
+        samples: What environments had sent at several times, oldest first.
 
     Returns:
-        Nothing where there is no time between the oldest sample within the window and the newest.
+        Rates by environment. Empty if no time passed between the oldest sample in the window and the newest.
     """
     if not samples:
         return {}
@@ -273,11 +273,11 @@ def rates(samples: Sequence[Sample]) -> dict[int, float]:
 
 
 def expected_s(not_ready: NotReady, arriving: Mapping[int, float]) -> float | None:
-    """Return in how many seconds what is missing should have arrived, or None if that cannot be said.
+    """Return the seconds until the missing sequences should have arrived, or None if that is unknown.
 
     Args:
-        not_ready: Why no batch can be had now.
-        arriving: Sequences per second, by environment; one that is missing is not known to send any.
+        not_ready: Why there is no batch now.
+        arriving: Sequences per second, by environment. An environment without an entry is not known to send any.
     """
     if not_ready.blocker not in _SHORTAGES:
         return None

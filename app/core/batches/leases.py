@@ -1,7 +1,7 @@
-"""Follow batches in trainers' hands through their states, and decide which are handed out again.
+"""Follow leased batches through their states, and decide which are handed out again.
 
 commit ──▶ SENDING ──reply complete──▶ SENT ──next completed GET──▶ delivered           (Atropos)
-              │ broke off, sender gone  │ a trainer registers anew
+              │ broke off, sender gone  │ a trainer registers again
               ▼                         ▼
            RETURNED ◀───────────────────┘
               │ taken again, delivery_count + 1: SENDING or HELD
@@ -21,13 +21,13 @@ from app.core.ranks.sharding import Sharding, untouched
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The way of a group from the replay buffer into a batch.
+    """How a group came from the replay buffer into a batch.
 
     Attributes:
-        chunk: The chunk it is there.
-        uses: Acknowledged samples and batches that the chunk was in by then, since it was trained on first.
-        probability: That one draw from the whole buffer gave it; 1 for fifo and lifo.
-        importance: Importance weight, over the largest of those that the batch has from there.
+        chunk: The group's chunk in the buffer.
+        uses: Acknowledged samples and batches that the chunk was in before, since it was first trained on.
+        probability: The probability that one draw from the whole buffer gives it. 1 for fifo and lifo.
+        importance: Importance weight, divided by the largest one among the batch's replayed groups.
     """
 
     chunk: int
@@ -40,9 +40,9 @@ class Replayed:
 class LeasedGroup:
     """A group in a batch that a trainer holds.
 
-    `arrival` is its place in its lane, should it go back there; `filtered_by` and `loss_weight` are those of its
-    `app.core.groups.filters.FilterMark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
-    before, and returns to no lane.
+    `arrival` is its place in its lane if it goes back there. `filtered_by` and `loss_weight` are those of its
+    `app.core.groups.filters.FilterMark`, if it has one. A group with `replayed` comes from the replay buffer: it was
+    delivered before and does not return to a lane.
     """
 
     group_id: str
@@ -60,10 +60,10 @@ class LeasedGroup:
 
 
 class LeaseState(StrEnum):
-    """The place of a batch that was taken.
+    """The state of a batch that was taken.
 
-    On its way to a trainer of Atropos, or with it; held by a trainer of the native API; waiting to be handed out
-    again; set aside because its leases ran out too often.
+    SENDING and SENT: on its way to a trainer of Atropos, or with it. HELD: held by a trainer of the native API.
+    RETURNED: waits to be handed out again. QUARANTINED: not handed out any more, because its leases ran out too often.
     """
 
     SENDING = "sending"
@@ -75,7 +75,7 @@ class LeaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A batch in a trainer's hands.
+    """The lease of a batch.
 
     Attributes:
         batch_id: Its id.
@@ -83,18 +83,18 @@ class Lease:
         worker: The API process that sends or sent it.
         delivery_count: How often it was handed out, ``>= 1``.
         step: The run's step after it was taken.
-        relaxed: Whether it does not keep some minimum.
-        lease_id: Of a batch that is held: names this delivery, so that who lost it cannot end it.
-        deadline_ms: Of a batch that is held: run clock at which it is handed out again.
-        request_id: Of a batch that is held: the request that took it, if it had an id.
-        trainer: Of a batch that is held: who took it, if they said.
-        contents: What is in it, by environment: its id or None, groups, sequences.
-        sharding: How it is divided between ranks, if it is.
-        replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
+        relaxed: Whether some minimum is not kept.
+        lease_id: Names this delivery while the batch is held. A trainer that lost the batch cannot end it.
+        deadline_ms: Run clock at which a held batch is handed out again.
+        request_id: The request that took a held batch, if it had an id.
+        trainer: The trainer that took a held batch, if it gave a name.
+        contents: Its contents by environment: id or None, groups, sequences.
+        sharding: How it is divided between ranks, or None.
+        replayed: The part of its contents from the replay buffer, in the same form. Empty for samples.
         debts: Its changes of the debts to environments (`app.core.environments.shares.debt_changes`).
         rewound: Number of the rewind that brought it back, from 1; 0: none. Such a batch stays whole until it is
-            trained on: if it is given back, it waits to be handed out again.
-        given_back: The lease that gave it back last since the rewind, if it stayed whole.
+            trained on. If a trainer gives it back, it waits to be handed out again.
+        given_back: The last lease since the rewind that gave it back whole.
     """
 
     batch_id: str
@@ -143,10 +143,10 @@ def rewound(lease: Lease, rewind: int) -> Lease:
 
 
 def in_saved_state(lease: Lease) -> bool:
-    """Whether a batch is in the state that its trainer saved after a later batch.
+    """Whether a batch was trained into the state that its trainer saved after a later batch.
 
-    It is if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. It is not if
-    it was given back, or never reached a trainer.
+    True if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. False if it
+    was given back, or never reached a trainer.
     """
     if lease.state is LeaseState.RETURNED:
         return lease.rewound > 0 and not lease.given_back
@@ -156,7 +156,7 @@ def in_saved_state(lease: Lease) -> bool:
 def given_back(lease: Lease) -> Lease:
     """Return the lease after its trainer gave a rewound batch back: it waits whole, in its place.
 
-    Back in their lanes, its groups could be dropped for their age, or come in another order.
+    In their lanes, its groups could be dropped for their age or come in another order.
     """
     return replace(returned(lease), given_back=lease.lease_id)
 
@@ -182,8 +182,8 @@ def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_
     Args:
         lease: The lease.
         clock_ms: The run clock now.
-        max_deliveries: How often the run hands out a batch at most, ``>= 1``; counts for what is held.
-        being_sent: Whether some process still sends it; counts for a batch in the state SENDING.
+        max_deliveries: How often the run hands out a batch at most, ``>= 1``. Applies to HELD batches.
+        being_sent: Whether some process still sends it. Applies to SENDING batches.
     """
     match lease.state:
         case LeaseState.SENDING:

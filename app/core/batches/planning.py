@@ -19,16 +19,16 @@ from app.core.runs.view import RunView
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan or the reason why there is none, and what to remember.
+    """A plan or the reason why there is none, and the values to store for the next decision.
 
     Attributes:
         plan: The batch to serve, or None.
         not_ready: Why there is none, or None.
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
-        relaxes_in_ms: Time until minimums that are impossible together are relaxed, or the minimum of an environment
-            that sends too little.
-        unfilled: Whether there is none though what must be fresh of it is queued (`app.core.replay.mixing.unfilled`).
+        relaxes_in_ms: Time until a minimum is relaxed: because the minimums are impossible together, or because an
+            environment sends too little.
+        unfilled: Whether there is no batch although its fresh part is queued (`app.core.replay.mixing.unfilled`).
         scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
     """
 
@@ -44,18 +44,18 @@ class Decision:
 def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
     """Choose the next batch of a run, or say why there is none.
 
-    Minimums of live environments bind. Where group sizes make them impossible together (those each environment is known
-    to send, or those that are queued although nothing is missing), the batch waits ``relax_after_ms`` from the first
-    time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
-    A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
-    another ``relax_after_ms`` without a batch. If only minimums of environments that send too little
-    are missing, batches wait for them as long as the run says (`app.core.environments.scarcity`).
+    Minimums of live environments bind. Group sizes can make them impossible together: the sizes that environments are
+    known to send, or the queued sizes where no sequence is missing. Then the batch waits ``relax_after_ms`` from the
+    first time this was seen. After that, batches form that leave the least owed. Their shortfall is owed by later
+    batches. If a live environment has not sent enough, the shortfall is larger than sizes alone require. It is accepted
+    only after another ``relax_after_ms`` without a batch. If only minimums of environments that send too little are
+    missing, batches wait for them as long as the run says (`app.core.environments.scarcity`).
 
     Args:
         view: The run; ``view.config`` must be set.
         lanes: Its lanes with their heads.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
-        relax_after_ms: The run's patience with impossible minimums, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
     assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
     decision = _decide(view, view.config.batch_size, lanes, ttl_ms, relax_after_ms)
@@ -128,7 +128,7 @@ def _without_conflict(
         detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
         conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
         return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
-    # Only now: which groups it would be costs far more than that there are some.
+    # To select the groups costs far more than to know that a batch exists. So this comes last.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
     return replace(_planned(view, bounds, relaxed, scarce), conflict_since_ms=since)
@@ -144,7 +144,7 @@ def _planned(view: RunView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarc
 def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
     """Return the lanes after the groups of a dissolved batch are back in their places.
 
-    Groups from the replay buffer go to no lane. Groups that are too old by now are left out.
+    Groups from the replay buffer do not go to a lane. Groups that are too old by now are left out.
     """
     heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
     for group in groups:

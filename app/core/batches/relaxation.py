@@ -1,4 +1,4 @@
-"""Select a batch where the minimums cannot all be kept. Maximums still are.
+"""Select a batch where the minimums cannot all be kept. Maximums are still kept.
 
 Of all exact batches, take those that leave the least owed, ``sum(max(0, minimum + debt - got))``. Of these, take those
 with the smallest shortfall, ``sum(max(0, minimum - got))``. Of these, the rule of `app.core.batches.selection` chooses.
@@ -14,7 +14,7 @@ any such total. Therefore:
 1. Plan the whole walk with plain skips only, and check it once, at its end.
 2. If no batch of lowest cost is left there, two environments conflict. What is possible after a step was possible
    before it, and a plain skip takes nothing away. So bisection finds the first wrong step: a group that was taken and
-   must be skipped. Keep the walk up to there, skip that group, and plan the rest anew.
+   must be skipped. Keep the walk up to there, skip that group, and plan the rest again.
 """
 
 from collections import Counter
@@ -98,7 +98,7 @@ def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
 
 
 def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_Step]) -> tuple[ClassCounts, ClassCounts]:
-    """Return what is taken, and up to where more may be, after so many steps of a course."""
+    """Return the groups taken after ``count`` steps of a course, and the limits up to which more may be taken."""
     low, high = list(low), list(high)
     for size_class, takes in course[:count]:
         if takes:
@@ -109,12 +109,12 @@ def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_St
 
 
 def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]) -> list[_Step]:
-    """Draw up the walk to its end, skipping no group but where its environment could not end as it may any more.
+    """Plan the walk to its end. Skip a group only if its environment could then no longer end with an allowed total.
 
     Args:
         classes: The queue.
-        low: Groups of each size class that are taken.
-        high: Groups of each size class up to which more may be.
+        low: Groups of each size class that are taken already.
+        high: The most groups of each size class that may be taken.
         ends: The totals each environment may end with, as bits.
     """
     _, supplies = classes.remaining(low, high)
@@ -138,7 +138,7 @@ def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Map
 
 
 def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:
-    """Whether one of these totals is what was taken and a sum of groups that are left."""
+    """Whether the sequences taken plus a sum of the groups left can reach one of these totals."""
     room = ends.bit_length() - 1 - taken
     return room >= 0 and bool(reachable(counts, room) & ends >> taken)
 

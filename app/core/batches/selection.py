@@ -40,13 +40,13 @@ ClassCounts = list[int]
 
 @dataclass(frozen=True, slots=True)
 class SizeClass:
-    """Groups that can stand in for each other.
+    """Groups that can replace each other in any batch.
 
     Attributes:
         account: The environment whose bounds they count against, or None.
         size: Sequences in each.
         keys: One per group, oldest first: ``arrival * number of size classes + index of this one``.
-        lanes: Where they come from.
+        lanes: The lanes they come from.
     """
 
     account: int | None
@@ -58,8 +58,8 @@ class SizeClass:
 class SizeClasses:
     """All size classes of one snapshot of the queue.
 
-    A walk over them has two counts of groups for each: ``low``, the groups taken, and ``high``, up to which
-    more may be.
+    A walk over them keeps two counts of groups for each: ``low``, the groups taken, and ``high``, the most groups
+    that may be taken.
     """
 
     def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
@@ -70,7 +70,7 @@ class SizeClasses:
         self.everything: ClassCounts = [len(size_class.keys) for size_class in self.all]
 
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
-        """Return what is missing to a batch of ``low`` groups, and what groups from ``low`` to ``high`` can add."""
+        """Return the sequences missing after ``low`` groups, and what groups from ``low`` to ``high`` can add."""
         taken = {supply.environment: 0 for supply in self._untouched}
         counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
         for size_class, have, most in zip(self.all, low, high, strict=True):
@@ -101,7 +101,7 @@ class SizeClasses:
 
 
 def last(low: int, high: int, test: Callable[[int], bool]) -> int:
-    """Return the last number from ``low`` to ``high`` that passes; ``low`` does, and after one fails all do."""
+    """Return the last number from ``low`` to ``high`` that passes. ``low`` passes; after one fails, all fail."""
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not test(number))
 
 
@@ -129,8 +129,8 @@ def select(
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         lanes: The queue, with the oldest groups of each lane; arrivals are unique.
-        bounds: What each environment must and may have; environments not in it, and None, are free.
-        sizes: Group sizes that environments declared, in sequences, if any. They only serve to explain what is missing.
+        bounds: What each environment must and may have. Environments without an entry, and None, have no bounds.
+        sizes: Group sizes that environments declared, in sequences, if any. They only help to explain what is missing.
     """
     classes = SizeClasses(batch_size, lanes, bounds)
     taken = _oldest(classes)
@@ -152,7 +152,7 @@ def _oldest(classes: SizeClasses) -> ClassCounts | None:
 
 
 class _Stretch:
-    """The groups from ``low`` to ``high``, oldest first, of which the walk takes those before the first skip."""
+    """The groups from ``low`` to ``high``, oldest first. The walk takes those before the first skip."""
 
     def __init__(self, classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> None:
         self._classes, self._low, self._high = classes, low, high
@@ -161,12 +161,12 @@ class _Stretch:
     def longest(self) -> int | None:
         """Return how many groups are taken before the first skip, or None if there is no valid batch.
 
-        Addition alone gives an upper bound on that number, which mostly is the number.
+        Addition alone gives an upper bound on that number. Mostly the bound is the number itself.
         """
         count = last(0, len(self._keys), self._plausible)
         if self._possible(count):
             return count
-        # Only the first stretch can find that there is no batch: each later one starts from a valid one.
+        # Only the first stretch can find that there is no batch. Each later one starts from a valid batch.
         if self._low is self._classes.nothing and not self._possible(0):
             return None
         return _last_from_above(count, self._possible)
@@ -180,7 +180,7 @@ class _Stretch:
         return [bisect_right(size_class.keys, key, low, high) for size_class, low, high in bounds]
 
     def closed(self, count: int) -> ClassCounts:
-        """Return the groups of each size class up to which more may be taken after ``count`` groups and a skip."""
+        """Return the most groups of each size class that may be taken after ``count`` groups and a skip."""
         taken, limit = self.after(count), list(self._high)
         if count < len(self._keys):
             skipped = self._keys[count] % len(self._classes.all)
@@ -204,7 +204,7 @@ def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> Clas
 
 
 def _last_from_above(failing: int, test: Callable[[int], bool]) -> int:
-    """Return the last number below ``failing`` that passes, as `last` from 0, but quick if it is near ``failing``."""
+    """Return the last number below ``failing`` that passes, as `last` from 0. Fast if it is near ``failing``."""
     step = 1
     while failing - step > 0 and not test(failing - step):
         failing -= step

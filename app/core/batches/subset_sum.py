@@ -26,7 +26,7 @@ _UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a co
 
 
 class Supply(NamedTuple):
-    """The groups that one environment can still bring to a batch, beside those taken already.
+    """The groups that one environment can still bring to a batch, in addition to those taken already.
 
     Attributes:
         environment: Its id; None for the groups of all environments without bounds, taken together.
@@ -68,7 +68,7 @@ def attainable(total: int, supplies: Sequence[Supply]) -> bool:
     """Whether groups of the supplies can sum to exactly ``total`` sequences with every supply within its bounds."""
     if not plausible(total, supplies):
         return False
-    # Count every supply from its minimum: only what is above the minimums is open, so the integers stay short.
+    # Count every supply from its minimum. Only sequences above the minimums are open, so the integers stay short.
     slack = total - sum(supply.least for supply in supplies)
     mask = (2 << slack) - 1
     free, bound = _parted(supplies, slack)
@@ -139,7 +139,7 @@ def ever_attainable(total: int, senders: Mapping[tuple[int, frozenset[int]], int
         for _ in range(times):
             before, sums = sums, _sumset(sums, own, gcd(*sizes), (2 << total) - 1)
             if sums == before:
-                break  # further ones of this kind add nothing
+                break  # more senders of this kind add nothing
     return bool(sums >> total & 1)
 
 
@@ -153,14 +153,14 @@ def reachable(counts: Mapping[int, int], limit: int) -> int:
 
 
 def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None:
-    """Return the smallest sum of prices for which groups of the supplies sum to exactly ``total``; None if none do.
+    """Return the smallest sum of prices at which groups of the supplies sum to exactly ``total``; None if none do.
 
-    Minimums do not bind here: the price says what bringing less costs.
+    Minimums do not bind here. The price says what it costs to bring less.
     """
     if not attainable(total, _without_least(supplies)):
         return None
     budget = 1
-    # Most ways to bring much too little are dearer than the best batch: a small budget leaves them out.
+    # Most ways to bring far too little cost more than the best batch. A small budget leaves them out.
     while (cost := _cost(total, supplies, price, budget)) > budget:
         budget *= 4
     return cost
@@ -172,13 +172,13 @@ def affordable(total: int, supplies: Sequence[Supply], price: Price, budget: int
 
 
 def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
-    """Return the totals, taken groups included, that each supply may end with where all sum to ``total`` in ``budget``.
+    """Return the totals, with the groups taken, that each supply may have if all sum to ``total`` within ``budget``.
 
     Every supply needs the cheapest ways of all others together. So halve the supplies recursively, and add to each half
     what the other one brings. Each level of the recursion costs as much as `cheapest`.
 
     Returns:
-        Totals by environment, as bits; 0 where there is no way at all.
+        Totals by environment, as bits; 0 if no total is possible.
     """
     options = [_options(supply, total, price, budget) for supply in supplies]
     found: dict[int | None, int] = {}
@@ -281,8 +281,8 @@ def _sumset(left: int, right: int, step: int, mask: int) -> int:
 
     Args:
         left: Totals.
-        right: Totals which differ by multiples of ``step``. They mostly lie in a few unbroken runs of that step, and
-            a whole run is added in as many shifts as its length has binary digits.
+        right: Totals that differ by multiples of ``step``. Most lie in a few unbroken runs of that step. A whole run
+            is added in as many shifts as its length has binary digits.
         step: The greatest common divisor of the sizes behind ``right``.
         mask: Which totals are wanted.
     """

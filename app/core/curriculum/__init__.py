@@ -1,8 +1,8 @@
-"""Choose which items to try next, from what is known of each. Rules only: no item is ever in memory.
+"""Choose which items to try next from their estimates. These are rules only; they never hold all items in memory.
 
 - `settings`: the settings, their bounds, and `progress`.
-- `estimates`: what is known of an item, and what an observation changes.
-- `indexes`: the sorted sets that items stand in, and the values that strategies and the store exchange.
+- `estimates`: the estimate of an item, and how an observation updates it.
+- `indexes`: the sorted sets of items, and the values that strategies and the store exchange.
 - `bins`: the quantile bins of mean reward, and the distribution over bins.
 - `strategies`: each strategy's distribution as a mixture over indexes, one file for each.
 - `sampling`: draws from the mixture without replacement, and their probabilities.

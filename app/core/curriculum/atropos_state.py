@@ -1,8 +1,9 @@
-"""The state of Atropos's CurriculumScheduler, as a curriculum of ours.
+"""Load the state of Atropos's CurriculumScheduler as a curriculum of Lachesis.
 
-It knows a moving average and a count of each item. Our other numbers are what rewards of 0 and 1 of that mean would
-have made of them: one reward of evidence for each of its updates, forgotten as ours; the last group's mean is the
-average; and mean |advantage| is 2 p (1 - p). Its bin boundaries are not needed: bins are ranks.
+The scheduler has a moving average and a count for each item. The other numbers of an estimate are derived from them,
+as if all rewards were 0 or 1 with that mean p. Each update counts as one reward of evidence and is forgotten like any
+other. The last group's mean is the average, and mean |advantage| is 2 p (1 - p). Bins are ranks here, so the
+scheduler's bin boundaries are not needed.
 """
 
 from collections.abc import Mapping
@@ -20,14 +21,14 @@ _LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
 def load_atropos(
     document: Mapping[str, Any], settings: Mapping[str, Any] | None = None
 ) -> tuple[CurriculumHeader, dict[str, Estimate]]:
-    """Read its settings, and an estimate by key of each item that it scored.
+    """Read the scheduler's settings, and the estimate of each item that it scored, by key.
 
-    Its ``competence_based`` is ours of the form FRONTIER, the one that has a use for ``competence_threshold``.
+    Its ``competence_based`` becomes COMPETENCE_BASED of the form FRONTIER, which uses ``competence_threshold``.
 
     Args:
         document: ``{strategy, n_bins, temperature, ema_alpha, competence_threshold, item_scores: {key: [ema, count]},
             bin_boundaries, last_rebin_count}``.
-        settings: Those that it does not have, by name, such as the range of rewards.
+        settings: Settings that the scheduler does not have, by name, such as the range of rewards.
 
     Raises:
         InvalidField: Something is missing, unknown, or out of range; `location` says where.

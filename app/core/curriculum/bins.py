@@ -1,4 +1,4 @@
-"""Bins of items by rank of mean reward. Bin 0 is the easiest; sizes differ by at most one."""
+"""Divide items into bins by rank of mean reward. Bin 0 is the easiest; sizes differ by at most one."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ def bin_of(rank: int, seen: int, n_bins: int) -> int:
 
 
 def ranks_of(bin_: int, seen: int, n_bins: int) -> range:
-    """Return the ranks of a bin; it is empty where there are fewer items than bins."""
+    """Return the ranks of a bin. A bin may be empty if there are fewer items than bins."""
     return range(seen - (bin_ + 1) * seen // n_bins, seen - bin_ * seen // n_bins)
 
 
 def middle(n_bins: int) -> int:
-    """Return the bin of items of which nothing is known: not seen, and without a prior."""
+    """Return the bin of items that are not seen and have no prior."""
     return n_bins // 2
 
 
@@ -39,18 +39,18 @@ def bin_distribution(
 ) -> list[float]:
     """Return each bin's probability under a distribution: for ``bins_only``, and to compare strategies.
 
-    Exact for what lies in MEAN_REWARD and UNSEEN. Which bins the places of other orders belong to only a look-up tells:
-    their probability is spread as ``looked_up`` is.
+    The result is exact for items in MEAN_REWARD and UNSEEN. The bins of places in other indexes are known only after a
+    look-up. Their probability is divided between bins in the proportions of ``looked_up``.
 
     Args:
         parts: The distribution.
-        counts: What it was made from.
+        counts: The counts that the distribution was made from.
         n_bins: How many bins there are.
-        looked_up: Bins of items drawn from the parts in other orders (`in_other_orders`), in any number, by
+        looked_up: Bins of items drawn from the parts in other indexes (`in_other_orders`), in any number, by
             `sampling.independent`. Draws without replacement would be biased.
 
     Raises:
-        ValueError: There are such parts, and nothing was looked up.
+        ValueError: There are such parts, and ``looked_up`` is empty.
     """
     distribution, ranked = [0.0] * n_bins, counts.length(ItemIndex.MEAN_REWARD)
     for part in parts:
@@ -72,5 +72,5 @@ def bin_distribution(
 
 
 def in_other_orders(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
-    """Return those parts of a distribution that do not say by themselves which bins their items belong to."""
+    """Return the parts of a distribution whose items must be looked up to know their bins."""
     return tuple(part for part in parts if part.index not in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN))

@@ -1,7 +1,7 @@
 """Estimate items from the rewards of their groups.
 
-Each number is a leaky sum: ``x <- keep * x + gain``. An observation says keep and gain without a look at the item, so
-whoever holds the numbers only carries it out; in the order in which observations came, once each.
+Each number is a leaky sum: ``x <- keep * x + gain``. An observation determines keep and gain without reading the item.
+So the store only applies the updates: once each, in the order in which observations came.
 """
 
 import math
@@ -18,10 +18,10 @@ class Estimate:
     """An item, as far as strategies need to know it.
 
     Attributes:
-        ema: Ease: moving average of the mean rewards of its groups; of one not yet seen its prior, else 0.
-        count: Observations so far; it is seen from the first.
-        passed: Rewards that were passes, older ones counting less.
-        failed: The same of failures.
+        ema: Moving average of the mean rewards of its groups. Of an unseen item its prior, or 0.
+        count: Observations so far. The item is seen from the first one on.
+        passed: Rewards that were passes. Older ones count less.
+        failed: Rewards that were failures. Older ones count less.
         signal: Mean ``|reward - mean reward|`` of the last group.
         last: Mean reward of the last group.
         drawn: The number of the sample that last handed it out, from 1; 0 if none did.
@@ -64,12 +64,12 @@ class Posterior(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean."""
+        """Return the mean."""
         return self.alpha / (self.alpha + self.beta)
 
 
 def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpdate:
-    """Return how the rewards of one group update its item. A group counts as its mean, whatever its size.
+    """Return how the rewards of one group update its item. Every group counts as its mean reward, at any size.
 
     Raises:
         InvalidField: There is no reward, or one is not finite, or too large; `location` is ``("rewards", position)``.
@@ -96,8 +96,7 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpda
 def after(estimate: Estimate, change: EstimateUpdate) -> Estimate:
     """Return an estimate after an observation.
 
-    This is what `lua/curriculum/curriculum_estimates.lua` does; nothing else calls it but tests, which hold the script
-    to it.
+    `lua/curriculum/curriculum_estimates.lua` does the same. Only tests call this function, to check the script.
     """
     first = estimate.count == 0
 
@@ -136,11 +135,11 @@ def posterior(policy: CurriculumPolicy, estimate: Estimate) -> Posterior:
 
 
 def pass_share(policy: CurriculumPolicy, reward: float) -> float:
-    """Return how far a reward is a pass, 0 to 1."""
+    """Return the share of a reward that counts as a pass, 0 to 1."""
     return min(1.0, max(0.0, (reward - policy.reward_min) / (policy.reward_max - policy.reward_min)))
 
 
 def _mean(numbers: Sequence[float]) -> float:
-    """Return the mean, which is no less than the least and no more than the greatest, whatever is rounded."""
+    """Return the mean, clamped to the range of the numbers because rounding could leave it."""
     mean = math.fsum(number / len(numbers) for number in numbers)
     return min(max(mean, min(numbers)), max(numbers))

@@ -1,7 +1,7 @@
-"""The sorted sets that items stand in, and the values that strategies and whoever holds the items exchange.
+"""Define the sorted sets of items, and the values that strategies and the store exchange.
 
 `strategies.spans` ──▶ the store counts them: `ItemCounts` ──▶ `strategies.parts` ──▶ `sampling.choose`: `ItemDraw`s
-──▶ the store looks up who stands there, and takes who is not in flight.
+──▶ the store looks up the items there, and takes those that are not in flight.
 """
 
 import math
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 
 class ItemIndex(StrEnum):
-    """A sorted set of items; ranks are from 0, by ascending score, then by member.
+    """A sorted set of items. Ranks start at 0, by ascending score, then by member.
 
-    Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
-    POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in PRIOR_ONLY and
-    in MEAN_REWARD, by it. CATEGORY has one sequence of ranks for each category, also for the empty string, that of
-    items which have none; each item stands in that of its own.
+    Seen items (observed at least once) are in the first five. Their score is the number of their `Estimate`; in
+    POSTERIOR it is the mean of their posterior. An unseen item without a prior is in UNSEEN. An unseen item with a
+    prior is in PRIOR_ONLY and in MEAN_REWARD, with the prior as score. CATEGORY has separate ranks for each category.
+    Items without a category belong to the category "".
     """
 
     MEAN_REWARD = "mean_reward"
@@ -54,11 +54,11 @@ class ItemCounts:
     """The counts of items that strategies use: one snapshot.
 
     Attributes:
-        lengths: Items in each index; 0 for those left out. Of CATEGORY, see below.
+        lengths: Items in each index; 0 for those left out. For CATEGORY see `categories`.
         spans: Items in each of the spans asked for, in the order asked.
         categories: Items in each category; only where `arms` are categories.
         arms: Value of each arm of the bandit by its key (`bandit.arm_of_bin`, `bandit.arm_of_category`); 0 if left out.
-        samples: Samples so far: the one to be drawn has the number ``samples + 1``.
+        samples: Samples so far. The next sample has the number ``samples + 1``.
     """
 
     lengths: Mapping[ItemIndex, int]
@@ -73,12 +73,12 @@ class ItemCounts:
 
     @property
     def items(self) -> int:
-        """All items, seen or not."""
+        """Return the number of all items, seen or not."""
         return self.length(ItemIndex.MEAN_REWARD) + self.length(ItemIndex.UNSEEN)
 
     @property
     def seen(self) -> int:
-        """Items observed at least once."""
+        """Return the number of items observed at least once."""
         return self.length(ItemIndex.MEAN_REWARD) - self.length(ItemIndex.PRIOR_ONLY)
 
 
@@ -91,11 +91,11 @@ class MixtureComponent:
         first: The rank of its lowest place.
         size: Places, ``>= 1``.
         probability: Above 0; the parts of a distribution sum to 1.
-        why: Why one is chosen from it, in a few words for people.
-        bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of mean
-        reward).
-        category: Which category; None but for `ItemIndex.CATEGORY`.
-        exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
+        why: The reason to choose from it, in a few words for people.
+        bin: The bin of all its items. None if they may be in several bins; then ask for their ranks of mean reward.
+        category: The category, for `ItemIndex.CATEGORY` only; else None.
+        exponent: 0: all places are equally likely. Else the k-th place from the *highest* score has a probability in
+            proportion to ``k ** -exponent``.
         kind: Components of one kind are one distribution. With several kinds, each draw first chooses a kind by their
             probabilities, whatever was drawn before, and then draws from what is left of that kind.
     """
@@ -112,7 +112,7 @@ class MixtureComponent:
 
 
 class ItemDraw(NamedTuple):
-    """The place ``rank`` in the index of ``component`` (for CATEGORY, in that of its category)."""
+    """A place: ``rank`` in the index of ``component``. For CATEGORY, the rank within its category."""
 
     rank: int
     component: MixtureComponent

@@ -1,4 +1,4 @@
-"""A set of keys with 16 bytes for each: a saved curriculum may name ten million."""
+"""Keep a set of keys in 16 bytes each. A saved curriculum may have ten million keys."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class KeySet:
         self._sorted: list[NDArray[np.void]] = []
 
     def add(self, keys: Sequence[str]) -> list[bool]:
-        """Add keys; returns for each whether it is new. A repeated key is new only the first time."""
+        """Add keys, and return for each whether it is new. A repeated key is new only the first time."""
         if not keys:
             return []
         texts = [hashlib.blake2b(key.encode(), digest_size=16).digest() for key in keys]

@@ -15,12 +15,12 @@ _STEP = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class CurriculumTotals:
-    """The numbers of a curriculum beside the sizes of its indexes.
+    """The numbers of a curriculum in addition to the sizes of its indexes.
 
     Attributes:
         reward_sum: Sum of the scores of `ItemIndex.MEAN_REWARD`.
-        reward_min: The least of them; of no meaning while there is none.
-        reward_max: The greatest.
+        reward_min: The least of these scores. It has no meaning while there is no score.
+        reward_max: The greatest of these scores. It has no meaning while there is no score.
         updates: Observations so far.
         in_flight: Items handed out and not yet observed.
         left_out: Observations of groups that could not be counted.
@@ -41,19 +41,19 @@ def metrics(
     parts: Sequence[MixtureComponent],
     progress: float = 0.0,
 ) -> dict[str, float]:
-    """Return metrics by name, those of Atropos's CurriculumScheduler among them, all under ``curriculum/``.
+    """Return metrics by name under ``curriculum/``, including those of Atropos's CurriculumScheduler.
 
-    As there, "difficulty" is the moving average of rewards, so high is easy; the three are left out while there is
-    none. A strategy's own metrics are there while the curriculum uses it. The entropy of the distribution is in
-    nats. THOMPSON has no distribution to show. PLR has two places for each item; its entropy is that of the places, and
-    at least that of the items.
+    As in Atropos, "difficulty" is the moving average of rewards, so high is easy. The three difficulty metrics are left
+    out while no item has an average. A strategy's own metrics exist while the curriculum uses it. The entropy of the
+    distribution is in nats. THOMPSON has no distribution. PLR has two places for each item, and its entropy is that of
+    the places. It is at least the entropy of the items.
 
     Args:
-        policy: The curriculum's.
-        counts: Of the spans of its strategy.
-        totals: The rest.
+        policy: The settings of the curriculum.
+        counts: The counts for the spans of its strategy.
+        totals: The other numbers.
         parts: Its distribution.
-        progress: What the distribution was made with.
+        progress: The progress that the distribution was made with.
     """
     found = {
         "items": float(counts.items),
@@ -79,7 +79,7 @@ def metrics(
 
 
 def entropy(parts: Sequence[MixtureComponent]) -> float:
-    """Return the entropy of a draw over places, nats: 0 if it is always the same one, log n if all n are alike."""
+    """Return the entropy of a draw over places, nats: 0 for a single place, log n for n equally likely places."""
     return math.fsum(part.probability * (_within(part) - math.log(part.probability)) for part in parts)
 
 

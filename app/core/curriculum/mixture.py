@@ -12,12 +12,12 @@ from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -> list[float]:
     """Return probabilities in proportion to ``size * exp(log_weight / temperature)``.
 
-    Nothing overflows; what underflows is 0. Where all are 0, so is what is returned.
+    Weights do not overflow. Weights that underflow are 0. If all weights are 0, all probabilities are 0.
 
     Args:
-        log_weights: Finite, or ``-inf`` for what is impossible.
+        log_weights: Finite, or ``-inf`` for a probability of 0.
         temperature: Above 0.
-        sizes: What each stands for: ``>= 0``; of a size 0, the probability is 0.
+        sizes: How many places each weight is for, ``>= 0``. A size of 0 has the probability 0.
     """
     logs, counts = np.broadcast_arrays(np.asarray(log_weights, np.float64), np.asarray(sizes, np.float64))
     possible = (counts > 0) & (logs > -np.inf)
@@ -30,7 +30,7 @@ def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -
 
 
 def kept(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
-    """Leave out what has no place or no probability."""
+    """Leave out components without a place or with a probability of 0."""
     return tuple(part for part in parts if part.size and part.probability)
 
 
@@ -41,13 +41,13 @@ def over_bins(
 
     Args:
         log_weights: One for each bin.
-        temperature: What they are divided by.
+        temperature: The divisor of the logarithms.
         counts: The items.
-        why: One for each bin.
+        why: The reason to choose from each bin.
     """
     n_bins, ranked, unseen = len(log_weights), counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
     ranks, sizes = [ranks_of(each, ranked, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
-    # A bin is as likely as its weight says, however many items are in it.
+    # The weight of a bin alone decides its probability, not the number of its items.
     distribution = tempered(
         [weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature
     )
@@ -81,6 +81,6 @@ def over_bins(
 def over_cells(
     index: ItemIndex, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
 ) -> tuple[MixtureComponent, ...]:
-    """Return parts that follow each other in an order, from its lowest place; empty ones are left out."""
+    """Return consecutive parts of an index from its lowest place on. Empty parts are left out."""
     firsts = np.cumsum([0, *sizes]).tolist()
     return kept([MixtureComponent(index, *each) for each in zip(firsts, sizes, probabilities, why, strict=False)])

@@ -1,4 +1,4 @@
-"""Draw items from a distribution, none twice (`app.core.numeric.weighted_without_replacement`)."""
+"""Draw different items from a distribution (`app.core.numeric.weighted_without_replacement`)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,23 @@ from app.core.numeric.weighted_without_replacement import Places, sample_spans, 
 from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 ATTEMPTS = 3
-"""How often to draw for one sample, at most."""
+"""The most attempts to draw for one sample."""
 
 _first = attrgetter("first")
-_MOST = 20_000  # places beyond twice those wanted; Redis serves nobody else while they are looked up
+_MOST = 20_000  # places beyond twice the wanted number; Redis serves no other request while it looks them up
 
 
 def choose(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -> list[ItemDraw]:
     """Draw different places by a distribution without replacement, in the order to try them.
 
-    An item may be drawn twice if it stands in two components of different indexes: take it once. If items are refused
-    (in flight, or gone), draw again with the next counter, more (`draws_for`), and skip what is taken already. So items
-    follow the distribution restricted to those that are available. With several kinds each draw chooses a kind first.
+    An item may be drawn twice if it is in two components of different indexes. Take it once. If items are refused
+    (in flight, or gone), draw more (`draws_for`) with the next counter, and skip items that are taken already. So items
+    follow the distribution restricted to the available ones. With several kinds, each draw chooses a kind first.
     Otherwise a kind with nearly all its probability on one item would count once, and never again.
 
     Args:
-        parts: The distribution; without any, nothing is drawn.
-        n: How many, ``>= 0``; if there are no more places than that, all of them are drawn.
+        parts: The distribution. If it is empty, nothing is drawn.
+        n: How many, ``>= 0``. If there are at most ``n`` places, all of them are drawn.
         seed: Of the curriculum's generator or the request's, 0 to 2**64 - 1.
         counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
     """
@@ -54,7 +54,7 @@ def independent(parts: Sequence[MixtureComponent], n: int, seed: int, counter: i
     `bins.bin_distribution` uses them.
 
     Args:
-        parts: The distribution; without any, nothing is drawn. Probabilities need not sum to 1.
+        parts: The distribution. If it is empty, nothing is drawn. Probabilities need not sum to 1.
         n: How many, ``>= 0``.
         seed: As for `choose`.
         counter: As for `choose`.
@@ -66,27 +66,28 @@ def independent(parts: Sequence[MixtureComponent], n: int, seed: int, counter: i
 
 
 def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
-    """Return how many places to draw for so many items: more, the more is in flight and the more often it was tried.
+    """Return how many places to draw for ``wanted`` items.
 
-    The first attempt is enough where what is in flight is like the rest; the last one is if all of that was most likely
-    to be drawn, too. Both are bounded: places are looked up one by one.
+    The number grows with the items in flight and with the attempt. The first attempt is enough if items in flight are
+    as likely to be drawn as the others. The last attempt is enough even if they are the most likely ones. The number is
+    bounded, because places are looked up one by one.
 
     Args:
         wanted: Items still wanted, ``>= 0``.
         items: All items.
-        in_flight: Items that will be refused; what was taken for this sample is among them.
+        in_flight: Items that will be refused, including those taken for this sample.
         attempt: From 0 to ``ATTEMPTS - 1``.
     """
     some = wanted + wanted // 8 + 8
     available = max(1, items - in_flight)
     typical = -(-some * max(items, 1) // available) << (2 * attempt)
-    # In two orders each item has two places.
+    # An item has two places if it is in two indexes.
     enough = 2 * (some + in_flight) if attempt == ATTEMPTS - 1 else 0
     return min(max(typical, enough), 2 * wanted + _MOST)
 
 
 def probability_of(part: MixtureComponent, rank: int) -> float:
-    """Return how likely one draw is this place of the part; 0 if the rank lies outside it."""
+    """Return the probability that one draw gives this place of the part; 0 if the rank is outside the part."""
     place = rank - part.first
     if not 0 <= place < part.size:
         return 0.0
@@ -97,10 +98,10 @@ def probability_of(part: MixtureComponent, rank: int) -> float:
 
 
 class Chances:
-    """The probability that one draw is an item, over all components it stands in.
+    """The probability that one draw gives an item, over all components that contain it.
 
     Args:
-        parts: The distribution; in an order, those of one kind and category have no place in common.
+        parts: The distribution. Components of one index, kind and category have no place in common.
     """
 
     def __init__(self, parts: Sequence[MixtureComponent]) -> None:
@@ -109,11 +110,11 @@ class Chances:
             self._rows.setdefault(part.category, {}).setdefault((part.index, part.kind), []).append(part)
 
     def of(self, ranks: Mapping[ItemIndex, int], category: str = "") -> float:
-        """Return an item's probability: a distribution may have hundreds of parts, of which it stands in a few.
+        """Return an item's probability. A distribution may have hundreds of parts, and only a few contain the item.
 
         Args:
-            ranks: The item's rank in each order it stands in (those that the parts name suffice).
-            category: Its category; ``ranks`` has its rank there under `ItemIndex.CATEGORY`.
+            ranks: The item's rank in each index that contains it. The indexes that the parts name suffice.
+            category: Its category. ``ranks`` has its rank there under `ItemIndex.CATEGORY`.
         """
         total = 0.0
         for named in (None, category):
@@ -124,19 +125,19 @@ class Chances:
 
 
 def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:
-    """Return the generator of one sample; streams of one counter, 0 and 1, have nothing in common."""
+    """Return the generator of one sample. The streams 0 and 1 of one counter are independent."""
     return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64 | stream << 63))
 
 
 def _kinds(masses: Sequence[float], sizes: Sequence[int], n: int, random: np.random.Generator) -> list[int]:
-    """Draw which kind each draw is of; a kind that is used up leaves its share to the others."""
+    """Choose the kind of each draw. The share of a kind that is used up goes to the others."""
     if len(masses) == 1:
         return [0] * min(n, sizes[0])
     found, left = list[int](), np.array(sizes)
     while len(found) < n and left.any():
         shares = np.where(left > 0, masses, 0.0)
         drawn = random.choice(len(masses), n - len(found), p=shares / shares.sum())
-        # Up to where some kind would be used more often than it has places.
+        # Keep draws until some kind would be used more often than it has places.
         beyond = [each[size] for number, size in enumerate(left) if len(each := np.flatnonzero(drawn == number)) > size]
         drawn = drawn[: min(beyond, default=len(drawn))]
         found += drawn.tolist()
@@ -145,7 +146,7 @@ def _kinds(masses: Sequence[float], sizes: Sequence[int], n: int, random: np.ran
 
 
 class _Places:
-    """The places of all parts, numbered through."""
+    """The places of all parts, with consecutive numbers."""
 
     def __init__(self, parts: Sequence[MixtureComponent]) -> None:
         self.parts = parts
@@ -175,7 +176,7 @@ class _Places:
         return places
 
     def log_weights(self, places: Places) -> NDArray[np.float64]:
-        """Return logarithms of places' probabilities."""
+        """Return the logarithms of the places' probabilities."""
         chosen = np.searchsorted(self.ends, places, side="right")
         weights: NDArray[np.float64] = self.logs[chosen]
         for number in self.ranked:
@@ -184,7 +185,7 @@ class _Places:
         return weights
 
     def named(self, places: Places) -> list[ItemDraw]:
-        """Return the draws that places are."""
+        """Return the draw of each place."""
         chosen = np.searchsorted(self.ends, places, side="right")
         firsts = np.array([part.first for part in self.parts], np.int64)
         ranks = firsts[chosen] + places - (self.ends - self.sizes)[chosen]

@@ -1,4 +1,4 @@
-"""The settings of a curriculum, and what may not be set."""
+"""Define the settings of a curriculum, and reject invalid ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MAX_REWARD = 1e6
 
 
 class CurriculumStrategy(StrEnum):
-    """How the next items are chosen; one file for each."""
+    """The rule that chooses the next items. Each strategy has its own file."""
 
     UNIFORM = "uniform"
     EASY_FIRST = "easy_first"
@@ -27,14 +27,14 @@ class CurriculumStrategy(StrEnum):
 
 
 class Form(StrEnum):
-    """Of COMPETENCE_BASED: the easiest share of items, growing with progress; or bins around the frontier."""
+    """The form of COMPETENCE_BASED: a share of the easiest items that grows with progress, or bins at the frontier."""
 
     CDF = "cdf"
     FRONTIER = "frontier"
 
 
 class Arms(StrEnum):
-    """Of BANDIT: what an arm is."""
+    """The meaning of an arm of BANDIT."""
 
     BINS = "bins"
     CATEGORIES = "categories"
@@ -78,13 +78,13 @@ class CurriculumPolicy:
 
 
 def of_their_kinds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, some or all, with those members of enumerations that are given as text."""
+    """Return settings, some or all, with text replaced by the member of its enumeration."""
     kinds = {"strategy": CurriculumStrategy, "form": Form, "arms": Arms}
     return dict(settings) | {name: kind(settings[name]) for name, kind in kinds.items() if name in settings}
 
 
 def check_policy(policy: CurriculumPolicy) -> None:
-    """Refuse a policy under which a curriculum cannot work.
+    """Reject a policy that does not work.
 
     Raises:
         InvalidField: `location` names the field.
@@ -102,15 +102,15 @@ def progress(policy: CurriculumPolicy, step: int, total_steps: int | None = None
     """Return how far training has come, 0 to 1: ``step / total_steps``, and 1 beyond.
 
     Args:
-        policy: The curriculum's; its ``total_steps`` count where the request names none.
+        policy: The settings of the curriculum. Their ``total_steps`` count if the request gives none.
         step: Trainer steps so far, ``>= 0``.
-        total_steps: As the request has it, ``>= 1``.
+        total_steps: The value of the request, ``>= 1``, or None.
 
     Returns:
-        Progress; 0 for strategies that do not ask for it, where nobody says what all steps are.
+        Progress; 0 if ``total_steps`` is unknown and the strategy does not need progress.
 
     Raises:
-        InvalidField: A number is out of range, or the strategy needs progress and nobody says what all steps are.
+        InvalidField: A number is out of range, or the strategy needs progress and ``total_steps`` is unknown.
     """
     whole = policy.total_steps if total_steps is None else total_steps
     if step < 0:
@@ -124,10 +124,10 @@ def progress(policy: CurriculumPolicy, step: int, total_steps: int | None = None
 
 
 def check_total_steps(policy: CurriculumPolicy) -> None:
-    """Refuse settings whose strategy needs progress, and that do not say what all steps are.
+    """Reject settings without ``total_steps`` if their strategy needs progress.
 
-    For settings that somebody makes: every request that leaves ``total_steps`` to them would fail. A saved state is
-    taken as it was, since its samples may name them.
+    This checks new settings: every request without ``total_steps`` would fail. A saved state is not checked, because
+    its samples may give ``total_steps`` themselves.
 
     Raises:
         InvalidField: `location` names ``total_steps``.
@@ -137,7 +137,7 @@ def check_total_steps(policy: CurriculumPolicy) -> None:
 
 
 def needs_progress(policy: CurriculumPolicy) -> bool:
-    """Whether the strategy changes with training's progress."""
+    """Whether the strategy depends on the progress of training."""
     return policy.strategy is CurriculumStrategy.EASY_FIRST or (
         policy.strategy is CurriculumStrategy.COMPETENCE_BASED and policy.form is Form.CDF
     )

@@ -1,4 +1,4 @@
-"""Save a curriculum as a document, a header and an entry for each item, and restore it to the same samples."""
+"""Save a curriculum as a document with a header and an entry for each item. A restored one gives the same samples."""
 
 import sys
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy, check_pol
 from app.core.errors import InvalidField
 
 FORMAT, VERSION = "lachesis.curriculum", 1
-_MOST_AVERAGED = 2 * MAX_REWARD  # what is averaged of the largest rewards may be rounded beyond them
+_MOST_AVERAGED = 2 * MAX_REWARD  # rounding may take an average of the largest rewards beyond them
 _MOST_SUMMED = 1e100
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumHeader:
-    """All of a curriculum but its items.
+    """A curriculum without its items.
 
     Attributes:
         policy: Its settings, the generator's seed included.
@@ -35,7 +35,7 @@ class CurriculumHeader:
 
 
 def state_dict(header: CurriculumHeader) -> dict[str, Any]:
-    """Return the header as JSON can hold it."""
+    """Return the header as a JSON object."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -74,11 +74,11 @@ def policy_dict(policy: CurriculumPolicy) -> dict[str, Any]:
 
 
 def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumPolicy:
-    """Read settings by name; what is left out has its default.
+    """Read settings by name. Settings that are left out have their defaults.
 
     Args:
         document: The settings.
-        location: Where they are, for what is raised.
+        location: The location of the settings, for the error.
 
     Raises:
         InvalidField: Something is unknown, or out of range; `location` says where.
@@ -97,7 +97,7 @@ def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()
 
 
 def estimate_dict(estimate: Estimate) -> dict[str, Any]:
-    """Return an item's numbers as JSON can hold them; what has its default is left out."""
+    """Return an item's numbers as a JSON object. Numbers that have their defaults are left out."""
     return {
         each.name: value for each in fields(estimate) if (value := getattr(estimate, each.name)) not in (0, None)
     } | ({} if estimate.prior is None else {"prior": estimate.prior})
@@ -131,7 +131,7 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
     """Read a whole number from 0 to 2**53.
 
     Raises:
-        InvalidField: It is none.
+        InvalidField: The value is something else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**53:
         raise InvalidField(f"{location[-1]} = {value!r} is not a whole number from 0 on", location)
@@ -139,10 +139,10 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
 
 
 def number(value: object, location: tuple[str | int, ...], most: float = _MOST_AVERAGED) -> float:
-    """Read a finite number of a magnitude up to ``most``: that of what is averaged of rewards, unless said otherwise.
+    """Read a finite number with a magnitude of at most ``most``. The default suits averages of rewards.
 
     Raises:
-        InvalidField: It is none.
+        InvalidField: The value is something else.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
         raise InvalidField(f"{location[-1]} = {value!r} is not a finite number in range", location)
@@ -150,7 +150,7 @@ def number(value: object, location: tuple[str | int, ...], most: float = _MOST_A
 
 
 def _like(default: object, value: object, name: str, location: tuple[str, ...]) -> Any:
-    """Read a setting of the kind that its default is of."""
+    """Read a setting of the same type as its default."""
     match default:
         case StrEnum():
             known = [str(each) for each in type(default)]

@@ -20,9 +20,9 @@ class EpisodeCost:
     """The cost of an episode.
 
     Attributes:
-        text: As people wrote it.
+        text: The rule as the user wrote it.
         model: The rule.
-        column: Where a producer wrote the costs, if the rule takes those.
+        column: The column with the producer's costs, if the rule uses them.
     """
 
     text: str
@@ -37,16 +37,16 @@ class EpisodeCost:
         action_dim: int | None = None,
         cameras: int | None = None,
     ) -> Costs:
-        """Work out the cost of each episode.
+        """Return the cost of each episode.
 
         Args:
-            lengths: Of each, integers ``>= 0``, ``[episodes]``.
+            lengths: The length of each episode, integers ``>= 0``, ``[episodes]``.
             declared: The producer's costs from `column`, ``[episodes]``.
-            action_dim: Numbers in one action; None where the dataset does not say.
-            cameras: How many there are; None where the dataset does not say. None at all count as one: states are seen.
+            action_dim: Numbers in one action; None if the dataset does not say.
+            cameras: The number of cameras; None if the dataset does not say. 0 counts as 1, for the states.
 
         Raises:
-            InvalidField: The rule takes something that the dataset does not say, or a cost is not finite and ``>= 0``.
+            InvalidField: The rule needs a value that the dataset does not have, or a cost is not finite and ``>= 0``.
         """
         if self.column is not None and declared is None:
             raise InvalidField(f"{self.text}: these episodes have no column {self.column!r}", ("cost",))
@@ -60,7 +60,7 @@ def parse_episode_cost(text: str) -> EpisodeCost:
     ``declared`` is short for ``column:cost``.
 
     Raises:
-        InvalidField: It is none of them.
+        InvalidField: The text is something else.
     """
     if text.startswith(_COLUMN) and len(text) > len(_COLUMN):
         return EpisodeCost(text, CostModel(Measure.DECLARED), text.removeprefix(_COLUMN))

@@ -1,7 +1,7 @@
-"""Shards of a dataset, one for each rank: what episodes cost, who gets which, and how much faster that is.
+"""Plan the shards of a dataset, one for each rank: which rank gets which episode, and how much faster a pass is.
 
-Each rank goes through its shard at the same pace, so a pass takes as long as its most loaded rank. Times are in units
-of the mean load: 1.0 is a pass in which no rank waits for another, and no plan is faster.
+All ranks go through their shards at the same pace, so a pass takes as long as its most loaded rank. Times are in units
+of the mean load. 1.0 is a pass in which no rank waits for another. No plan is faster.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ class Lengths:
     Attributes:
         episodes: How many there are, ``>= 1``.
         total: The sum of their lengths.
-        shortest, longest, mean: Of one episode.
+        shortest, longest, mean: The shortest, longest and mean length of an episode.
         variation: The standard deviation over the mean; 0 if all are equally long.
-        percentiles: The length that so many per cent of the episodes do not exceed (`PERCENTILES`, interpolated).
+        percentiles: For each of `PERCENTILES`, the length that this percentage of episodes does not exceed
+            (interpolated).
     """
 
     episodes: int
@@ -44,7 +45,7 @@ class DatasetShard:
         episodes: How many.
         length: The sum of their lengths.
         cost: The sum of their costs.
-        load: The cost over the mean cost of a shard: above 1, others wait for this rank. 1 if nothing costs anything.
+        load: The cost divided by the mean cost of a shard. Above 1, others wait for this rank. 1 if all costs are 0.
     """
 
     episodes: int
@@ -58,11 +59,11 @@ class ShardPlan:
     """The shards of all ranks, and how well they are balanced.
 
     Attributes:
-        lengths: How long episodes are.
-        costs: Of each episode, ``[episodes]``.
-        balanced: The rank of each episode, and how well that is balanced.
-        shards: What each rank gets, by rank.
-        contiguous_loads: The costs of contiguous shards, as whoever does not plan has them, ``[ranks]``.
+        lengths: The distribution of the episodes' lengths.
+        costs: The cost of each episode, ``[episodes]``.
+        balanced: The rank of each episode, and the balance of the loads.
+        shards: The shard of each rank, by rank.
+        contiguous_loads: The costs of contiguous shards, which are usual without a plan, ``[ranks]``.
     """
 
     lengths: Lengths
@@ -73,22 +74,22 @@ class ShardPlan:
 
     @property
     def pass_time(self) -> float:
-        """The time of a pass, in units of the mean load."""
+        """Return the time of a pass, in units of the mean load."""
         return 1 + self.balanced.imbalance.max_over_mean
 
     @property
     def contiguous_pass_time(self) -> float:
-        """The time of a pass over contiguous shards, in units of the mean load."""
+        """Return the time of a pass over contiguous shards, in units of the mean load."""
         return 1 + self.balanced.contiguous.max_over_mean
 
     @property
     def bound_pass_time(self) -> float:
-        """No plan under the same terms has a shorter pass than this, in units of the mean load."""
+        """Return a lower bound of the time of a pass under the same terms, in units of the mean load."""
         return 1 + self.balanced.bound.max_over_mean
 
     @property
     def speed_up(self) -> float:
-        """The speed of a pass relative to one over contiguous shards."""
+        """Return the speed of a pass relative to one over contiguous shards."""
         return self.contiguous_pass_time / self.pass_time
 
 
@@ -97,12 +98,12 @@ def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal_e
 
     Args:
         lengths: Frames or tokens of each episode, ``>= 0``, ``[episodes]``.
-        costs: What each costs, in any one unit, finite and ``>= 0``, ``[episodes]``.
+        costs: The cost of each episode, all in one unit, finite and ``>= 0``, ``[episodes]``.
         ranks: How many ranks there are, ``>= 1``.
         equal_episodes: Whether every rank should get equally many episodes, if their number allows it.
 
     Raises:
-        InvalidField: No episode, no rank, or a cost that is not as said.
+        InvalidField: There is no episode or no rank, or a cost is invalid.
     """
     balanced = balance(costs, ranks, equal=equal_episodes)
     contiguous_loads = np.bincount(contiguous(len(costs), ranks), costs, ranks)
@@ -116,7 +117,7 @@ def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal_e
 
 
 def describe_lengths(lengths: NDArray[np.int64]) -> Lengths:
-    """Describe how lengths, at least one, are distributed."""
+    """Describe the distribution of lengths. There must be at least one."""
     mean = float(lengths.mean())
     cuts = np.percentile(lengths, PERCENTILES)
     return Lengths(
@@ -134,7 +135,7 @@ def _shards(lengths: NDArray[np.int64], balanced: Balanced) -> tuple[DatasetShar
     ranks = len(balanced.loads)
     counts = np.bincount(balanced.rank_of, minlength=ranks)
     totals = np.zeros(ranks, np.int64)
-    np.add.at(totals, balanced.rank_of, lengths)  # in whole numbers, which the weights of a bincount are not
+    np.add.at(totals, balanced.rank_of, lengths)  # exact in whole numbers; bincount adds its weights as floats
     mean = float(balanced.loads.mean())
     return tuple(
         DatasetShard(int(count), int(total), float(load), float(load) / mean if mean else 1.0)

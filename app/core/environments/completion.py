@@ -1,15 +1,15 @@
-"""Choose the environment that makes further groups if the groups in hand complete no batch.
+"""Choose the environment that makes more groups if the queued, leased and running groups complete no batch.
 
-Credits can be used up although no batch is possible, because sizes do not sum to one: two groups of 7 for a batch of 8.
-Then one environment gets credits for more.
+Credits can be used up although no batch is possible, because the sizes do not sum to a batch: two groups of 7 for a
+batch of 8. Then one environment gets credits for more groups.
 
-The rule. Put the environments in an order. Let the first environments of that order each make as many groups as a batch
-can take, and find the first one with which a batch becomes possible. That one makes the fewest groups that suffice,
-given all that those before it could make.
+The rule: put the environments in an order. Let the first ones each make as many groups as a batch can take. Find the
+first environment with which a batch becomes possible. It makes the fewest groups that suffice, given all that the
+environments before it could make.
 
-The answer does not depend on who asks, so two environments never both make what one of them can. Once these groups are
-there, the environments before it suffice: each environment is asked at most once. The rule reads only counts and sizes
-(`app.core.batches.subset_sum`), never the queue.
+The answer does not depend on who asks, so two environments never both make the same missing groups. Once these groups
+exist, the environments before it suffice. So each environment is asked at most once. The rule reads only counts and
+sizes (`app.core.batches.subset_sum`), never the queue.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ class Completion(NamedTuple):
 
     Attributes:
         possible: Whether the environments can complete a batch at all with groups of their sizes.
-        needed: Who makes what; None if a batch is possible already, or never.
+        needed: The groups to make, and by whom. None if a batch is possible already, or never.
     """
 
     possible: bool
@@ -59,7 +59,7 @@ def completion(
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        lanes: What is in hand; only counts are read.
+        lanes: The queued, leased and running groups; only counts are read.
         bounds: What each environment must and may have.
         makers: The environments that can make groups, without duplicates.
     """
@@ -74,7 +74,7 @@ def completion(
 
 
 class _Chain:
-    """Environments in order, the first of which make as many groups as a batch can take."""
+    """Environments in order. The first ones make as many groups as a batch can take."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Chain:
         return attainable(self._batch_size, supplies_of(self._batch_size, made, self._bounds))
 
     def needed(self) -> Needed:
-        """Return what the last environment needed makes; all together must make a batch possible."""
+        """Return the groups that the last needed environment makes. All together must make a batch possible."""
         before = last(0, len(self._makers) - 1, lambda makers: not self.possible(makers))
         environment, sizes = self._makers[before]
         most = self._batch_size // sizes[0]

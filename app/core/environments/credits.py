@@ -1,8 +1,8 @@
 """Compute how many groups an environment may start, so that they are still fresh and needed when trained on.
 
 AReaL's admission rule gives a run ``(max_staleness + version + 1) * batch_size - (accepted + running)`` sequences,
-where ``accepted`` counts from the beginning. Such counts drift: a rewind, a dropped group or a version set by hand
-changes one of them and not the other (AReaL issue 1345). So we count the groups that exist now:
+where ``accepted`` counts all sequences since the start. Such counts drift: a rewind, a dropped group or a version set
+by hand changes one of them and not the other (AReaL issue 1345). So we count the groups that exist now:
 
     (max_staleness + 1) * batches per version - batches trained on and not yet in a version        batches to look ahead
     batches to look ahead * batch_size - (queued + with the trainer + running)                     sequences
@@ -11,9 +11,9 @@ With one batch per version, acknowledged before or after its version is set, thi
 `Trained` count the batches between an acknowledgement and the next version. Without a staleness limit nothing depends
 on versions. The sequences are split by minimum shares first, and the rest by weight.
 
-Only groups that can still enter a batch count: of an environment up to its maximum, of groups without an owner up to
-what minimums leave. Sizes in hand may still sum to no batch; then `app.core.environments.completion` decides which
-environment makes another group.
+Only groups that can still enter a batch count. An environment counts up to its maximum. Groups without an owner count
+up to the room that minimums leave. The sizes of these groups may still not sum to a batch. Then
+`app.core.environments.completion` decides which environment makes another group.
 
 Source: Fu et al., *AReaL: A Large-Scale Asynchronous Reinforcement Learning System* (2025), section 5.1.
 """
@@ -26,8 +26,8 @@ from app.core.model import Bounds
 from app.core.runs.counters import Trained
 
 UNLIMITED_HORIZON = 4
-"""Batches looked ahead where staleness is not limited: enough that a trainer never waits, not so many that work is
-done for a policy long gone."""
+"""Batches to look ahead if staleness is not limited. A trainer should never wait, and groups should not be sampled by a
+policy that is long replaced."""
 
 VERSION_PATIENCE_MS = 60_000
 """How long credits wait for the version of an acknowledged batch, milliseconds of run clock.
@@ -40,7 +40,7 @@ class Claim:
     """The claim of one environment on credits.
 
     Attributes:
-        weight: Its part of what no minimum takes, relative to others, ``>= 0``.
+        weight: Its share of the sequences that no minimum takes, relative to others, ``>= 0``.
         bounds: What it must and may have of one batch.
         in_hand: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
     """
@@ -99,32 +99,37 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        horizon: Batches looked ahead, ``>= 0``.
-        claims: By environment id, for those that are alive; the caller among them.
-        caller: Whose credits these are.
-        others_in_hand: Sequences in hand that belong to no environment alive: they fill batches, too.
+        horizon: Batches to look ahead, ``>= 0``.
+        claims: By environment id, for the environments that are alive, including the caller.
+        caller: The environment whose credits to compute.
+        others_in_hand: Queued, leased and running sequences of no live environment. They fill batches, too.
 
     Returns:
-        At most what is wanted of the caller and not in hand; at most, too, what the run as a whole has room for, unless
-        the caller's minimum is not in hand: others that sent too much must not keep a promise from being kept.
+        At most the sequences wanted of the caller minus those that are queued, leased or running. The room of the run
+        as a whole is a second limit. It does not apply while the caller lacks its minimum: others that sent too much
+        must not take a promised share away.
     """
     own = claims[caller]
     of_batch = wanted_of_batch(batch_size, claims)
     wanted = horizon * of_batch[caller]
     allowed = _allowed(batch_size, horizon, claims, others_in_hand, of_batch)[caller]
     if allowed > 0:
-        return Credit(allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} sequences wanted are in hand")
+        return Credit(
+            allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} wanted sequences are queued, leased or running"
+        )
     if own.in_hand >= wanted:
-        reason = f"all {wanted} sequences wanted of it over {horizon} batches are in hand: {own.in_hand}"
+        reason = (
+            f"all {wanted} sequences wanted of it over {horizon} batches are queued, leased or running: {own.in_hand}"
+        )
     else:
-        reason = f"the run has all {horizon * batch_size} sequences of the next {horizon} batches in hand"
+        reason = f"all {horizon * batch_size} sequences of the next {horizon} batches are queued, leased or running"
     return Credit(0, wanted, own.in_hand, reason)
 
 
 def allowed_sequences(
     batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0
 ) -> dict[int, int]:
-    """Return the sequences that `credit` allows each environment; 0 or less allows none."""
+    """Return the sequences that `credit` allows each environment. 0 or less allows none."""
     return _allowed(batch_size, horizon, claims, others_in_hand, wanted_of_batch(batch_size, claims))
 
 
@@ -142,7 +147,7 @@ def _allowed(
 
 
 def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:
-    """Split one batch: minimums first, the rest by weight, nobody above a maximum; rounded up."""
+    """Split one batch: minimums first, the rest by weight, each within its maximum, rounded up."""
     wanted = {key: float(claim.bounds.minimum) for key, claim in claims.items()}
     open_ = {key for key, claim in claims.items() if claim.weight > 0 and _limit(claim, batch_size) > wanted[key]}
     left = batch_size - sum(wanted.values())

@@ -1,4 +1,4 @@
-"""Credits from a view of a run: what `app.core.environments.credits` decides, asked about one environment."""
+"""Compute the credits of one environment from a view of its run, by the rules of `app.core.environments.credits`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import RunView
 
 _MOST_UNCERTAIN = 2
-"""Most horizons of sequences in hand of an environment that is asked for groups of a size it did not declare."""
+"""Limit for asking an environment for groups of a size that it did not declare: horizons of its sequences that are
+queued, leased or running."""
 _MOST_SIZES = 8  # in a sentence
 
 
@@ -35,17 +36,18 @@ class GroupAllowance:
 
 
 def allowed_groups(run: str, view: RunView, caller: int, ttl_ms: int) -> GroupAllowance:
-    """Return how many groups of its size an environment may start now: as many as hold the sequences that it may start.
+    """Return how many groups of its size an environment may start now.
 
-    The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
-    complete a batch. If no environment may start any, no trainer holds a batch, and the groups in hand complete no
-    batch, one environment gets the groups that complete one (`app.core.environments.completion`).
+    The groups hold at least the sequences that it may start. The last group may hold some more: if it were left out,
+    environments that each lack a part of a group would never complete a batch. It can happen that no environment may
+    start any group, no trainer holds a batch, and the existing groups complete no batch. Then one environment gets the
+    groups that complete one (`app.core.environments.completion`).
 
     Args:
         run: The run's name.
         view: The run; the caller is one of its environments.
-        caller: The environment that asks: it is alive, for it just did.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        caller: The environment that asks. It is alive, because it asks.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
 
     Raises:
         RunNotFound: Nobody has configured the run.
@@ -65,7 +67,7 @@ def allowed_groups(run: str, view: RunView, caller: int, ttl_ms: int) -> GroupAl
         needed = seen.completion(view).needed
         if needed is not None:
             groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
-            reason = f"the groups in hand complete no batch: {_asked(view, needed)}"
+            reason = f"the queued, leased and running groups complete no batch: {_asked(view, needed)}"
             answer = Credit(groups * needed.size, answer.wanted, usable, reason)
     return GroupAllowance(groups, answer, seen.horizon, view.policy_version)
 
@@ -75,7 +77,7 @@ def who_must_act(view: RunView, ttl_ms: int) -> str | None:
 
     Args:
         view: The run; a trainer that asks now gets no batch.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
     if view.config is None or not view.environments or _in_hands(view):
         return None
@@ -98,13 +100,13 @@ class _Seen:
     """The values that credits are computed from.
 
     Attributes:
-        alive: The environments that are alive, the caller among them.
+        alive: The environments that are alive, including the caller.
         batch_size: Sequences of a batch that environments must make.
-        horizon: Batches looked ahead.
+        horizon: Batches to look ahead.
         limits: Minimum and maximum of each environment in a whole batch.
-        usable: Sequences in hand that can still enter a batch, by environment.
+        usable: Queued, leased and running sequences that can still enter a batch, by environment.
         claims: The claims that credits are split by.
-        others: Sequences in hand without an environment that is alive.
+        others: Queued, leased and running sequences without a live environment.
     """
 
     alive: Mapping[int, EnvironmentRecord]
@@ -137,14 +139,14 @@ class _Seen:
         return cls(alive, batch_size, horizon, limits, usable, claims, others)
 
     def nobody_may_start(self, view: RunView) -> bool:
-        """Whether nothing is with a trainer, nothing can be replayed, and no environment has credits."""
+        """Whether no batch is leased, no group can be replayed, and no environment has credits."""
         if _in_hands(view) or view.config is None or self.batch_size != view.config.batch_size:
             return False
         allowed = allowed_sequences(self.batch_size, self.horizon, self.claims, self.others)
         return max(allowed.values(), default=0) <= 0
 
     def holds_a_batch(self, view: RunView) -> bool:
-        """Whether the groups in hand complete a batch within all bounds, as in a run that no trainer takes from."""
+        """Whether the existing groups complete a batch within all bounds, as if no trainer took any."""
         groups = usable_groups(self.batch_size, _lanes(view, self.alive), self.limits)
         return attainable(self.batch_size, supplies_of(self.batch_size, groups, self.limits))
 
@@ -153,7 +155,7 @@ class _Seen:
         return completion(self.batch_size, _lanes(view, self.alive), self.limits, _makers(view, self.alive))
 
     def may_be_asked(self, view: RunView, needed: Needed) -> bool:
-        """Whether to ask an environment for groups: of a size that it did not declare, one request at a time."""
+        """Whether to ask an environment for groups. A size that it did not declare is asked for once at a time."""
         if needed.size == view.environments[needed.environment].group_size:
             return True
         most = _MOST_UNCERTAIN * self.horizon * self.batch_size
@@ -161,7 +163,7 @@ class _Seen:
 
 
 def awaited_version(view: RunView) -> str | None:
-    """Return that credits wait for the version of acknowledged batches; None if they do not."""
+    """Return a sentence if credits wait for the version of acknowledged batches; None if they do not."""
     if horizon_of(view.policy.max_staleness, view.trained, view.clock_ms) > 0:
         return None
     count = view.trained.batches
@@ -184,7 +186,7 @@ def _in_hands(view: RunView) -> bool:
 def _usable(
     view: RunView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
-    """Count the sequences in hand that can still enter a batch, by environment."""
+    """Count the queued, leased and running sequences that can still enter a batch, by environment."""
     usable: Counter[int | None] = Counter()
     for lane in _lanes(view, alive):
         if lane.size <= limit_of(lane.environment, batch_size, limits):

@@ -11,13 +11,13 @@ SMALLEST_WEIGHT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The answer to an environment's poll; the fields are those of the Atropos contract.
+    """The answer to an environment's poll. The fields are those of the Atropos contract.
 
     Attributes:
         current_step: Batches served.
-        queue_size: Groups of the caller's size waiting for training: its own, and those of others beyond their
-            promised minimums. An environment pauses when this is a few batches' worth.
-        unallocated_fraction: Share of a batch that no live environment was promised.
+        queue_size: Groups of the caller's size that wait for training: its own, and those of others above their
+            promised minimums. An environment pauses when this is enough for a few batches.
+        unallocated_fraction: Share of a batch that is not promised to any live environment.
         self_queue_size: Groups of the caller's size waiting from itself.
         max_group_size: Sequences in the largest group waiting, ``>= 1``.
         env_weight: Its part of the inference weight of all live environments, ``>= 0.01``.
@@ -32,7 +32,7 @@ class Pace:
 
 
 def live_shares(view: RunView, ttl_ms: int) -> dict[int, ShareLimits]:
-    """Return the shares that bind now: those of environments that are alive."""
+    """Return the shares of the environments that are alive. Only these bind."""
     return {
         key: ShareLimits(environment.min_share, environment.max_share)
         for key, environment in view.environments.items()
@@ -43,12 +43,12 @@ def live_shares(view: RunView, ttl_ms: int) -> dict[int, ShareLimits]:
 def pace(view: RunView, caller: int, ttl_ms: int) -> Pace:
     """Return how full the queue is for an environment, and its part of the inference.
 
-    Groups too large for any batch do not count: nobody should wait for them to be trained on.
+    Groups too large for any batch do not count, because they are never trained on.
 
     Args:
         view: The run, configured or not.
-        caller: Who asks; an unknown id gets an answer it can live with.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        caller: The environment that asks. An unknown id gets a valid answer, too.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
     batch_size = view.config.batch_size if view.config else 0
     fitting = {lane: count for lane, count in view.lanes.items() if not batch_size or lane[1] <= batch_size}

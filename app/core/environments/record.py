@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 NEWCOMER_MS = 3000
-"""How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
-within one or two seconds; a client that never gets it must not hold up batches as a ghost of itself."""
+"""How long a registration alone makes an environment bind, milliseconds of run clock. A client that gets the answer
+gives a sign of life within one or two seconds. A client that never gets it must not delay batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class EnvironmentRecord:
         min_share: Promised fraction of each batch, 0 to 1, or None.
         max_share: Largest fraction of each batch, 0 to 1, or None.
         registered_ms: Run clock when it registered, or last came back, milliseconds.
-        left_ms: Run clock when it, or the last of its members, said goodbye, milliseconds; None if it has not.
+        left_ms: Run clock when it, or the last of its members, left, milliseconds; None if it has not left.
         heard_ms: Run clock at its last sign of life since it registered, milliseconds, or None. The registration itself
-            does not count: a client that never gets the answer registers again, and gets another id.
+            does not count: a client that never gets the answer registers again and gets another id.
         members: Worker processes that joined under its name and are alive. An environment of Atropos has none.
     """
 
@@ -42,12 +42,12 @@ class EnvironmentRecord:
 
     @property
     def of_atropos(self) -> bool:
-        """Whether a client of Atropos registered it; otherwise workers join it under its name."""
+        """Whether a client of Atropos registered it. Otherwise workers join it under its name."""
         return self.name != self.desired_name
 
     @property
     def connected(self) -> bool:
-        """Whether a member is alive, it never said goodbye, or it was heard of after its goodbye."""
+        """Whether a member is alive, or it has not left, or it gave a sign of life after it left."""
         if self.members or self.left_ms is None:
             return True
         return self.heard_ms is not None and self.heard_ms > self.left_ms
@@ -55,8 +55,9 @@ class EnvironmentRecord:
     def alive(self, clock_ms: int, ttl_ms: int) -> bool:
         """Whether it binds at run clock ``clock_ms``.
 
-        It does while a member is alive. Without members it must be connected, and heard of within ``ttl_ms``: by a
-        group, or by a poll of Atropos. Before it was heard of at all, it binds for `NEWCOMER_MS` after it registered.
+        It is alive while a member is alive. Without members it must be connected, with a sign of life within
+        ``ttl_ms``: a group, or a poll of Atropos. Before its first sign of life, it is alive for `NEWCOMER_MS` after it
+        registered.
         """
         if self.members:
             return True
@@ -66,5 +67,5 @@ class EnvironmentRecord:
 
     @property
     def last_seen_ms(self) -> int:
-        """Run clock at its last sign of life or, before there was one, at its registration, milliseconds."""
+        """Return the run clock at its last sign of life or, before the first one, at its registration, milliseconds."""
         return self.registered_ms if self.heard_ms is None else self.heard_ms

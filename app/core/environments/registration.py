@@ -1,4 +1,4 @@
-"""The identity of environments that register or join, and the environments that a run forgets."""
+"""Decide the identity of environments that register or join, and which environments a run forgets."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +13,7 @@ TAKEOVER_FRACTION = 4
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRequest:
-    """The registration of an environment of Atropos; the fields are those of `EnvironmentRecord`."""
+    """The registration of an environment of Atropos. The fields are those of `EnvironmentRecord`."""
 
     desired_name: str
     group_size: int
@@ -32,22 +32,22 @@ def register(
 ) -> EnvironmentRecord:
     """Give a registering environment of Atropos its identity.
 
-    One that asks for the name of another that said goodbye, or was silent for a quarter of ``ttl_ms``, is that
-    one come back: it takes over the id and the name, and with them checkpoint folder, queue and share. Of several,
-    the one with the smallest id. Otherwise it gets the next id, and the first free name counted from 0.
+    If an environment of the same name left, or was silent for a quarter of ``ttl_ms``, the new one replaces it. It
+    takes over the id and the name, and so the checkpoint folder, queue and share. If there are several, it replaces the
+    one with the smallest id. Otherwise it gets the next id, and the first free name counted from 0.
 
-    A quarter, because a crashed environment is back sooner than ``ttl_ms`` (120 s), while a live one may poll only
-    once in 25 s. One that was never heard of since it registered counts as silent after `NEWCOMER_MS`.
+    Why a quarter: a crashed environment is back sooner than ``ttl_ms`` (120 s), and a live one may poll only once in
+    25 s. An environment without a sign of life since it registered counts as silent after `NEWCOMER_MS`.
 
     Args:
-        application: What it says of itself.
+        application: The registration.
         environments: The run's environments, by id.
-        next_id: The id of an environment that is new.
+        next_id: The id for a new environment.
         clock_ms: The run clock, milliseconds.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
 
     Returns:
-        The environment as it is to be recorded, not heard of yet.
+        The record to store, without a sign of life yet.
     """
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
@@ -71,11 +71,11 @@ def joined(
         name: The environment's name: its identity.
         settings: Group size, weight and shares that the member names; the keys are fields of `EnvironmentRecord`.
         view: The run.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         change_settings: Whether the settings may change for all members.
 
     Raises:
-        EnvironmentSettingsDiffer: They differ from those in force; the message names both.
+        EnvironmentSettingsDiffer: The settings differ from those in force. The message names both.
         InvalidField: A client of Atropos registered an environment of this name.
     """
     known = next((env for env in view.environments.values() if env.name == name), None)
@@ -92,7 +92,7 @@ def joined(
     if known.of_atropos:
         why = f"a client of Atropos registered the environment {name}, so workers cannot join it"
         raise InvalidField(f"{why}: choose another name", ("name",))
-    if not known.alive(view.clock_ms, ttl_ms):  # it is alive from now on, so the next member must agree
+    if not known.alive(view.clock_ms, ttl_ms):  # alive from now on: the next member must have these settings
         return replace(known, **settings, registered_ms=view.clock_ms, left_ms=None, heard_ms=None)
     if not change_settings:
         _refuse_differences(known, settings)
@@ -117,12 +117,12 @@ def forgettable(
 ) -> list[EnvironmentRecord]:
     """Return the environments that a run may forget, the longest silent first.
 
-    These are not alive, none of their groups is held, and they have been silent for as long as the run keeps the
+    They are not alive, the run holds none of their groups, and they have been silent for as long as the run keeps the
     history of groups. Their ids are never used again.
 
     Args:
         view: The run.
-        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         kept: Environments with groups in batches that are kept for a rewind.
         at_once: Whether to ignore how long they have been silent, because the run needs the room.
     """

@@ -1,10 +1,10 @@
-"""Environments that send too little: how long batches wait for them.
+"""Decide how long batches wait for environments that send too little.
 
 A batch waits for an environment that has sent less than its part while another one has sent its part. The part is its
-minimum or, without one, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of the run
-counts from the first request of a trainer that gets no batch meanwhile. After that time the minimum of the environment
-is what it has queued, credits for its part go to others, and each batch owes it the rest, until it has sent its part
-again. The minimums of others bind as before. Without the setting, batches wait for ever.
+minimum or, without a minimum, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of
+the run counts from the first request of a trainer that gets no batch during this time. After that, the minimum of the
+environment is what it has queued. Credits for its part go to others, and each batch owes it the rest, until it has sent
+its part again. The minimums of others bind as before. Without the setting, batches wait forever.
 """
 
 from collections import Counter
@@ -21,11 +21,13 @@ ALERT_AFTER_MS = 60_000
 """How long batches wait for an environment before there is an alert, milliseconds of run clock."""
 
 ALERT_AFTER_RUNNING_MS = 600_000
-"""The same for an environment that reports running groups."""
+"""How long batches wait before there is an alert, for an environment that reports running groups."""
 
 
 def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Return since when batches wait for environments, by id, in milliseconds of run clock; there is no batch now.
+    """Return since when batches wait for environments, by id, in milliseconds of run clock.
+
+    Call it if there is no batch now.
 
     Args:
         view: The run; ``view.config`` must be set.
@@ -48,7 +50,7 @@ def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Boun
 def scarce_after(
     scarce: Mapping[int, int], bounds: Mapping[int, Bounds], got: Mapping[int | None, int]
 ) -> dict[int, int]:
-    """Return those of the awaited environments that this batch does without: the next batch does not wait again.
+    """Return the awaited environments that this batch does without. The next batch does not wait again for them.
 
     Args:
         scarce: Since when batches wait for environments.
@@ -68,7 +70,7 @@ def scarce_now(view: RunView, ttl_ms: int) -> dict[int, int]:
 
 
 def relaxed_in_ms(view: RunView, since_ms: int) -> int | None:
-    """Return how long batches still wait for an environment; 0: no longer, None: for ever."""
+    """Return how long batches still wait for an environment; 0: no longer, None: forever."""
     patience_s = view.policy.relax_scarce_after_s
     return None if patience_s is None else max(0, since_ms + round(1000 * patience_s) - view.clock_ms)
 

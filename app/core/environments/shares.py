@@ -1,4 +1,4 @@
-"""Convert promised shares to sequences: what an environment must and may have, and what it is owed."""
+"""Convert promised shares to sequences: the minimum and maximum of an environment, and its debt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
 
 @dataclass(frozen=True, slots=True)
 class ShareLimits:
-    """The fraction of each batch, 0 to 1, that an environment was promised and may at most have."""
+    """The promised and the largest fraction of each batch for an environment, 0 to 1."""
 
     min_share: float | None = None
     max_share: float | None = None
@@ -21,13 +21,13 @@ def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, 
     """Turn shares of a batch into sequences of a batch.
 
     A minimum is ``floor(batch_size * min_share)``, so a share of less than one sequence does not bind. Minimum shares
-    that sum to more than one are scaled down in proportion, by largest remainder (ties go to the smaller environment
-    id), so that they fill the batch exactly. A maximum is rounded down too, and where it is below the minimum, the
-    maximum holds: it is never exceeded, and the minimum shrinks to it.
+    that sum to more than one are scaled down in proportion, by largest remainder, so that they fill the batch exactly.
+    Ties go to the smaller environment id. A maximum is rounded down, too. If it is below the minimum, the minimum
+    shrinks to it.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        shares: By environment id, for those that bind now; fractions from 0 to 1.
+        shares: By environment id, for the live environments; fractions from 0 to 1.
 
     Returns:
         One entry per key of ``shares``.
@@ -48,12 +48,12 @@ def settle_debts(
 ) -> dict[int, int]:
     """Return what each environment is owed after a batch: ``max(0, debt + minimum - got)`` sequences.
 
-    A debt below 0 is an overpayment: the environment was repaid for a relaxed batch that was then not trained on. It
-    is offset against later shortfalls: ``max(min(debt, 0), debt + minimum - got)``.
+    A debt below 0 is an overpayment: the environment was repaid for a relaxed batch, and that batch was not trained on.
+    Later shortfalls are set against it: ``max(min(debt, 0), debt + minimum - got)``.
 
     Args:
         debts: Sequences owed before the batch, by environment.
-        bounds: What the batch was planned with. An environment without a minimum is owed nothing.
+        bounds: The bounds that the batch was planned with. An environment without a minimum is owed nothing.
         got: Sequences each environment had in the batch.
 
     Returns:
@@ -70,8 +70,8 @@ def settle_debts(
 def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
     """Return by how much a batch changes the debts to environments, by environment id, without zeros.
 
-    The changes are part of the batch's lease. If the batch is not trained on, they are undone, whatever other batches
-    were taken meanwhile (`lua/batches/revert_debts.lua`).
+    The changes are part of the batch's lease. If the batch is not trained on, they are undone, even if other batches
+    were taken after it (`lua/batches/revert_debts.lua`).
     """
     changes = ((key, after.get(key, 0) - before.get(key, 0)) for key in sorted(before.keys() | after.keys()))
     return tuple((key, change) for key, change in changes if change)

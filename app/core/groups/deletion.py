@@ -1,7 +1,7 @@
-"""The waiting groups that an operator deletes, and the position of a search for them.
+"""Find the waiting groups that an operator deletes, and keep the position of the search.
 
 A search visits lanes in a fixed order, and each lane from its oldest group on. So it can stop after any group and
-continue from there later, even if groups arrived or left meanwhile.
+continue from there later, even if groups arrived or left in between.
 """
 
 import re
@@ -27,7 +27,7 @@ class GroupFilter:
     Attributes:
         environment: The environment they belong to; `NO_ENVIRONMENT`: none.
         size: The number of their sequences.
-        older_than_version: Matches groups sampled by a policy version below this one, and no group without a version.
+        older_than_version: Matches only groups sampled by a policy version below this one.
     """
 
     environment: int | Literal["none"] | None = None
@@ -45,14 +45,14 @@ class GroupFilter:
         return self.environment in (None, whose) and self.size in (None, size)
 
     def means(self, policy_version: int | None) -> bool:
-        """Whether a group of such a lane matches, given the policy version that sampled it, or None."""
+        """Whether a group of a covered lane matches, given the policy version that sampled it, or None."""
         if self.older_than_version is None:
             return True
         return policy_version is not None and policy_version < self.older_than_version
 
 
 class SearchPosition(NamedTuple):
-    """The position of a search: it is done with all lanes before this one, and in this one up to an arrival.
+    """The position of a search. All lanes before this one are done, and this one up to an arrival.
 
     Attributes:
         state: ``queued`` or ``buffered``.
@@ -68,7 +68,7 @@ class SearchPosition(NamedTuple):
 
     @property
     def lane(self) -> LaneId:
-        """The lane."""
+        """Return the lane."""
         return None if self.environment < 0 else self.environment, self.size
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def parse_position(text: str) -> SearchPosition:
 
 
 def stopped_at(start: SearchPosition, last: int | None) -> SearchPosition:
-    """Return the position after the last group looked at in a lane; None stands for the lane's end."""
+    """Return the position after the last group looked at in a lane. None stands for the lane's end."""
     return start._replace(arrival=LANE_END if last is None else last)
 
 
@@ -102,7 +102,7 @@ def lanes_left(
     Args:
         counts: Waiting groups, by state and lane.
         wanted: The filter.
-        after: The position of the search; None: it begins.
+        after: The position of the search; None at its start.
 
     Returns:
         The position to start from in each lane, and the number of groups in the lane.
@@ -119,7 +119,7 @@ def lanes_left(
 
 
 def first_groups(lanes: Iterable[tuple[SearchPosition, int]], limit: int) -> list[tuple[SearchPosition, int]]:
-    """Return from how many lanes to read, and how many groups from each: ``limit`` in all."""
+    """Return the lanes to read, and the number of groups to read from each: ``limit`` in all."""
     chosen = []
     for start, held in lanes:
         if limit <= 0:

@@ -1,17 +1,17 @@
-"""Drop groups whose rewards teach nothing when they arrive, or keep them with a weight.
+"""Drop arriving groups whose rewards teach nothing, or keep them with a weight.
 
-Groups differ in what they teach: where all rewards are the same, every advantage over the group's mean is zero (GRPO,
-RLOO), and the group fills a batch with nothing. DAPO's dynamic sampling leaves such groups out and samples others until
-the batch is full; here they are never queued, so that batches stay exact. Three filters, each of which may be off:
+If all rewards of a group are the same, every advantage over the group's mean is zero (GRPO, RLOO), and the group takes
+room in a batch without teaching anything. DAPO's dynamic sampling leaves such groups out and samples others until the
+batch is full. Here they are never queued, so that batches stay exact. There are three filters, and each may be off:
 
     zero_variance  all rewards are equal within epsilon
     reward_range   the mean reward is not strictly between two bounds
     pass_rate      the fraction of sequences that pass is not strictly between two bounds
 
-Rewards that should be equal often are not, bit for bit: a mean of f32 noise is not 1.0, a standard deviation of it not
-0.0. So differences up to epsilon (`ROUNDING` for the bounds) do not count, relative to what they are compared with
-where that is above 1. And equality is asked of the group as a whole: each sequence's peers alone, as
-leave-one-out baselines see them, are all equal around the only one that failed, which is all signal.
+Rewards that should be equal often differ by rounding: a mean of f32 noise is not 1.0, and its standard deviation is not
+0.0. So differences up to epsilon (`ROUNDING` for the bounds) do not count. For values above 1 they are relative. The
+test for equality covers the whole group. A test of each sequence's peers alone, as leave-one-out baselines see them,
+would be wrong: if one sequence fails, its peers are all equal, and still the group is full of signal.
 
 Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Scale* (2025), section 3.2.
 """
@@ -25,7 +25,7 @@ from app.core.runs.settings import Policy
 from lachesis.wire.filters import FilterName, PassRateFilter, RewardRangeFilter
 
 ROUNDING = 1e-6
-"""How far rounding may have moved a reward, or a mean of rewards, relative to it where it is above 1."""
+"""The largest rounding error of a reward or of a mean of rewards. Relative to values above 1."""
 
 FILTERS = tuple(DropReason(name) for name in get_args(FilterName))
 """The reasons that are filters of this module."""
@@ -47,8 +47,8 @@ def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | Filt
         policy: What the run does with groups.
 
     Returns:
-        The filter for which it is dropped; else, of those that would keep it, the one with the smallest weight; or None
-        if all pass it. Where several say the same, the first in the order of `FILTERS`.
+        The filter that drops it. If none drops it: the mark of the filter with the smallest weight. None if it passes
+        all filters. Between equal filters the first in the order of `FILTERS` wins.
     """
     marks = []
     for reason, loss_weight in _failed(rewards, policy):
@@ -59,18 +59,18 @@ def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | Filt
 
 
 def are_equal(rewards: Sequence[float], epsilon: float) -> bool:
-    """Whether a group's rewards are all the same within ``epsilon``. Of a single one that says nothing: False.
+    """Whether a group's rewards are all the same within ``epsilon``. False for a single reward.
 
     Args:
         rewards: One per sequence, finite.
-        epsilon: Largest difference that does not count, ``>= 0``; times the largest |reward| where that is above 1.
+        epsilon: Largest difference that does not count, ``>= 0``. Relative to the largest |reward| if that is above 1.
     """
     least, most = min(rewards), max(rewards)
     return len(rewards) > 1 and most - least <= epsilon * max(1.0, -least, most)
 
 
 def pass_rate(rewards: Sequence[float], threshold: float) -> float:
-    """Return the fraction of rewards that are at least ``threshold``, or would be but for rounding."""
+    """Return the fraction of rewards that are at least ``threshold``, up to rounding."""
     enough = threshold - _rounding(threshold)
     return sum(reward >= enough for reward in rewards) / len(rewards)
 
@@ -87,7 +87,7 @@ def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReas
 
 
 def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:
-    """Whether a value is strictly between two bounds: further from each than rounding may have moved it."""
+    """Whether a value is strictly between two bounds, further from each than the largest rounding error."""
     above = band.above is None or value > band.above + _rounding(band.above)
     return above and (band.below is None or value < band.below - _rounding(band.below))
 
@@ -110,7 +110,7 @@ class Arrived:
 
 
 def arrived_since(before: Arrived, now: Arrived) -> Arrived:
-    """Return what came between two looks at the counts of a run; nothing if it was reset in between."""
+    """Return the groups that arrived between two counts of a run; none if the run was reset in between."""
     filtered = {reason: count - before.filtered.get(reason, 0) for reason, count in now.filtered.items()}
     if now.groups < before.groups or min(filtered.values(), default=0) < 0:
         return Arrived()

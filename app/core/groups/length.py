@@ -11,7 +11,7 @@ from app.core.runs.view import RunConfig
 def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
     """Return the most tokens of a sequence that a run takes; None: there is no limit.
 
-    A trainer of Atropos names one when it registers (``max_token_len``); the run's own setting has precedence.
+    A trainer of Atropos gives a limit when it registers (``max_token_len``). The run's own setting has precedence.
     """
     if policy.max_sequence_tokens is not None:
         return policy.max_sequence_tokens

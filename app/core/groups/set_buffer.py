@@ -14,8 +14,8 @@ def completed_set(group_size: int, buffered: Sequence[Lane]) -> tuple[PlannedGro
         buffered: Its buffered groups, as lanes; at least the ``group_size // size`` oldest of each.
 
     Returns:
-        The groups to release to the queue, in arrival order; empty if no set is complete. Ask again after releasing:
-        there may be another.
+        The groups to release to the queue, in arrival order; empty if no set is complete. Call it again after the
+        release, because there may be another set.
     """
     plan = select(group_size, buffered, {})
     return plan.groups if isinstance(plan, BatchPlan) else ()

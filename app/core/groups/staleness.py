@@ -18,17 +18,17 @@ def staleness(sampled: int | None, current: int) -> int | None:
     """Return how many weight updates there were since a group was sampled.
 
     Args:
-        sampled: The policy version that sampled it (its oldest), or None if it does not say.
+        sampled: The policy version that sampled it (its oldest), or None if the group has no version.
         current: The policy version in force.
 
     Returns:
-        ``current - sampled``, but 0 for a version that is not in force yet; None if it does not say.
+        ``current - sampled``, but 0 for a version that is not in force yet; None without a version.
     """
     return None if sampled is None else max(0, current - sampled)
 
 
 def freshness(sampled: int | None, current: int, max_staleness: int | None) -> Freshness:
-    """Return whether a group may be trained on. A group without a version always may.
+    """Return whether a group may be trained on. A group without a version may always be.
 
     Args:
         sampled: The policy version that sampled it (its oldest), or None.
@@ -64,5 +64,5 @@ def drop_reason(sampled: int | None, current: int, policy: Policy, waited_ms: in
 
 
 def oldest_fresh(current: int, max_staleness: int | None) -> int:
-    """Return the smallest version that is not stale: `freshness` says STALE for exactly the smaller ones."""
+    """Return the smallest version that is not stale. `freshness` is STALE for exactly the smaller versions."""
     return 0 if max_staleness is None else max(0, current - max_staleness)

@@ -1,4 +1,4 @@
-"""Measure how often something happens, with old events counting less and less."""
+"""Measure the rate of events. Old events count less and less."""
 
 import math
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ class Rate:
     """A rate that forgets.
 
     Attributes:
-        since_ms: Run clock when it began to be watched, milliseconds.
+        since_ms: Run clock at the start of the measurement, milliseconds.
         at_ms: Run clock of the last event.
-        recent: Events by then, each counted as ``exp(-age / 30 s)``.
+        recent: Events until the last one, each counted as ``exp(-age / 30 s)``.
     """
 
     since_ms: int
@@ -28,7 +28,7 @@ class Rate:
     def per_s(self, clock_ms: int) -> float:
         """Return events per second at a run clock; 0 before any time has passed.
 
-        Of events that come evenly it is their rate from the start, not only once 30 s have passed.
+        For evenly spaced events the result is right from the start, not only after 30 s.
         """
         watched_ms = clock_ms - self.since_ms
         if watched_ms <= 0:

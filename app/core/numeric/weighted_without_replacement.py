@@ -1,9 +1,9 @@
-"""Draw different places by weighted sampling without replacement, each next one by the distribution over the rest.
+"""Draw different places by weighted sampling without replacement: each next one by the distribution over the rest.
 
-Independent draws without their repetitions have the same distribution, so this is how it starts. Where repetitions are
-many (an uneven distribution hardly ever leaves its first places) the rest runs a race: place i arrives after an
-exponential time of rate w_i. The order of arrival has exactly the distribution of sampling without replacement with
-weights w.
+Independent draws without their repetitions have the same distribution, so the algorithm starts with them. If there are
+many repetitions (an uneven distribution hardly ever leaves its first places), the rest is drawn by a race. Place i
+arrives after an exponential time of rate w_i. The order of arrival has exactly the distribution of sampling without
+replacement with weights w.
 
 Source: Efraimidis & Spirakis, *Weighted random sampling with a reservoir* (2006); in logarithms, for tiny weights.
 """
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 Places = NDArray[np.int64]
 
-_PATIENCE = 16  # a race costs as much as this many draws fewer than there are places
+_PATIENCE = 16  # a race costs as much as one draw for every 16 places
 
 
 def skip_taken(places: Places, gone: Places) -> Places:
-    """Turn places among those that are left into places among all: the k-th that is not ``gone``, for each k."""
+    """Convert places among those left into places among all: for each k, the k-th place that is not ``gone``."""
     if not len(gone):
         return places
     ordered = np.sort(gone)
@@ -35,10 +35,10 @@ def sample_spans(
         masses: ``>= 0``, 0 for a span without a place, and not all 0.
         sizes: Places of each span.
         count: How many to draw.
-        generator: Where randomness comes from.
+        generator: The source of randomness.
 
     Returns:
-        The spans' numbers, and the places counted through all spans.
+        The numbers of the spans, and the places, numbered through all spans.
     """
     upto = np.cumsum(masses)
     spans = np.searchsorted(upto, generator.random(count) * upto[-1], side="right")
@@ -56,11 +56,11 @@ def sample_without_replacement(
     """Draw ``wanted`` different places one after the other.
 
     Args:
-        draw: Draws that many places with replacement by the distribution.
-        log_weights: Logarithms of what the distribution is in proportion to.
-        places: How many there are.
+        draw: Draws a number of places with replacement by the distribution.
+        log_weights: Returns the logarithms of the weights of places.
+        places: The number of places.
         wanted: 0 to ``places``.
-        generator: Where the race's randomness comes from.
+        generator: The source of randomness for the race.
     """
     found: dict[int, None] = {}
     size, spent = 2 * wanted + 16, 0

@@ -1,7 +1,7 @@
-"""The bounded Zipf distribution: rank r of 1 to n with probability in proportion to ``r ** -exponent``.
+"""Draw from the bounded Zipf distribution: P(rank r of 1 to n) in proportion to ``r ** -exponent``.
 
-Drawn by rejection inversion: invert the integral of the density, which hardly differs from the sum, and reject the
-difference. No table, so the cost does not depend on n.
+The method is rejection inversion: invert the integral of the density, which hardly differs from the sum, and reject the
+difference. It needs no table, so the cost does not depend on n.
 
 Source: Hörmann & Derflinger, *Rejection-inversion to generate variates from monotone discrete distributions* (1996).
 """
@@ -23,14 +23,14 @@ def zipf_ranks(exponent: float, ranks: int, count: int, generator: np.random.Gen
         exponent: ``>= 0``; 0 is uniform.
         ranks: The largest rank, ``>= 1``.
         count: How many to draw.
-        generator: Where randomness comes from.
+        generator: The source of randomness.
 
     Returns:
         ``count`` ranks, 1 to ``ranks``.
     """
     lowest = _integral(np.float64(1.5), exponent) - 1.0
     highest = _integral(np.float64(ranks + 0.5), exponent)
-    # Within this distance above its rank a point is always accepted; found for rank 2, it holds for all.
+    # A point within this distance above its rank is always accepted. The distance for rank 2 holds for all ranks.
     sure = 2.0 - _inverse(_integral(np.float64(2.5), exponent) - 2.0**-exponent, exponent)
     drawn = np.empty(count, np.int64)
     filled = 0
@@ -50,7 +50,7 @@ def zipf_ranks(exponent: float, ranks: int, count: int, generator: np.random.Gen
 def zipf_total(exponent: float, ranks: int) -> float:
     """Return the sum of ``r ** -exponent`` for r from 1 to ``ranks``, to machine precision.
 
-    The first terms one by one, the others by the Euler-Maclaurin formula.
+    The first terms are added one by one, the others by the Euler-Maclaurin formula.
     """
     first = min(ranks, _EXACT_TERMS)
     total = math.fsum(math.pow(r, -exponent) for r in range(1, first + 1))
@@ -77,7 +77,7 @@ def _integral(x: NDArray[np.float64] | np.float64, exponent: float) -> NDArray[n
 
 def _inverse(area: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     """Return the x whose `_integral` is ``area``."""
-    # Rounding may put the argument a hair below the least that the integral reaches.
+    # Rounding may put the argument slightly below the smallest value of the integral.
     scaled = np.maximum((1.0 - exponent) * area, -1.0 + 1e-16)
     small = np.abs(scaled) < _SMALL
     return np.asarray(np.exp(area * np.where(small, 1.0 - scaled / 2, np.log1p(scaled) / np.where(small, 1.0, scaled))))

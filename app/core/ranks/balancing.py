@@ -20,7 +20,7 @@ from app.core.ranks.partition import Integers, PartitionProblem, lower_bound
 _GOOD = 1e-5  # this close to the bound, in proportion, no more jobs are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
 _MOST_JOINED = 512  # jobs or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
-_MOST_SEQUENCES = 1 << 31  # of a job: sums of a million of them are still exact
+_MOST_SEQUENCES = 1 << 31  # of a job: a sum over a million jobs is still exact
 
 
 class BalancingMethod(StrEnum):
@@ -38,8 +38,8 @@ class Imbalance:
     """The imbalance between the loads of ranks.
 
     Attributes:
-        max_over_mean: The largest load over the mean load, minus 1: 0.09 means that a step takes 9 % longer than if
-            every rank had the mean load. 0 if nothing costs anything.
+        max_over_mean: The largest load over the mean load, minus 1. 0.09 means that a step takes 9 % longer than if
+            every rank had the mean load. 0 if all costs are 0.
         max_over_min: The largest load over the smallest, ``>= 1``; None if some rank has no load (or one that is too
             small to divide by) and another has.
     """
@@ -55,14 +55,14 @@ class Balanced:
     Attributes:
         rank_of: The rank of each job, int64 of shape [jobs].
         loads: The sum of costs of each rank, float64 of shape [ranks].
-        method: What found it; the first two with exchanges of jobs afterwards.
-        equal: Whether every rank has the same number of sequences because that was asked for. False if it was not
-            asked for, or if no such shards were found: then they were balanced as if it had not been asked for.
-        imbalance: Of these shards.
-        contiguous: Of the shards of whoever does not look at costs: `contiguous`.
-        strided: Of the others of those: job i to rank i modulo the number of ranks.
-        bound: No shards under the terms kept (equal, or free) can have less than this. They may all have more.
-        bound_free: No shards at all can have less than this.
+        method: The method that found it; the first two with exchanges of jobs afterwards.
+        equal: Whether every rank has the same number of sequences because that was requested. False if it was not
+            requested, or if no such shards were found. Then the jobs are balanced without this condition.
+        imbalance: The imbalance of these shards.
+        contiguous: The imbalance of contiguous shards, which do not depend on costs (`contiguous`).
+        strided: The imbalance of strided shards: job i to rank i modulo the number of ranks.
+        bound: A lower bound for shards under the terms kept (equal, or free). All shards may be above it.
+        bound_free: A lower bound for any shards.
     """
 
     rank_of: Integers
@@ -77,28 +77,28 @@ class Balanced:
 
     @property
     def shards(self) -> tuple[Integers, ...]:
-        """The jobs of each rank, ascending."""
+        """Return the jobs of each rank, ascending."""
         order = np.argsort(self.rank_of, kind="stable")
         counts = np.bincount(self.rank_of, minlength=len(self.loads))
         return tuple(np.split(order, np.cumsum(counts)[:-1]))
 
 
 def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> Balanced:
-    """Give every job to one rank so that the largest load is as small as can be.
+    """Give every job to one rank so that the largest load is as small as possible.
 
-    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many jobs as ranks
-    no rank is left without one. Never worse than contiguous or strided shards that keep the same terms.
+    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many jobs as ranks,
+    every rank gets a job. The result is never worse than contiguous or strided shards that keep the same terms.
 
     Args:
-        costs: What each job costs, in any one unit, finite and ``>= 0``, of shape [jobs]; at least one.
+        costs: The cost of each job, all in one unit, finite and ``>= 0``, of shape [jobs]; at least one.
         ranks: How many ranks share them, ``>= 1``.
-        equal: Whether every rank should get the same number of *sequences*. If that is impossible, or among groups of
-            mixed sizes no way was found, they are balanced freely, and ``Balanced.equal`` is False.
+        equal: Whether every rank should get the same number of *sequences*. If that is impossible, or no way is found
+            for groups of mixed sizes, they are balanced freely, and ``Balanced.equal`` is False.
         sizes: Sequences of each job, ``>= 1``, of shape [jobs], for whole groups. Default: a job is a sequence.
 
     Raises:
-        InvalidField: No job, no rank, or a cost or size that is not as said (names the first such job), or costs that
-            add up to more than a float64 holds.
+        InvalidField: There is no job or no rank, a cost or size is invalid (the error names the first such job), or the
+            costs add up to more than a float64 holds.
     """
     posed = _pose(costs, ranks, equal, sizes)
     problem, jobs = posed.problem, len(posed.order)
@@ -127,7 +127,7 @@ def contiguous(jobs: int, ranks: int) -> Integers:
 
 
 def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> float:
-    """Return ``balance(...).bound.max_over_mean`` without balancing: what no shards can be below, and ours are near to.
+    """Return ``balance(...).bound.max_over_mean`` without balancing. It is a lower bound, and `balance` comes near it.
 
     Args and Raises: As for `balance`.
     """
@@ -137,13 +137,13 @@ def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Posed:
-    """Items as a problem.
+    """Jobs as a partition problem.
 
     Attributes:
-        problem: Under the terms that can be kept. Its costs are scaled by a power of two, which changes no digit that
-            counts: nothing computed from them can overflow.
-        unbound: The same with any number of sequences for each rank; the problem itself if that is what it says.
-        order: Which job each of the problem's is, of shape [jobs].
+        problem: The problem under the terms that can be kept. Its costs are scaled by a power of two, so that nothing
+            overflows. The scaling loses no digits.
+        unbound: The same problem with any number of sequences for each rank. It may be `problem` itself.
+        order: The input position of each job of the problem, of shape [jobs].
         scale: The power of two that scales loads back.
     """
 
@@ -167,10 +167,11 @@ def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) ->
 def _best(
     problem: PartitionProblem, naive: dict[BalancingMethod, Integers], least: float
 ) -> tuple[BalancingMethod, Integers]:
-    """Take the best way, of equally good ones the first; stop trying once one is good.
+    """Return the best split, the first one of equals. Stop as soon as a split is good enough.
 
-    No rank is left without a job if there are enough. Where fewer jobs than ranks cost anything, longest first is
-    as good as can be and comes before what might leave one; where more do, a split that leaves one is not the best.
+    Every rank gets a job if there are enough jobs. If fewer jobs than ranks have a cost, the split by longest first is
+    optimal and is tried before methods that might leave a rank empty. If more jobs have a cost, a split with an empty
+    rank is not the best one.
     """
     goal = least * (1 + _GOOD)
     found = {method: rank_of for method, rank_of in naive.items() if problem.admits(rank_of)}
@@ -184,7 +185,7 @@ def _best(
 
 
 def _starts(problem: PartitionProblem) -> Iterator[tuple[BalancingMethod, Integers]]:
-    """Make splits worth improving, the cheapest to make first."""
+    """Yield splits that are worth improving, in order of the cost to find them."""
     yield BalancingMethod.LONGEST_FIRST, partition.longest_first(problem)
     if problem.room is None:
         joined = len(problem.costs)
@@ -210,7 +211,7 @@ def _imbalance(loads: Costs) -> Imbalance:
 
 
 def _imbalance_of_bound(most: float, problem: PartitionProblem) -> Imbalance:
-    """Return the imbalance that follows from a load of one rank: some other rank has at most the mean of the rest."""
+    """Return the imbalance if one rank has this load. Some other rank then has at most the mean of the rest."""
     costs, ranks = problem.costs, problem.ranks
     total = float(costs.sum())
     if most == 0 or ranks == 1:

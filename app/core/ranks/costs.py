@@ -1,7 +1,7 @@
 """Compute what it costs to train on a sequence or an episode, so that ranks can have equal loads.
 
-Costs are compared with each other and with nothing else, so their unit does not matter, as long as all jobs that are
-balanced together have the same:
+Costs are only compared with each other. So their unit does not matter, but all jobs that are balanced together must
+have the same unit:
 
     tokens                        one per token of the sequence (the default)
     24576*L + L^2                 L in tokens: a part linear in the length (matrix products) and a quadratic one
@@ -46,7 +46,7 @@ class Weight:
     Attributes:
         tokens: Tokens of its sequences.
         squares: Sum of the squares of their tokens.
-        declared: What its producer says it costs, finite and ``>= 0``, or None.
+        declared: The cost that its producer declared, finite and ``>= 0``, or None.
     """
 
     tokens: int
@@ -55,7 +55,7 @@ class Weight:
 
 
 def weigh(lengths: NDArray[np.integer], declared: float | None = None) -> Weight:
-    """Return the weight of a group; ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
+    """Return the weight of a group. ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
     tokens = lengths.astype(np.int64, copy=False)
     return Weight(total(lengths), int(tokens.dot(tokens)), declared)
 
@@ -65,7 +65,7 @@ class CostModel:
     """The rule that gives each job its cost. `str` writes it as `parse` reads it.
 
     Attributes:
-        measure: What it is made of.
+        measure: The quantity that the cost is computed from.
         linear: Cost per token, finite and ``>= 0``; for `Measure.LENGTH` only, 0 otherwise.
         quadratic: Cost per token squared, likewise.
     """
@@ -86,7 +86,7 @@ class CostModel:
         """Read what `str` writes.
 
         Raises:
-            InvalidField: It is none of the forms of this module's docstring.
+            InvalidField: The text has none of the forms in this module's docstring.
         """
         plain = re.sub(r"\s+", "", text)
         for measure in (Measure.TOKENS, Measure.DECLARED, Measure.EPISODE):
@@ -121,11 +121,11 @@ class CostModel:
             declared: The producer's costs of shape [jobs], finite and ``>= 0``; needed for `Measure.DECLARED`.
             action_dims: Numbers in one action, of each episode or of all; needed for `Measure.EPISODE`.
             cameras: Cameras, of each episode or of all; needed for `Measure.EPISODE`. At least 1: an episode of
-                states without pictures is said to have one.
+                states without pictures counts as one camera.
 
         Raises:
-            InvalidField: Something needed is missing, or not as said, or a cost is too large for a float64; names the
-                first such job.
+            InvalidField: A needed value is missing or invalid, or a cost is too large for a float64. The error names
+                the first such job.
         """
         counted = _integers(lengths, "length", least=0)
         if counted.ndim != 1:
@@ -154,10 +154,10 @@ class CostModel:
     def of_groups(self, weights: Sequence[Weight]) -> Costs:
         """Return what each group costs, float64 of shape [groups].
 
-        Of those whose producers say nothing where that counts, the mean of the others.
+        For `Measure.DECLARED`, a group without a declared cost has the mean cost of the others.
 
         Raises:
-            InvalidField: Nobody says anything, or a cost is too large for a float64.
+            InvalidField: No group has a declared cost, or a cost is too large for a float64.
         """
         if self.measure is Measure.DECLARED:
             known = [weight.declared for weight in weights if weight.declared is not None]

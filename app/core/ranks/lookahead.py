@@ -1,12 +1,11 @@
-"""Choose which of the waiting groups are trained on together, so that ranks are evenly loaded.
+"""Choose which waiting groups are trained on together, so that ranks are evenly loaded.
 
-A batch with one group much larger than the others cannot be balanced, however it is divided. But a queue holds more
-than one batch. Among the oldest few batches' worth, groups of about equal cost can be trained on together, and the
-large ones with each other.
+A batch with one group much larger than the others cannot be balanced by any division. But a queue holds more than one
+batch. Among the oldest groups, enough for a few batches, groups of about equal cost can be trained on together.
 
 The rule of `app.core.batches.selection` stays in force. A group is exchanged only for another one of its own lane, so
-the batch has the same size and the same part of each environment. Only the order within a lane changes, and only so
-far: a group that the rule would take is passed over at most ``max_delay_batches`` times.
+the batch has the same size and the same part of each environment. Only the order within a lane changes. A group that
+the rule would take is passed over at most ``max_delay_batches`` times.
 """
 
 from collections import defaultdict
@@ -20,7 +19,7 @@ from app.core.ranks.balancing import least_imbalance
 from app.core.ranks.sharding import ShardingSpec
 
 _POSITIONS = 9
-_WORTH_IT = 0.01  # of the mean load: for less, nobody is made to wait
+_WORTH_IT = 0.01  # of the mean load: a smaller gain is not worth the delay of a group
 
 Delays = Mapping[str, int]
 """How often groups that wait were passed over, by id."""
@@ -28,7 +27,7 @@ Delays = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LookaheadCandidate:
-    """A group that waits, and what it costs; ``arrival`` as in `app.core.model.QueuedGroup`."""
+    """A waiting group and its cost. For ``arrival`` see `app.core.model.QueuedGroup`."""
 
     arrival: int
     group_id: str
@@ -42,21 +41,21 @@ def choose_balanced(
     delays: Delays,
     max_delay_batches: int,
 ) -> BatchPlan:
-    """Exchange groups of a plan for others of their lanes where that loads ranks more evenly.
+    """Exchange groups of a plan for others of their lanes if that loads ranks more evenly.
 
-    The choices that are compared are the plan itself and, for some positions between the cheapest and the costliest,
-    of each lane the groups next to each other in the order of their cost; what may wait no longer is in each of them.
-    They are compared by the least imbalance that any division of them has, which ours comes near to.
+    One candidate is the plan itself. For each other candidate, sort each lane by cost and take adjacent groups around
+    one position between the cheapest and the costliest. Every candidate contains the groups that may not wait longer.
+    Candidates are compared by the lower bound of their imbalance, because divisions come near this bound.
 
     Args:
-        plan: What the selection rule takes.
-        window: Of each lane in the plan, the oldest groups, those of the plan among them.
+        plan: The groups that the selection rule takes.
+        window: The oldest groups of each lane in the plan, including those of the plan.
         spec: How the batch will be divided.
         delays: How often groups were passed over so far.
-        max_delay_batches: How often one may be, ``>= 1``.
+        max_delay_batches: How often a group may be passed over, ``>= 1``.
 
     Returns:
-        A plan with as many groups of each lane; the one given, if none is better by a hundredth of the mean load.
+        A plan with as many groups of each lane. The given plan, if no other is better by a hundredth of the mean load.
     """
     taken: defaultdict[LaneId, set[str]] = defaultdict(set)
     for group in plan.groups:
@@ -80,10 +79,10 @@ def delays_after(oldest: BatchPlan, chosen: BatchPlan, before: Delays, waiting: 
     """Return how often each waiting group was passed over, after this batch.
 
     Args:
-        oldest: What the selection rule would have taken.
-        chosen: What was taken instead.
+        oldest: The plan of the selection rule.
+        chosen: The plan that was taken instead.
         before: How often groups were passed over so far.
-        waiting: Those of them that are still there.
+        waiting: The groups of ``before`` that still wait.
     """
     gone = {group.group_id for group in chosen.groups}
     after = {group_id: before[group_id] for group_id in waiting if group_id in before and group_id not in gone}
@@ -95,14 +94,14 @@ def delays_after(oldest: BatchPlan, chosen: BatchPlan, before: Delays, waiting: 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A lane's groups: those that may wait no longer, and the others in the order of their cost."""
+    """A lane's groups: those that may not wait longer, and the others in order of cost."""
 
     overdue: list[LookaheadCandidate]
     others: list[LookaheadCandidate]
     wanted: int
 
     def around(self, position: float) -> list[LookaheadCandidate]:
-        """Take as many as are wanted beside the overdue ones, next to each other; 0 the cheapest, 1 the costliest."""
+        """Return the overdue groups and adjacent others around a position: 0 is the cheapest, 1 the costliest."""
         start = round(position * (len(self.others) - self.wanted))
         return self.overdue + self.others[start : start + self.wanted]
 

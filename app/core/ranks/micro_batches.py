@@ -1,8 +1,8 @@
 """Pack sequences into micro-batches that hold a limited number of tokens.
 
-A micro-batch is laid out in one of two ways. *Packed*, its sequences lie one after the other and take their tokens; to
-use as few micro-batches as can be is bin packing. *Padded*, they are rows as long as the longest and take that many
-tokens each; to use as few as can be, cut the sequences in order of length.
+A micro-batch has one of two layouts. *Packed*: sequences follow each other and take their own tokens. To use as few
+micro-batches as possible is bin packing. *Padded*: every sequence is a row as long as the longest one. To use as few as
+possible, sort the sequences by length and cut the list.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from app.core.errors import InvalidField
 Integers = NDArray[np.int64]
 MicroBatch = tuple[int, ...]
 
-_MOST_TOKENS = 1 << 40  # in a micro-batch: sums over a million of them are still exact
+_MOST_TOKENS = 1 << 40  # in a micro-batch: a sum over a million micro-batches is still exact
 
 
 class PackingMethod(StrEnum):
@@ -35,15 +35,15 @@ class MicroBatches:
     """The micro-batches of one rank.
 
     Attributes:
-        micro_batches: The sequences of each, as positions in what was given, ascending. Empty ones come last, and only
-            where more were asked for than there are sequences.
-        method: What was used.
-        bound: How many micro-batches there must be at least.
-        waste: Share of the tokens that the micro-batches may hold which none of their sequences fills, 0 to 1. That is
-            what it costs to pad each of them to the cap.
-        waste_of_bound: The same if there were only ``bound`` of them.
+        micro_batches: The sequences of each, as positions in the input, ascending. Empty ones come last. They exist
+            only if more micro-batches were requested than there are sequences.
+        method: The method that packed them.
+        bound: A lower bound of the number of micro-batches.
+        waste: Share of the micro-batches' token capacity that no sequence fills, 0 to 1. It is the cost of padding each
+            micro-batch to the cap.
+        waste_of_bound: The same with only ``bound`` micro-batches.
         waste_of_rows: Share of padding if the sequences of each micro-batch are rows as long as its longest, 0 to 1.
-            Where they were not packed for that, the rows may take more than the cap.
+            In the packed layout these rows may exceed the cap.
     """
 
     micro_batches: tuple[MicroBatch, ...]
@@ -57,8 +57,8 @@ class MicroBatches:
 def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least: int = 0) -> MicroBatches:
     """Put sequences into few micro-batches.
 
-    Packed, first-fit and best-fit decreasing are both tried; each needs at most 11/9 of the fewest possible plus one.
-    Padded, there are as few as is possible. The same input gives the same micro-batches everywhere.
+    For the packed layout, first-fit and best-fit decreasing are both tried. Each needs at most 11/9 of the minimum plus
+    one. For the padded layout, the number is the minimum. The same input gives the same micro-batches everywhere.
 
     Args:
         lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].
@@ -80,7 +80,7 @@ def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least:
 def most_needed(lengths: ArrayLike, shards: Iterable[ArrayLike], cap_tokens: int, *, padded: bool = False) -> int:
     """Return how many micro-batches `pack` makes of the shard that needs most; 0 if there is no sequence.
 
-    So many must all ranks have if they act together in each.
+    If ranks synchronise in each micro-batch, all of them must have this number.
 
     Args:
         lengths: Tokens of each sequence of the batch, integers ``>= 0`` of shape [sequences].
@@ -97,7 +97,7 @@ def most_needed(lengths: ArrayLike, shards: Iterable[ArrayLike], cap_tokens: int
 
 
 def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[PackingMethod, int, list[list[int]]]:
-    """Put sequences into few micro-batches; how, how many there must be at least, and the micro-batches."""
+    """Return the method, a lower bound of the number of micro-batches, and the micro-batches."""
     tokens = lengths.tolist()
     order = np.argsort(-lengths, kind="stable").tolist()
     if padded:
@@ -111,7 +111,7 @@ def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[PackingMe
 
 
 def fewest(lengths: Integers, cap_tokens: int) -> int:
-    """Return how many packed micro-batches there must be at least, though perhaps more.
+    """Return a lower bound of the number of packed micro-batches.
 
     For any k up to half the cap leave out the sequences shorter than k. Of the others, each that is longer than half
     the cap needs a micro-batch of its own, and with one longer than cap - k nothing fits. The room beside the rest of
@@ -181,7 +181,7 @@ def _best_fit(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> l
 
 
 def _by_length(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> list[list[int]]:
-    """Cut the sequences, longest first, into as long runs as fit.
+    """Cut the sequences, longest first, into the longest runs that fit.
 
     No other way takes fewer: whichever micro-batch has the longest holds no more sequences than the first run, and
     what that leaves over is nowhere shorter than here.
@@ -197,7 +197,7 @@ def _by_length(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> 
 
 
 def _split(tokens: Sequence[int], batches: list[list[int]], number: int) -> list[list[int]]:
-    """Split the fullest micro-batches in two until there are so many; then add empty ones."""
+    """Split the fullest micro-batches in two until there are ``number`` of them; then add empty ones."""
     heap = [(-sum(tokens[sequence] for sequence in batch), batch) for batch in batches if len(batch) > 1]
     heapq.heapify(heap)
     kept = [batch for batch in batches if len(batch) == 1]

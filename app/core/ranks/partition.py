@@ -1,4 +1,4 @@
-"""Split jobs over ranks so that the largest load is small, and bound from below what any split can reach.
+"""Split jobs over ranks so that the largest load is small, and compute lower bounds of the largest load.
 
 `app.core.ranks.balancing` chooses among these methods and measures itself against the bound.
 All take a `PartitionProblem`, whose jobs stand in descending order of cost, and return the rank of each of them. If
@@ -16,7 +16,7 @@ from app.core.ranks.costs import Costs
 
 Integers = NDArray[np.int64]
 
-_SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
+_SAME = 1e-12  # loads with a relative difference up to this are equal: the difference is rounding
 _MOST_SEARCHED = 16  # jobs; with more, a search of so few nodes hardly leaves the first split
 _MOST_LOOKS = 50_000  # at jobs of one kind in search of exchanges: some 20 us each, or more with very many jobs
 

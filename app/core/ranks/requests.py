@@ -18,8 +18,8 @@ class ShardRequest:
     Attributes:
         rank: The rank, ``0 <= rank < spec.world_size``.
         spec: How it wants a batch to be divided.
-        after: Step of the last batch it has in hand: it means the one after that. None: the oldest that it has not
-            acknowledged.
+        after: Step of the last batch that it already has: it asks for the one after that. None: it asks for the oldest
+            that it has not acknowledged.
         step: The step it says it is at, or None.
     """
 
@@ -33,19 +33,19 @@ class ShardRequest:
         return self.after is None or lease.step > self.after
 
     def check(self, step: int) -> None:
-        """Check that it is at the step of the batch it would get.
+        """Check that the rank is at the step of the batch it would get.
 
         Raises:
-            StepMismatch: It is not.
+            StepMismatch: The rank is at another step.
         """
         if self.step is not None and self.step != step:
             raise StepMismatch(f"rank {self.rank} is at step {self.step}; the next batch for it is that of step {step}")
 
     def check_size(self, batch_size: int) -> None:
-        """Check that a batch of this size can be divided as it wants.
+        """Check that a batch of this size can be divided as the rank asks.
 
         Raises:
-            InvalidField: Each rank should have the same number of sequences, and cannot.
+            InvalidField: All ranks should have the same number of sequences, and the size does not allow it.
         """
         ranks = self.spec.world_size
         if self.spec.equal_sequences and batch_size % ranks:
@@ -58,8 +58,8 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
     """Add the ranks still missing to the reason. Until they acknowledge, no group may be needed.
 
     Args:
-        not_ready: Why there is none.
-        leases: Of the run, by step.
+        not_ready: Why there is no batch.
+        leases: The leases of the run, by step.
     """
     for lease in leases:
         if lease.sharding is None or lease.state is not LeaseState.HELD or not lease.sharding.acknowledged:

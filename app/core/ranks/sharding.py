@@ -50,9 +50,9 @@ class ShardingSpec:
     Attributes:
         world_size: Ranks, ``>= 1``.
         split_groups: Whether the sequences of a group may go to different ranks.
-        equal_sequences: Whether each rank must have the same number of sequences (groups are then divided if there is
-            no other way); None: where that is possible without.
-        cost: What a sequence costs, as `app.core.ranks.costs.CostModel` reads it.
+        equal_sequences: Whether each rank must have the same number of sequences. Groups are then divided if there is
+            no other way. None: equal if that is possible without dividing groups.
+        cost: The cost of a sequence, as `app.core.ranks.costs.CostModel` reads it.
         ended_by: Whose acknowledgement ends the batch.
         micro_batch_tokens: The most tokens in a micro-batch; None: shards are not put into micro-batches.
         padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
@@ -102,10 +102,10 @@ class Sharding:
         spec: What the ranks asked for.
         split_groups: Whether its jobs are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each job, in training order, as `app.core.ranks.sharding.ranks_text` writes them: every look
-            at the run reads its leases, and only who cuts a shard must know.
-        balance: How evenly their cost lies on the ranks.
-        micro_batches: How many micro-batches each rank has at least; 0: as few as can be.
+        ranks: The rank of each job, in training order, as text of `app.core.ranks.sharding.ranks_text`. Every read of
+            the run reads its leases, and only the code that cuts a shard decodes the text.
+        balance: How evenly the cost is divided between ranks.
+        micro_batches: The least number of micro-batches of each rank; 0: as few as possible.
         taken: Ranks that were handed their shard in this delivery, ascending.
         acknowledged: Ranks that have trained on theirs, ascending.
     """
@@ -133,10 +133,10 @@ class BalanceHistory:
     Attributes:
         batches: Batches that were divided.
         imbalance: Sum of their imbalances.
-        contiguous: Sum of what they would have been in training order.
-        bound: Sum of what they could have been at best.
-        world_size: Ranks of the last one.
-        last: Of the last one.
+        contiguous: Sum of the imbalances that contiguous shards in training order would have.
+        bound: Sum of the lower bounds of their imbalances.
+        world_size: Ranks of the last divided batch.
+        last: The balance of the last divided batch.
     """
 
     batches: int
@@ -197,8 +197,8 @@ _RANK = np.dtype("<u2")
 def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | None], spec: ShardingSpec) -> Sharding:
     """Divide a batch.
 
-    Groups stay whole, unless they may be divided or must be: because each rank is to have the same number of sequences
-    and whole groups were not found to give that.
+    Groups stay whole unless they may be divided, or must be divided. They must be if each rank should have the same
+    number of sequences and no division into whole groups gives that.
 
     Args:
         lengths: Of each group, in training order, the tokens of each sequence, ``>= 1``.
@@ -223,7 +223,7 @@ def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | No
 
 
 def sequences_of(sizes: Sequence[int], sharding: Sharding, rank: int) -> dict[int, tuple[int, ...]]:
-    """Return which sequences a rank has.
+    """Return the sequences of a rank.
 
     Args:
         sizes: Sequences in each group of the batch, in training order.
@@ -260,8 +260,8 @@ def read_ranks(text: str) -> NDArray[np.uint16]:
 def _costs(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | None], cost: str) -> NDArray[np.float64]:
     """Return the cost of each sequence, of shape [sequences].
 
-    What a producer says of a group lies on its sequences by their tokens; a group of which nothing is said counts as
-    the mean of the others.
+    The declared cost of a group is divided between its sequences by their tokens. A group without a declared cost has
+    the mean cost of the others.
     """
     model, tokens = CostModel.parse(cost), np.concatenate(lengths)
     if model.measure is not Measure.DECLARED:

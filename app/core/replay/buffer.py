@@ -63,7 +63,7 @@ class Versions:
         lowest: The oldest: what counts for staleness.
         mean: The mean over tokens.
         highest: The newest.
-        tokens: How many tokens that is over, ``>= 1``.
+        tokens: The number of these tokens, ``>= 1``.
     """
 
     lowest: int
@@ -79,12 +79,12 @@ class Fragment:
     Attributes:
         worker: Who sent it.
         session: The training attempt it was made in.
-        number: Its place in what the worker sends in this session, from 0.
-        versions: What sampled it.
+        number: Its number among the worker's fragments of this session, from 0.
+        versions: The policy versions that sampled it.
         payload_bytes: Size of its payload.
-        checksum: Of its payload: with the number, tells a repetition from another fragment.
+        checksum: The checksum of its payload. With the number, it tells a repetition from another fragment.
         accepted_ms: Run clock when it arrived, milliseconds.
-        priority: What the worker gave it, or None.
+        priority: The priority that the worker gave it, or None.
     """
 
     worker: str
@@ -103,7 +103,7 @@ class ChunkRecord:
 
     Attributes:
         chunk_id: Its number in the order of insertion, from 1; 0 before it is inserted.
-        worker: Whose fragments these are.
+        worker: The worker that sent its fragments.
         session: The training attempt they were made in.
         first: The number of its first fragment; the others follow without a gap.
         fragments: How many there are.
@@ -112,7 +112,7 @@ class ChunkRecord:
         inserted_ms: Run clock when it was formed, milliseconds.
         priority: See `Fragment`; the largest of theirs, `DEFAULT_PRIORITY` if none has one.
         uses: Acknowledged samples it was in.
-        reserved: Samples in trainers' hands that it is in.
+        reserved: Leased samples that it is in.
         retired: Whether it is held for inspection only.
     """
 
@@ -177,13 +177,13 @@ class EvictionPlan:
 
 
 def versions_of(tokens: ArrayLike) -> Versions:
-    """Return the lowest, mean and highest of per-token versions, of which there must be one."""
+    """Return the lowest, mean and highest of per-token versions. There must be at least one."""
     versions = np.asarray(tokens)
     return Versions(int(versions.min()), float(versions.mean(dtype=np.float64)), int(versions.max()), versions.size)
 
 
 def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
-    """Put consecutive fragments of one worker and session together as a chunk that is not inserted yet."""
+    """Join consecutive fragments of one worker and session to a chunk that is not inserted yet."""
     first, parts = fragments[0], [each.versions for each in fragments]
     tokens = sum(part.tokens for part in parts)
     lowest, highest = min(part.lowest for part in parts), max(part.highest for part in parts)
@@ -204,7 +204,7 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
 def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplayPolicy) -> ChunkDropReason | None:
     """Return why a chunk may not be inserted or sampled; None if it may.
 
-    Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
+    This is checked when it is formed, whenever the session or the version in force changes, and when it is sampled.
     """
     if chunk.session != standing.session:
         return ChunkDropReason.OLD_SESSION if chunk.session < standing.session else ChunkDropReason.FUTURE_SESSION
@@ -286,14 +286,14 @@ def acknowledge(chunk: ChunkRecord) -> ChunkRecord:
 
 
 def give_back(chunk: ChunkRecord) -> ChunkRecord:
-    """Return a chunk of which a reservation ended without a use, by nack or expiry."""
+    """Return a chunk after one of its reservations ended without a use, by nack or expiry."""
     if chunk.reserved == 0:
         raise ValueError(f"no sample holds chunk {chunk.chunk_id}")
     return replace(chunk, reserved=chunk.reserved - 1)
 
 
 def uses_open(chunk: ChunkRecord, policy: ReplayPolicy) -> int | None:
-    """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the orders."""
+    """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the indexes."""
     return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
 
 
@@ -303,18 +303,18 @@ def within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
 
 
 def mean_reward(scores: ArrayLike) -> float:
-    """Return the mean of a group's scores, of which there must be one; finite, as they are."""
+    """Return the mean of a group's scores. There must be at least one. The result is finite if they are."""
     values = np.asarray(scores, np.float64)
     lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
     return min(max(mean(values), lowest), highest)
 
 
 def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:
-    """Return the versions that a group counts as sampled by, once it was trained on: none later than that in force.
+    """Return the versions that a trained group counts as sampled by. None of them is later than the one in force.
 
     Args:
         oldest: The version that the group as a whole counts as sampled by.
-        sampled: What it said of its tokens, if anything.
+        sampled: The versions that it gave for its tokens, if any.
         current: The version in force.
     """
     lowest = min(oldest, current)
@@ -325,13 +325,13 @@ def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Ver
 
 
 def place_snapshot(name: str, there: Mapping[int, str], keep: int, slots: int) -> tuple[int, list[int]]:
-    """Return the slot for a snapshot, and the slots of those that go: one of its name, then the oldest.
+    """Return the slot for a snapshot, and the slots to clear: the one of the same name, then the oldest.
 
     Args:
-        name: Its name.
-        there: The names of those there are, by slot, oldest first.
-        keep: How many may be there with it, 1 to ``slots``.
-        slots: How many there are, numbered from 0.
+        name: The name of the new snapshot.
+        there: The names of the existing snapshots by slot, oldest first.
+        keep: How many snapshots to keep with the new one, 1 to ``slots``.
+        slots: The number of slots; they are numbered from 0.
     """
     gone = [slot for slot, other in there.items() if other == name]
     others = [slot for slot in there if slot not in gone]

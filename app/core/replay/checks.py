@@ -11,7 +11,7 @@ MAX_SAMPLE_FRAGMENTS = 65_536
 
 
 def check_policy(policy: ReplayPolicy) -> None:
-    """Refuse a policy under which a buffer cannot work.
+    """Reject a policy under which a buffer does not work.
 
     Raises:
         InvalidField: `location` names the field.
@@ -37,7 +37,7 @@ def check_policy(policy: ReplayPolicy) -> None:
 
 
 def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
-    """Refuse a buffer without groups where the run's batches are filled up with them.
+    """Reject a buffer without groups if the run's batches are filled up with replayed groups.
 
     Raises:
         InvalidField: `location` is that of ``groups``.
@@ -48,7 +48,7 @@ def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
 
 
 def check_sampling(sampling: SamplingSettings) -> None:
-    """Refuse parameters that a strategy has no meaning for.
+    """Reject parameters that the strategy does not use.
 
     Raises:
         InvalidField: `location` names the field.
@@ -57,10 +57,10 @@ def check_sampling(sampling: SamplingSettings) -> None:
 
 
 def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplayPolicy) -> int:
-    """Return how many chunks a trainer asks for, who may count in fragments.
+    """Return how many chunks a trainer asks for. It may count in fragments.
 
     Raises:
-        InvalidField: It named both or neither, no whole number of chunks, none, or more than there can ever be.
+        InvalidField: The trainer gave both numbers or neither, a fraction of a chunk, less than 1, or too many.
     """
     if (num_fragments is None) == (num_chunks is None):
         raise InvalidField("a sample is of either num_fragments or num_chunks", ("num_chunks",))

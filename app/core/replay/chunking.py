@@ -4,9 +4,9 @@ numbers    0 1 2 3   4 5 6 7   8 9        10             11 12 14
            chunk     chunk     open part  next_number:   waiting
                                           a gap
 
-A fragment that was stored is in exactly one place: a chunk, the open part, what waits, what was dropped for a reason. A
-gap delays its worker's later fragments for at most `reorder_window_s`, and never those of other workers. A fragment
-that is too stale is dropped with the open part before it, and the next chunk begins after it.
+A stored fragment is in exactly one place: in a chunk, in the open part, among those that wait, or among those dropped
+for a reason. A gap delays its worker's later fragments for at most `reorder_window_s`, and never those of other
+workers. A fragment that is too stale is dropped together with the open part before it. The next chunk begins after it.
 """
 
 import math
@@ -17,7 +17,7 @@ from enum import StrEnum
 from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, versions_drop_reason
 
 GAPS_REMEMBERED = 16
-"""How many of its last gaps a worker is told LATE for; what it sends again from before them passes for REPEATED."""
+"""The number of a worker's last gaps whose fragments get the answer LATE. Fragments of older gaps get REPEATED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class WorkerProgress:
     """The progress of a worker in the numbers it sends.
 
     Attributes:
-        session: The training attempt its numbers are of.
-        next_number: The number that goes on from what is here in order.
+        session: The training attempt that its numbers belong to.
+        next_number: The number that continues the fragments that are here in order.
         open_part: Fragments in order, fewer than a chunk; the last has the number before `next_number`.
         waiting: Fragments behind a gap, by number.
         heard_ms: Run clock when a fragment last arrived, milliseconds.
@@ -44,9 +44,9 @@ class WorkerProgress:
 class Arrival(StrEnum):
     """The outcome for a fragment that arrived.
 
-    It is stored; it is here, or was, with the same contents, so nothing need be stored again; it is here with other
-    contents; it belongs into a gap that was given up; its session is over. But for STORED it leaves no trace, except
-    that the worker was heard of.
+    In this order: it is stored; it is or was here with the same contents, so it is not stored again; it is here with
+    other contents; it belongs to a gap that was given up; its session is over. Only STORED changes the fragments. Every
+    outcome counts as a sign of life of the worker.
     """
 
     STORED = "stored"
@@ -59,8 +59,8 @@ class Arrival(StrEnum):
 class FragmentDropReason(StrEnum):
     """The reason why a stored fragment will be in no chunk.
 
-    The gap after it was given up before its chunk was full, or the next fragment is too stale; its worker fell silent;
-    its session is over.
+    In this order: the gap after it was given up before its chunk was full, or the next fragment is too stale; its
+    worker fell silent; its session is over.
     """
 
     GAP = "gap"
@@ -92,11 +92,13 @@ def arrive(
     policy: ReplayPolicy,
     chunked: Mapping[int, str] | None = None,
 ) -> tuple[Arrival, ChunkingStep]:
-    """Take in a fragment. First time passes, up to its `accepted_ms`, so what becomes of it hangs on no timer.
+    """Take in a fragment.
+
+    First the time is advanced to its `accepted_ms`, so the outcome does not depend on a timer.
 
     Args:
-        state: Where its worker is.
-        fragment: What arrived; if it is of a later session than the state, that session begins.
+        state: The progress of its worker.
+        fragment: The fragment. If it is of a later session than the state, that session begins.
         version: The policy version in force.
         policy: The buffer's.
         chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
@@ -116,10 +118,10 @@ def arrive(
 
 
 def pass_time(state: WorkerProgress, version: int, policy: ReplayPolicy, clock_ms: int) -> ChunkingStep:
-    """Give up gaps that were waited for long enough, and drop what a silent worker left.
+    """Give up gaps that delayed later fragments for too long, and drop the fragments of a silent worker.
 
     Args:
-        state: Where the worker is.
+        state: The progress of the worker.
         version: The policy version in force.
         policy: The buffer's.
         clock_ms: The run clock, milliseconds.
@@ -135,7 +137,7 @@ def pass_time(state: WorkerProgress, version: int, policy: ReplayPolicy, clock_m
 
 
 def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
-    """Drop what is in no chunk, and begin at number 0 of another session."""
+    """Drop all fragments outside chunks, and begin at number 0 of another session."""
     left = (*state.open_part, *state.waiting)
     return ChunkingStep(
         WorkerProgress(session, heard_ms=state.heard_ms),
@@ -166,7 +168,7 @@ def _recognised(state: WorkerProgress, fragment: Fragment, chunked: Mapping[int,
 
 
 def _waiting_since_ms(state: WorkerProgress) -> int:
-    """Return the run clock since which the gap behind the open part is known of."""
+    """Return the run clock at which the gap behind the open part was noticed."""
     return min(each.accepted_ms for each in state.waiting)
 
 
@@ -175,7 +177,7 @@ def _overdue(state: WorkerProgress, policy: ReplayPolicy, clock_ms: int) -> bool
 
 
 def _given_up(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
-    """Go on behind the first gap; the open part before it is dropped."""
+    """Continue behind the first gap, and drop the open part before it."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
     dropped = tuple((each, FragmentDropReason.GAP) for each in state.open_part)
@@ -185,7 +187,7 @@ def _given_up(state: WorkerProgress, version: int, policy: ReplayPolicy) -> Chun
 
 
 def _settled(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
-    """Put in order what is no longer behind a gap, and give up gaps that too much waits behind."""
+    """Put fragments in order that are no longer behind a gap. Give up gaps with too many fragments behind them."""
     step = _in_order(state, version, policy)
     while len(step.state.waiting) > policy.max_waiting:
         step = _followed(step, _given_up(step.state, version, policy))
@@ -215,5 +217,5 @@ def _in_order(state: WorkerProgress, version: int, policy: ReplayPolicy) -> Chun
 
 
 def _followed(one: ChunkingStep, other: ChunkingStep) -> ChunkingStep:
-    """Return two steps as one; the other began where the first one ended."""
+    """Join two steps into one. The second began where the first one ended."""
     return ChunkingStep(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)

@@ -29,12 +29,12 @@ _FLOAT_ERROR = 1e-9  # 100 * 0.07 is 7.000000000000001 and means 7
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A batch of both.
+    """A batch of fresh and replayed groups.
 
     Attributes:
         fresh: The groups from the queue.
-        replayed: Which of the candidates come with them: positions, ascending.
-        debts: Sequences owed to environments once it is carried out.
+        replayed: The positions of the chosen candidates, ascending.
+        debts: Sequences owed to environments after the batch is taken.
     """
 
     fresh: BatchPlan
@@ -48,7 +48,7 @@ def fresh_needed(batch_size: int, fresh_fraction: float) -> int:
 
 
 def unfilled(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]) -> bool:
-    """Whether what must be fresh of a batch is queued: if there is none, the replay buffer could not fill it up."""
+    """Whether the fresh part of a batch is queued. If there is still no batch, the replay buffer cannot fill it."""
     needed = fresh_needed(batch_size, fresh_fraction)
     return needed < batch_size and _by_environment(lanes).total() >= needed
 
@@ -98,19 +98,19 @@ def mix(
 def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
     classes = SizeClasses(batch_size, lanes, bounds)
     if not attainable(*classes.remaining(classes.nothing, classes.everything)):
-        return None  # found out without finding out why
+        return None  # the reason is not needed here, and costs more
     plan = select(batch_size, lanes, bounds)
     return plan if isinstance(plan, BatchPlan) else None
 
 
 def _plausible(sequences: int, queued: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> bool:
-    """Whether addition alone leaves it open that so many sequences of the queue are within bounds."""
+    """Whether this many sequences of the queue may be within bounds, as far as addition alone tells."""
     there = all(bound.minimum <= queued.get(environment, 0) for environment, bound in bounds.items())
     return there and sum(bound.minimum for bound in bounds.values()) <= sequences <= _most(queued, bounds)
 
 
 def _most(supply: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> int:
-    """Return how many sequences of a supply a batch may have at most, whatever the sizes of groups."""
+    """Return the most sequences of a supply that a batch may have, for any group sizes."""
     most = {environment: bound.maximum for environment, bound in bounds.items() if bound.maximum is not None}
     return sum(there if one is None else min(there, most.get(one, there)) for one, there in supply.items())
 

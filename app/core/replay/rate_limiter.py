@@ -1,4 +1,4 @@
-"""Limit how far sampling and inserting may run apart, as Reverb's limiter of samples per insert does.
+"""Limit how far sampling and inserting may drift apart, like Reverb's limiter of samples per insert.
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
@@ -93,8 +93,8 @@ def may_insert(
 
     Args:
         count: Chunks, 1 to `largest_insert`.
-        position: Where the limiter stands.
-        settings: Its band; None if there is none, then everything may.
+        position: The state of the limiter.
+        settings: Its band. None: there is no limit.
         min_size_to_sample: Sampleable chunks below which inserts are free, ``>= 1``.
     """
     credit = inserts_open(position, settings, min_size_to_sample)
@@ -117,8 +117,8 @@ def may_sample(
 
     Args:
         count: Chunks, all different, 1 to `largest_sample`.
-        position: Where the limiter stands.
-        settings: Its band; None if there is none.
+        position: The state of the limiter.
+        settings: Its band, or None for no limit.
         min_size_to_sample: Sampleable chunks without which nothing is sampled, ``>= 1``.
     """
     needed = max(count, min_size_to_sample)
@@ -195,7 +195,7 @@ def largest_insert(settings: LimiterSettings | None) -> int | None:
 
 
 def check(settings: LimiterSettings, max_reuse: int | None) -> None:
-    """Refuse settings under which one side must come to wait for ever.
+    """Reject settings under which one side would wait forever.
 
     Args:
         settings: The band.
@@ -225,10 +225,10 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
 
 
 def adjusted(position: LimiterState, old: LimiterSettings | None, new: LimiterSettings | None) -> LimiterState:
-    """Return where a limiter stands after its settings changed.
+    """Return the state of a limiter after its settings changed.
 
-    The error stays what it was, moved into the new band: what was inserted and sampled under the old settings is not
-    counted again by the new. A limiter that is switched on finds the buffer's chunks inserted and never sampled.
+    The error stays the same, moved into the new band. So inserts and samples under the old settings do not count again
+    under the new ones. When a limiter is switched on, the buffer's chunks count as inserted and never sampled.
     """
     if new is None:
         return replace(position, offset=0.0)

@@ -122,9 +122,8 @@ def draw(
 
     While the indexes do not change, only PROPORTIONAL can be short of chunks, because its draws may be refused. Then
     draw again, with the next counter and the draws that were ``taken``. The new list begins with these and continues
-    with the same distribution over the other chunks. Each list takes at least one more chunk than the one before,
-    except with a probability below 2**-60, however uneven the weights are. So this ends. If the indexes changed, start
-    anew.
+    with the same distribution over the other chunks. Each list takes at least one more chunk than the previous one,
+    except with a probability below 2**-60, for any weights. So this ends. If the indexes changed, start again.
 
     Args:
         counts: The chunks there are.
@@ -135,8 +134,8 @@ def draw(
         taken: The draws that an earlier list for this sample took, in its order.
 
     Returns:
-        The draws in the order to try them, and the next counter. They are more than ``wanted``, for the case that some
-        chunks are gone meanwhile, if there are more chunks. Only those of PROPORTIONAL may name a place twice.
+        The draws in the order to try them, and the next counter. If there are enough chunks, there are more draws than
+        ``wanted``, because some chunks may be gone when they are looked up. Only PROPORTIONAL may name a place twice.
     """
     generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
     ranked_by, spans = spans_of(counts, sampling.strategy)

@@ -18,7 +18,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Waiting groups and payload bytes from which on no group is admitted; None for no limit."""
+    """The numbers of waiting groups and payload bytes at which no group is admitted any more; None for no limit."""
 
     max_groups: int | None = None
     max_bytes: int | None = None

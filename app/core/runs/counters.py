@@ -23,9 +23,9 @@ class KeptBatches:
     """Acknowledged batches that are kept for a rewind.
 
     Attributes:
-        checkpoint: Step of the last checkpoint the trainer told of.
+        checkpoint: Step of the last checkpoint that the trainer reported.
         checkpoint_version: The policy version of that state.
-        unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
+        unkept_step: The latest step whose batch was delivered and is not kept. A rewind cannot go before it.
         batches: Batches kept.
         payload_bytes: Their payload.
     """
@@ -67,9 +67,9 @@ class Starvation:
     """The groups since the last submission with anything to train on. Any such submission ends starvation.
 
     Attributes:
-        since_ms: Run clock when the first of it came.
-        sequences: How many sequences that were.
-        dropped: In how many groups, by why they were dropped on arrival, or kept with a weight of 0.
+        since_ms: Run clock when the first of these groups came.
+        sequences: The number of their sequences.
+        dropped: The number of groups, by the reason why they were dropped on arrival or kept with a weight of 0.
     """
 
     since_ms: int = 0
@@ -77,7 +77,7 @@ class Starvation:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     def alarms(self, batch_size: int, after_batches: int | None) -> bool:
-        """Whether this is as much as ``after_batches`` batches hold; None: no starvation is worth an alarm."""
+        """Whether there are as many sequences as in ``after_batches`` batches. None: never alarm."""
         return after_batches is not None and self.sequences >= after_batches * batch_size
 
     def __str__(self) -> str:

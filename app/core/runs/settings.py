@@ -1,4 +1,4 @@
-"""What a run does with its groups and batches beyond their selection, as its owner set it."""
+"""Define the settings of a run beyond the selection of batches."""
 
 from lachesis.wire.filters import RunFilters
 from lachesis.wire.runs import RunSettings

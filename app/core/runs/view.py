@@ -59,8 +59,8 @@ class RunView:
         starvation: What came since the last group that could be trained on, if anything.
         undivided: The last batch that ranks asked for, if it could not be divided.
         next_environment: The id of the next new environment. Ids are never used twice.
-        unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
-            replay buffer could not fill it up.
+        unfilled: Whether the last request of a trainer got no batch although the fresh part was queued: the replay
+            buffer could not fill it.
         trained: Batches that were trained on and are in no policy version yet.
         scarce: Since when batches wait for environments that send too little, run clock, by id
             (`app.core.environments.scarcity`).
@@ -101,7 +101,7 @@ class RunView:
 
     @property
     def alert(self) -> Starvation | None:
-        """The starvation, if the run's owner wants to know of one as long."""
+        """Return the starvation if it has lasted long enough for an alarm by the run's settings."""
         if self.config is None or not self.starvation.alarms(self.config.batch_size, self.policy.alert_after_batches):
             return None
         return self.starvation

@@ -1,4 +1,4 @@
-"""Warnings of what cannot work in a run, before a trainer waits for a batch that never comes.
+"""Warn of settings that cannot work in a run, before a trainer waits for a batch that never comes.
 
 A warning is about a problem that more groups do not solve. `app.core.batches.diagnosis` says why there is no batch now.
 """

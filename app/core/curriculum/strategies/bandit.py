@@ -1,8 +1,8 @@
-"""A bandit over bins or categories: P(arm) in proportion to exp(Q / temperature), an item of the arm uniformly.
+"""Choose a bin or a category by a bandit: P(arm) in proportion to exp(Q / temperature), then any item of the arm.
 
-Q <- Q + arm_alpha * (signal - Q) with each observation, from 0; signal is the mean |advantage| of its group, advantage
-being the reward less the group's mean. Signals of rewards from 0 to 1 are 0.5 at most, so a temperature of 1 is nearly
-uniform; 0.1 is a fair beginning. Arms without an item are left out.
+Q starts at 0. Each observation sets Q <- Q + arm_alpha * (signal - Q). The signal is the mean |advantage| of the group;
+the advantage is the reward minus the group's mean. Rewards from 0 to 1 give signals of at most 0.5, so a temperature of
+1 is nearly uniform; 0.1 is a good first value. Arms without an item are left out.
 
 Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann distribution.
 """
@@ -19,14 +19,14 @@ def arm_of_bin(bin_: int) -> str:
 
 
 def arm_of_category(category: str) -> str:
-    """Return the key of a category's arm; the empty string is that of items without one."""
+    """Return the key of a category's arm. Items without a category have the category ""."""
     return f"category:{category}"
 
 
 def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
     """Return how an observation updates the value of its arm, which starts at 0: ``keep * value + gain``.
 
-    The arm is that of the item's bin *before* the observation, or of its category.
+    The arm belongs to the item's bin *before* the observation, or to its category.
     """
     keep, gain = 1 - policy.arm_alpha, policy.arm_alpha * change.signal.gain
     return LeakyUpdate(keep, gain, gain)

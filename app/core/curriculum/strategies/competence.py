@@ -1,14 +1,15 @@
 """Choose items that match the learner's competence: the easiest share of items, or bins around the frontier.
 
-CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)); uniform over items whose difficulty, as its place among
-all difficulties, is at most c. Items of which nothing is known stand in the middle of that order: behind the easier
-half of the others. Temperature changes nothing, the distribution being uniform.
+CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)). The distribution is uniform over the easiest items: those
+whose rank by difficulty, as a fraction of all items, is at most c. Unknown items are in the middle of the order: after
+the easier half of the others. Temperature has no effect on a uniform distribution.
 
 Source: Platanios et al., *Competence-based curriculum learning for neural machine translation* (2019), equation 2.
 
-FRONTIER: items are mastered if their mean reward is `competence_threshold` or more. The frontier is the bin of the
-easiest item that is not (the hardest bin, if all are); P(bin) in proportion to exp(-(bin - frontier)^2 / (2 width^2)),
-with log P divided by the temperature. It moves as items are mastered, not with the steps.
+FRONTIER: an item is mastered if its mean reward is `competence_threshold` or more. The frontier is the bin of the
+easiest item that is not mastered, or the hardest bin if all are. P(bin) is in proportion to
+exp(-(bin - frontier)^2 / (2 width^2)), with log P divided by the temperature. The frontier moves when items are
+mastered, not with the steps.
 """
 
 import math
@@ -22,7 +23,7 @@ _ROUNDING = 1e-6  # of an item
 
 
 def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
-    """Of FRONTIER, the mastered."""
+    """Return the range of mastered items for FRONTIER; nothing for CDF."""
     if policy.form is Form.CDF:
         return ()
     return (Span(ItemIndex.MEAN_REWARD, policy.competence_threshold, math.inf),)
@@ -34,7 +35,7 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tupl
 
 
 def competence(initial: float, progress: float) -> float:
-    """Return c(t) at t / T = ``progress``, beginning at ``initial``."""
+    """Return c(t) at t / T = ``progress``. It starts at ``initial``."""
     return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
 
 
@@ -49,7 +50,7 @@ def frontier(policy: CurriculumPolicy, counts: ItemCounts) -> int:
 def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     ranked, unseen = counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
     share = competence(policy.initial_competence, progress)
-    # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
+    # At least one, so that there is something to try. 0.29 of 100 items are 29, although 0.29 * 100 is less in floats.
     allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
     easier = ranked - ranked // 2
     unknown = min(unseen, max(0, allowed - easier))

@@ -1,4 +1,4 @@
-"""Easy bins first: P(bin i) in proportion to exp(-2 i / (n_bins - 1)), annealed linearly to uniform over bins.
+"""Prefer easy bins: P(bin i) in proportion to exp(-2 i / (n_bins - 1)), annealed linearly to uniform over bins.
 
 P(i) = (1 - progress) * biased(i) + progress / n_bins, and log P is divided by the temperature. An item is drawn from
 the bin uniformly. The bias is that of Atropos's CurriculumScheduler.

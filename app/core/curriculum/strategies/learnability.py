@@ -1,8 +1,8 @@
-"""Items are drawn in proportion to p (1 - p), p the posterior's mean of the pass rate: what is sometimes solved.
+"""Prefer items that are sometimes solved: P(item) in proportion to (p (1 - p)) ** (1 / temperature).
 
-An item: P in proportion to (p (1 - p)) ** (1 / temperature). p is rounded to the middle of one of 128 cells, which
-changes p (1 - p) by less than 0.004. An item not yet seen has p = 1/2, or if it has a prior, that of its prior's
-evidence; so what is unknown comes first.
+p is the mean of the posterior of the pass rate. It is rounded to the middle of one of 128 cells, which changes
+p (1 - p) by less than 0.004. An unseen item has p = 1/2; if it has a prior, p follows from the prior. So unknown items
+come first.
 
 Source: Rutherford et al., *No regrets: investigating and improving regret approximations for curriculum discovery*
 (2024).

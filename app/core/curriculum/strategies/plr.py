@@ -1,14 +1,15 @@
-"""Prioritised level replay: by the rank of the score, mixed with staleness; and unseen items while there are any.
+"""Choose by prioritised level replay: by rank of score mixed with staleness, and unseen items while there are any.
 
-Of seen items P = (1 - rho) P_score + rho P_staleness, with P_score in proportion to rank ** (-1 / beta), rank 1 the
-highest signal (mean |advantage| of the last group), and P_staleness in proportion to the samples since the item was
-last handed out. An unseen item comes with probability nu, each alike. Temperature divides the logarithms of P_score and
-of P_staleness; the shares rho and nu stay.
+A seen item has P = (1 - rho) P_score + rho P_staleness. P_score is in proportion to rank ** (-1 / beta), where rank 1
+has the highest signal (mean |advantage| of the last group). P_staleness is in proportion to the samples since the item
+was last handed out. With probability nu the item is unseen; all unseen items are equally likely. Temperature divides
+the logarithms of P_score and of P_staleness. The shares rho and nu stay.
 
-A sample of several items keeps the shares, too: each next item is unseen, by score or by staleness first, and then of
-what is left of these. (P_score with beta = 0.1 is nearly all on one item; taken once, it would leave all to staleness.)
+A sample of several items keeps the shares, too. Each draw first chooses a kind: unseen, by score, or by staleness. Then
+it draws from the items left of this kind. (With beta = 0.1, P_score is nearly all on one item. Without kinds, all other
+draws would go by staleness.)
 
-Stalenesses to 15 are exact, above that in cells of an eighth of a power of two, each as its middle: within 7 %.
+Staleness up to 15 is exact. Above that it is rounded to the middle of a cell, an eighth of a power of two: within 7 %.
 
 Source: Jiang, Grefenstette & Rocktaeschel, *Prioritized level replay* (2021); the fixed schedule of its code.
 """
@@ -21,7 +22,7 @@ from app.core.curriculum.mixture import kept, over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
 _STEEPEST = 64.0
-"""Exponents beyond it would change no probability by 2**-63."""
+"""The largest exponent in use. A larger one changes every probability by less than 2**-63."""
 
 
 def spans(_: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
@@ -63,7 +64,7 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
 def ages(samples: int) -> list[tuple[int, int]]:
     """Return the cells of staleness, the stalest first: the largest and the least age of each, in samples.
 
-    The oldest age, of what was never drawn, is ``samples + 1``; the least is 1.
+    The largest age is ``samples + 1``, for items never drawn. The least is 1.
     """
     found, youngest = list[tuple[int, int]](), 1
     while youngest <= samples + 1:

@@ -1,9 +1,10 @@
-"""Three pools by the mean reward of an item's last group: hard, normal, easy; each as likely as its weight.
+"""Choose from three pools by their weights: hard, normal and easy, by the mean reward of an item's last group.
 
-P(pool) in proportion to its weight among the pools that have items, its logarithm divided by the temperature; an item
-of the pool uniformly. An item not yet seen belongs to the pool of its prior, or without one to the normal pool.
+P(pool) is in proportion to its weight among the pools that have items, with its logarithm divided by the temperature.
+All items of a pool are equally likely. An unseen item belongs to the pool of its prior or, without a prior, to the
+normal pool.
 
-In the manner of prime-rl's difficulty pools.
+This follows prime-rl's difficulty pools.
 """
 
 import math
@@ -16,13 +17,13 @@ POOLS = ("hard", "normal", "easy")
 
 
 def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
-    """Return the pools, of what was seen and of what has a prior."""
+    """Return the ranges of the pools, for seen items and for unseen items with a prior."""
     bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
     return (*cells(ItemIndex.LAST, bounds), *cells(ItemIndex.PRIOR_ONLY, bounds))
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
-    """Return the distribution; none where all pools that have items weigh 0."""
+    """Return the distribution. It is empty if all pools that have items have the weight 0."""
     weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
     pools = _pools(counts)
     sizes = [sum(each) for each in zip(*pools.values(), strict=True)]
@@ -45,7 +46,7 @@ def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, flo
 
 
 def _pools(counts: ItemCounts) -> dict[ItemIndex, tuple[int, ...]]:
-    """Return the sizes of the pools in each order that has a share of them."""
+    """Return the sizes of the pools in each index that contains their items."""
     return {
         ItemIndex.LAST: counts.spans[:3],
         ItemIndex.PRIOR_ONLY: counts.spans[3:],

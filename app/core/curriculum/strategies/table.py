@@ -1,4 +1,4 @@
-"""All strategies under one name each: what must be counted for one, its distribution, and its numbers for people."""
+"""Map each strategy to its rules: what must be counted for it, its distribution, and its metrics."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,30 +27,30 @@ _STRATEGIES = {
 
 
 def spans(policy: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
-    """Return what must be counted for the policy's strategy, besides the orders' lengths (and categories, for arms).
+    """Return the spans to count for the policy's strategy, besides the lengths of indexes (and categories, for arms).
 
     Args:
         policy: The curriculum's.
-        samples: Samples so far; that it has grown meanwhile does no harm.
+        samples: Samples so far. The strategy still works if the number is out of date.
     """
     return _STRATEGIES[policy.strategy].spans(policy, samples)
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
-    """Return the distribution that the next item is drawn by.
+    """Return the distribution of the next item.
 
     Args:
         policy: The curriculum's.
-        counts: Of `spans`, with the same number of samples.
-        progress: See `policy.progress`; 0 to 1.
+        counts: The counts for `spans`, with the same number of samples.
+        progress: From `settings.progress`, 0 to 1.
 
     Returns:
-        Parts whose probabilities sum to 1; none if there is no item, or none that the strategy would choose (all
-        pools that have items weigh 0). Of THOMPSON: the distribution of its candidates, see `thompson`.
+        Parts whose probabilities sum to 1. Empty if there is no item, or the strategy would choose none of them (all
+        pools that have items have the weight 0). For THOMPSON: the distribution of its candidates, see `thompson`.
     """
     return _STRATEGIES[policy.strategy].parts(policy, counts, progress)
 
 
 def numbers(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> dict[str, float]:
-    """Return what the strategy has to show besides its distribution, by name."""
+    """Return the strategy's own metrics by name."""
     return _STRATEGIES[policy.strategy].numbers(policy, counts, progress)

@@ -1,9 +1,10 @@
-"""Thompson sampling: candidates are drawn uniformly; a pass rate is drawn from each posterior, the nearest wins.
+"""Choose by Thompson sampling: draw candidates uniformly, then a pass rate from the posterior of each.
 
-The posterior is Beta(1 + passed, 1 + failed), evidence being forgotten as groups come; the best item is the one whose
-drawn pass rate is nearest to `target_pass_rate`. Log-densities are divided by the temperature, which divides the
-evidence by it: a posterior with temperature 2 is as wide as that of half the observations. With no more items than
-`candidates` this is Thompson sampling over all of them, beyond that over a random subset, anew each time.
+The best item is the one whose drawn pass rate is nearest to `target_pass_rate`. The posterior is
+Beta(1 + passed, 1 + failed); old evidence is forgotten when new groups come. Log-densities are divided by the
+temperature. This divides the evidence: a posterior with temperature 2 is as wide as that of half the observations. With
+at most `candidates` items this is Thompson sampling over all of them. With more items, each sample uses a new random
+subset.
 
 Source: *BOTS: a unified framework for Bayesian online task selection in LLM reinforcement finetuning* (2025).
 """
@@ -39,7 +40,7 @@ def best(policy: CurriculumPolicy, candidates: Sequence[Estimate], seed: int, co
         policy: The curriculum's.
         candidates: Their estimates, in the order drawn by `choose`.
         seed: As for `choose`.
-        counter: The counter that `choose` had: this draws from another stream of it.
+        counter: The counter that `choose` had. This function draws from another stream of it.
     """
     alphas, betas = _posteriors(policy, candidates)
     rates = generator(seed, counter, stream=1).beta(alphas, betas)
@@ -48,10 +49,10 @@ def best(policy: CurriculumPolicy, candidates: Sequence[Estimate], seed: int, co
 
 
 def best_probabilities(policy: CurriculumPolicy, candidates: Sequence[Estimate]) -> list[float]:
-    """Return how likely each of these candidates is to be the best one; they sum to 1.
+    """Return the probability of each candidate to be the best one. The probabilities sum to 1.
 
-    P(i) is the integral over distances d from the target of i's density at d, times the probability of each other to be
-    further away; on a grid of pass rates, good to about 1e-3.
+    P(i) is an integral over distances d from the target: i's density at d, times the probability that every other
+    candidate is further away. It is computed on a grid of pass rates, with an error of about 1e-3.
     """
     if not candidates:
         return []

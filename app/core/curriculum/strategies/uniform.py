@@ -1,4 +1,4 @@
-"""All items alike, seen or not; temperature changes nothing."""
+"""Choose all items with the same probability, seen or not. Temperature has no effect."""
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept
@@ -6,12 +6,12 @@ from app.core.curriculum.settings import CurriculumPolicy
 
 
 def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
-    """Return the distribution: 1 / items each."""
+    """Return the distribution: 1 / items for each item."""
     return everything(counts, 1.0, "any item")
 
 
 def everything(counts: ItemCounts, probability: float, why: str) -> tuple[MixtureComponent, ...]:
-    """Return parts that share a probability among all items alike."""
+    """Return parts that divide a probability equally among all items."""
     sizes = {index: counts.length(index) for index in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN)}
     return kept(
         [MixtureComponent(index, 0, n, probability * n / max(1, counts.items), why) for index, n in sizes.items()]
