@@ -48,7 +48,7 @@ def _none_or_enough(value: int) -> int:
 
 
 class Settings(BaseSettings):
-    """The settings of the service. A test keeps the list in `docs/operate/index.md` complete."""
+    """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True

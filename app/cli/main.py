@@ -56,7 +56,7 @@ def serve(context: typer.Context) -> None:
 
     Settings are environment variables, or lines of a .env file: LACHESIS_HOST,
     LACHESIS_PORT, LACHESIS_DATA_DIR, LACHESIS_REDIS_URL, LACHESIS_WORKERS and
-    others. docs/operate/index.md has all of them.
+    others. docs/reference/service-settings.md has all of them.
     """
     if context.args:
         _fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
