@@ -44,15 +44,15 @@ def _facts(summary: ShardPlanInfo) -> Iterator[str]:
     found = summary.dataset
     if found is None:
         return
-    said = [found.layout, f"{found.files:,} file{'s' * (found.files != 1)} read"]
+    parts = [found.layout, f"{found.files:,} file{'s' * (found.files != 1)} read"]
     if found.robot is not None:
-        said.append(f"robot {printable(found.robot)}")
+        parts.append(f"robot {printable(found.robot)}")
     if found.fps is not None:
         hours = summary.lengths.total / found.fps / 3600
-        said.append(f"{found.fps:g} fps ({hours:,.2f} h)")
+        parts.append(f"{found.fps:g} fps ({hours:,.2f} h)")
     if found.action_dim is not None:
-        said.append(f"actions of {found.action_dim}")
-    yield " · ".join(said)
+        parts.append(f"actions of {found.action_dim}")
+    yield " · ".join(parts)
     if found.cameras is not None:
         yield f"cameras: {printable(', '.join(found.cameras)) or 'none'}"
     if found.tasks:

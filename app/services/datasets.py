@@ -134,9 +134,9 @@ def episodes_of(planned: DatasetPlan) -> Iterator[tuple[list[Any], NDArray[np.in
 
 
 def _dataset(facts: Facts) -> DatasetInfo:
-    said = asdict(replace(facts, tasks=None)) | {"tasks": None if facts.tasks is None else dict(facts.tasks)}
-    said.pop("unit")
-    return DatasetInfo.model_validate(said | {"cameras": None if facts.cameras is None else [*facts.cameras]})
+    values = asdict(replace(facts, tasks=None)) | {"tasks": None if facts.tasks is None else dict(facts.tasks)}
+    values.pop("unit")
+    return DatasetInfo.model_validate(values | {"cameras": None if facts.cameras is None else [*facts.cameras]})
 
 
 class ShardPlanner:

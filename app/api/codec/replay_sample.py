@@ -76,8 +76,8 @@ async def _parts(
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
         payloads = await replay.payloads(run, [record.fragment for record in sample.records])
-        said = {"sample": info.model_dump_json(exclude_defaults=True)}
-        return [_head(payloads, "sample", said), *payloads], headers, SAFETENSORS
+        metadata = {"sample": info.model_dump_json(exclude_defaults=True)}
+        return [_head(payloads, "sample", metadata), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
     headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
     return [content], headers, "application/json"
@@ -87,8 +87,8 @@ async def _nothing() -> None:
     """Do nothing: the reader acknowledges the sample itself."""
 
 
-def _head(payloads: Sequence[bytes], kind: str, said: Mapping[str, str]) -> bytes:
-    return frame_header([len(payload) for payload in payloads], kind, said)
+def _head(payloads: Sequence[bytes], kind: str, metadata: Mapping[str, str]) -> bytes:
+    return frame_header([len(payload) for payload in payloads], kind, metadata)
 
 
 def _info(run: str, sample: ReplaySample) -> samples.SampleInfo:

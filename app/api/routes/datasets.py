@@ -47,12 +47,12 @@ def _answer(services: Services, body: bytes) -> bytes:
     if len(given) != 1:
         raise InvalidField(f"send one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
     if asked.path is not None:
-        return _told(services.datasets.dataset(asked.path, terms), asked.list_episodes)
+        return _reply(services.datasets.dataset(asked.path, terms), asked.list_episodes)
     if asked.length is not None:
         raise InvalidField("names a column of a dataset on disk: send it with path only", ("length",))
     episodes = asked.episodes or ()
     lengths = np.array(asked.lengths or [episode.length for episode in episodes], np.int64)
-    return _told(plan_episodes(_ids(episodes, len(lengths)), lengths, _costs(episodes), terms), asked.list_episodes)
+    return _reply(plan_episodes(_ids(episodes, len(lengths)), lengths, _costs(episodes), terms), asked.list_episodes)
 
 
 def _ids(episodes: Sequence[InlineEpisode], count: int) -> Any:
@@ -77,9 +77,9 @@ def _costs(episodes: Sequence[InlineEpisode]) -> Any:
     return np.array(costs, np.float64)
 
 
-def _told(planned: DatasetPlan, list_episodes: bool) -> bytes:
-    told = summary_of(planned).model_dump()
+def _reply(planned: DatasetPlan, list_episodes: bool) -> bytes:
+    plan = summary_of(planned).model_dump()
     if list_episodes:
-        for shard, (ids, _, _) in zip(told["shards"], episodes_of(planned), strict=True):
+        for shard, (ids, _, _) in zip(plan["shards"], episodes_of(planned), strict=True):
             shard["episodes"] = ids
-    return orjson.dumps(told)
+    return orjson.dumps(plan)

@@ -44,7 +44,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         try:
             await sending.finish(run, remembered)
         except LachesisError as error:
-            log.warning("a reply of run %s arrived, but Redis did not record it, a batch may repeat: %s", run, error)
+            log.warning("a reply of run %s arrived but Redis did not record it: a batch may come twice: %s", run, error)
 
     async def broke_off() -> None:
         if remembered.batch is None:
@@ -52,7 +52,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         try:
             await sending.break_off(run, remembered.batch)
         except LachesisError as error:
-            log.warning("a reply of run %s broke off, but Redis did not record it yet: %s", run, error)
+            log.warning("a reply of run %s broke off but Redis did not record it yet: %s", run, error)
 
     if batch is None:
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other

@@ -20,16 +20,16 @@ def observations_of(
     """
     if not context.observers:
         return []
-    told: dict[str, GroupObservations] = {}
+    by_curriculum: dict[str, GroupObservations] = {}
     for position, (group, place) in enumerate(zip(groups, placements, strict=True)):
         observer = context.observers.get(place.environment)
         if group.item is None or observer is None:
             continue
-        own = told.setdefault(
+        own = by_curriculum.setdefault(
             observer.curriculum_id, GroupObservations(observer.curriculum_id, arm_bins(observer.policy))
         )
         own.observations.append((position, group.item, _observation(observer, group.item, group)))
-    return list(told.values())
+    return list(by_curriculum.values())
 
 
 def _observation(observer: Observer, item: str, group: EncodedGroup) -> Observation | None:

@@ -238,7 +238,7 @@ class EnvironmentRegistry:
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: There is none with this id.
+            EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
         """
         name = (await self.known(run, environment)).environments[environment].name
         if member is None:
@@ -303,20 +303,20 @@ class EnvironmentRegistry:
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: There is none with this id.
+            EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
         """
         view, known, started = await self._members.view(run, environment, member)
         _check_known(run, environment, view)
         if known is None:
             raise MemberNotFound(not_a_member(run, environment, member))
         self._heartbeats.heard_member(run, environment, member)
-        said = known.running_groups if running_groups is None else running_groups
-        running = view.running.get(environment, 0) + said - known.running_groups
+        reported = known.running_groups if running_groups is None else running_groups
+        running = view.running.get(environment, 0) + reported - known.running_groups
         grant = allowed_groups(run, _running(view, environment, running), environment, self._ttl_ms)
-        if said == known.running_groups and not min(start_groups, grant.groups):
+        if reported == known.running_groups and not min(start_groups, grant.groups):
             return HeartbeatResult(grant, 0)
         noted = await self._members.note_running(
-            run, environment, member, running=said, start=start_groups, allowed=grant.groups, after=started
+            run, environment, member, running=reported, start=start_groups, allowed=grant.groups, after=started
         )
         if noted.running != running:
             grant = allowed_groups(run, _running(view, environment, noted.running), environment, self._ttl_ms)

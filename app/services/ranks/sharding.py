@@ -119,8 +119,8 @@ def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integ
 
 
 def _cost(header: Header) -> float | None:
-    said = header.metadata.get("cost")
-    return None if said is None else float(said)
+    cost = header.metadata.get("cost")
+    return None if cost is None else float(cost)
 
 
 def _packed(payloads: Sequence[bytes], sharding: Sharding) -> MicroBatches | None:

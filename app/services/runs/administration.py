@@ -71,8 +71,7 @@ class RunAdministration:
             view = await self._runs.view(run)
             if view.config is not None:
                 if others := _differing(view, config, policy, named):
-                    said = f"there is a run {run} with other settings: {', '.join(others)}"
-                    raise RunExists(f"{said}")
+                    raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):

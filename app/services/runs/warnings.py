@@ -84,8 +84,8 @@ class RunWarnings:
             too_long: Whether some were dropped for the length of a sequence.
         """
         look = self._looks.get(run)
-        told = look is not None and (not too_long or WarningKind.SEQUENCES_TOO_LONG in look.kinds())
-        if (look is not None and told and look.is_of(epoch, lanes)) or run in self._looking:
+        known = look is not None and (not too_long or WarningKind.SEQUENCES_TOO_LONG in look.kinds())
+        if (look is not None and known and look.is_of(epoch, lanes)) or run in self._looking:
             return
         self._looking.add(run)
         try:
