@@ -89,7 +89,7 @@ class BatchStore:
             scarce: Since when batches wait for environments that send too little; None: they wait for none.
 
         Returns:
-            False if the run or its queue moved on since the plan was made: look again, plan again.
+            False if the run or its queue changed since the plan was made: read it and plan again.
         """
         keys = RunKeys(run)
         queued = [(lane_name(group.environment, group.size), group) for group in _from_queue(groups)]
@@ -147,11 +147,11 @@ class BatchStore:
         return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
 
     async def mark_returned(self, run: str, lease: Lease) -> bool:
-        """Note that a batch did not reach its trainer: it is handed out again. Only from the state it was seen in."""
+        """Note that a batch did not reach its trainer, so that it is handed out again. Only from the state read."""
         return await self.change(run, lease, returned(lease))
 
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
-        """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
+        """Change a lease from the state that was read. False if it is in a third state by now."""
         keys = RunKeys(run)
         command = scripts.change_lease(
             keys,
@@ -170,7 +170,7 @@ class BatchStore:
             run: The run's name.
             leases: The leases.
             keep: Whether their batches are kept for a rewind.
-            history_ms: How long it is remembered what became of their groups.
+            history_ms: How long the history of their groups is kept.
 
         Returns:
             How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there;
@@ -191,7 +191,7 @@ class BatchStore:
         return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
 
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
-        """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
+        """End a lease without delivering its batch. Its groups return to their places in their lanes."""
         keys = RunKeys(run)
         queued = [(lane_name(group.environment, group.size), group) for group in _from_queue(groups)]
         command = scripts.requeue_batch(
@@ -236,7 +236,7 @@ class BatchStore:
         return {batch_id for batch_id, text in zip(batch_ids, found, strict=True) if text}
 
     async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
-        """Read how a batch ended; None if it did not, or that was long ago."""
+        """Read how a batch ended; None if it has not ended, or ended long ago."""
         return parse_end(await self._connection.call("HGET", RunKeys(run).history, batch_id))
 
     # Batches that are kept for a rewind
@@ -246,7 +246,7 @@ class BatchStore:
         return _read_kept(*await self._connection.pipeline(_kept_commands(RunKeys(run))))
 
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
-        """Read which groups kept batches hold; none for a batch that is not kept any more."""
+        """Read the groups of kept batches; none for a batch that is no longer kept."""
         found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
         return [_groups(manifest or "[]") for manifest in found]
 

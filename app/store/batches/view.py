@@ -1,4 +1,4 @@
-"""Reading one batch of a run in one round trip: for what is said of it once it is in somebody's hands."""
+"""Read one taken batch of a run in one round trip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class BatchEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """A batch, and what it is ended by.
+    """A batch, with the values needed to end it.
 
     Attributes:
-        policy: That of its run.
+        policy: The policy of its run.
         clock_ms: Run clock now.
-        lease: Its lease, while it is in somebody's hands.
-        end: How it ended; None if it did not, or that was long ago.
+        lease: Its lease, until it ends.
+        end: How it ended; None if it has not ended, or ended long ago.
     """
 
     policy: Policy

@@ -1,4 +1,4 @@
-"""Curricula as they stand in Redis: configurations as JSON, what is known of items packed."""
+"""Encode and decode curricula for Redis: configurations as JSON, estimates of items packed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -79,12 +79,12 @@ def parse_policy(text: str | bytes) -> CurriculumPolicy:
 
 
 def packed_change(change: EstimateUpdate, arm: LeakyUpdate) -> bytes:
-    """Write down what an observation changes, of its item and of its arm."""
+    """Pack the updates of an observation, for its item and for its arm."""
     return _STEPS.pack(*change.ema, *change.passed, *change.failed, *change.signal, *change.last, *arm)
 
 
 def packed_estimate(estimate: Estimate, history: Sequence[float] = ()) -> bytes:
-    """Write down what is known of a seen item; of an unseen one, nothing."""
+    """Pack the estimate of a seen item; nothing for an unseen one."""
     if not estimate.count:
         return b""
     numbers = (estimate.ema, estimate.count, estimate.passed, estimate.failed, estimate.signal, estimate.last)
@@ -92,7 +92,7 @@ def packed_estimate(estimate: Estimate, history: Sequence[float] = ()) -> bytes:
 
 
 def parse_estimate(packed: bytes, prior: float | None = None) -> Estimate:
-    """Invert `packed_estimate`, but for the history."""
+    """Invert `packed_estimate`, without the history."""
     if not packed:
         return unseen(prior)
     ema, count, passed, failed, signal, last = _NUMBERS.unpack_from(packed)

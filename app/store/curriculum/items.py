@@ -1,4 +1,4 @@
-"""A curriculum's items in Redis: registered, observed, handed out, looked up."""
+"""Register, observe, hand out and look up the items of a curriculum in Redis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An item after its observations: what is known of it, and its rank of mean reward; -1 if it is gone meanwhile."""
+    """An item after its observations: its estimate, and its rank by mean reward, or -1 if it was deleted since."""
 
     estimate: Estimate
     rank: int
@@ -58,7 +58,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What became of observations: those of a repeated request were counted before."""
+    """The result of observations. Those of a repeated request were counted before."""
 
     repeated: bool
     items_by_ease: int

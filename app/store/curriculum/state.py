@@ -1,4 +1,4 @@
-"""Whole curricula, read item by item, and written under a new id until all of them are there."""
+"""Read whole curricula item by item, and write them under a new id until all items are there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +69,7 @@ class CurriculumStateStore:
     ) -> tuple[int, list[SavedItem]]:
         """Read about so many items in no order, each in one step, from a cursor, 0 at first; the next is 0 at the end.
 
-        Items that exist all the time come at least once; more often if many others are deleted meanwhile.
+        Items that exist all the time come at least once, or more often if many others are deleted during it.
         """
         keys, own = RunKeys(view.run), view.curriculum_id
         key = keys.curriculum_part(own, "items")

@@ -167,7 +167,7 @@ class CurriculumStore:
                     ("HMGET", keys.curriculum(curriculum_id), "config", "revision", "samples"),
                 ]
             )
-            if config is None:  # another took its name meanwhile, or nobody has it any more
+            if config is None:  # another curriculum took its name since, or it was deleted
                 continue
             clock = {"clock_ms": clock_ms, "time_ms": time_ms}
             return CurriculumView(

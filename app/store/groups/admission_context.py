@@ -1,4 +1,4 @@
-"""What submissions to a run are placed by, and whose items they observe."""
+"""Read the values that decide where submissions to a run go, and which curricula observe them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """What submissions to a run are placed by, as of an epoch.
+    """The values that decide where submissions to a run go, at an epoch.
 
     Attributes:
-        epoch: Changes whenever any of this does, but for the policy version.
-        environments: By id; when they were last heard of is not filled in.
+        epoch: Changes whenever any of this changes, except the policy version.
+        environments: By id, without the time of their last signs of life.
         batch_size: Sequences in a batch; None before anybody has configured the run.
         policy_version: The policy version in force.
         policy: What the run does with groups.
@@ -45,7 +45,7 @@ class AdmissionContext:
 
 
 async def read_admission_context(connection: RedisClient, run: str) -> AdmissionContext:
-    """Read what a submission is placed by, and the epoch that this is true of."""
+    """Read the admission context of a run, and the epoch that it belongs to."""
     keys = RunKeys(run)
     # The epoch first: if anything else changes in between, the older epoch is found to be outdated.
     (epoch, version, policy, config), records, curricula = await connection.pipeline(

@@ -1,4 +1,4 @@
-"""What is said of a group on its way into the store, and what its index entry says of it there."""
+"""Define groups on their way into the store, and their index entries there."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class Placement:
         environment: The registered environment whose account it goes to, or None.
         buffered: Whether it waits in that environment's buffer for a set to complete.
         policy_version: The version it counts as sampled by, if any.
-        dropped: Why it is only counted, and not stored; None if it is stored.
-        mark: What it bears as one that a filter found and that is stored all the same, if it is.
+        dropped: Why it is only counted and not stored; None if it is stored.
+        mark: The mark of the filter that it failed, if it is stored in spite of that.
     """
 
     environment: int | None
@@ -40,7 +40,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PendingGroup:
-    """A group on its way in: its columns, where it goes, and an id of ours, so that what we repeat stores nothing."""
+    """A group on its way in: its columns, its place, and the service's id. A repetition of the id stores nothing."""
 
     group_id: str
     encoded: EncodedGroup
@@ -53,24 +53,24 @@ Submission = Sequence[PendingGroup]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a group: why it is only counted, or None; and whether its sender had sent it before."""
+    """The outcome of a group: why it is only counted, or None; and whether its sender had sent it before."""
 
     dropped: DropReason | None = None
     repeated: bool = False
 
 
 AdmissionResult = list[Outcome] | QueueFull | GroupExists | None
-"""What became of the groups of a submission; or why it is refused; or None if the run moved on, or its reservation was
-given up: nothing was stored; place and try again, under new ids."""
+"""The outcomes of the groups of a submission, or why it is refused. None if the run changed, or its reservation was
+given up: nothing was stored; decide again and retry under new ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of submissions.
+    """The results of submissions.
 
     Attributes:
-        results: Of each, in order.
-        starvation: What came since a trainable group was last stored, while none comes.
+        results: The result of each, in order.
+        starvation: The groups since the last trainable one was stored, while there is starvation.
     """
 
     results: list[AdmissionResult]
@@ -79,13 +79,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """What a run's groups were placed by, and what admits them.
+    """The preconditions for admitting groups to a run.
 
     Attributes:
-        epoch: The run's epoch the places were decided on.
-        policy_version: The policy version they were decided on, if it matters.
+        epoch: The epoch of the run when the places were decided.
+        policy_version: The policy version when they were decided, if it matters.
         dedup_ms: How long a given id is recognised, milliseconds of run clock.
-        history_ms: How long it is remembered what became of a group, milliseconds of run clock.
+        history_ms: How long the history of a group is kept, milliseconds of run clock.
         max_groups: Groups that wait at which none is admitted, or None.
         max_bytes: The same in bytes of payload.
     """
@@ -129,7 +129,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class EndedGroup:
-    """What became of a group that has left.
+    """The end of a group that has left the store.
 
     Attributes:
         outcome: ``delivered``, or the reason why it was dropped.
@@ -181,7 +181,7 @@ def parse_result(submission: Submission, outcomes: Sequence[bytes]) -> Admission
 
 
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
-    """Write a group's index entry but for its time, which `lua/groups/index_group.lua` puts in as the third word.
+    """Write a group's index entry without its time. `lua/groups/index_group.lua` inserts that as the third word.
 
     The word before the lane says which replay buffer it has entered (`lua/replay/enqueue_for_replay.lua`).
     """
@@ -228,7 +228,7 @@ def _parse_mark(text: str) -> FilterMark:
 
 
 def parse_history(text: str) -> EndedGroup | None:
-    """Read what became of a group that has left; None if this is of a batch."""
+    """Read the end of a group that has left; None if the text is about a batch."""
     if len(text.split()) == BATCH_HISTORY_WORDS:
         return None
     outcome, batch_id, step, clock_ms, entry = text.split(" ", 4)

@@ -33,7 +33,7 @@ from app.store.runs import scripts as run_scripts
 from app.store.runs.view import parse_starvation
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
-_SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhile
+_SWEEP = 500  # payloads checked per round trip; Redis serves no other request during that time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,12 @@ class GroupStore:
         preconditions: Preconditions,
         told: Sequence[GroupObservations] = (),
     ) -> Stored:
-        """Store submissions, each all or none, in one round trip. Once this returns what it stored survives any crash.
+        """Store submissions, each all or none, in one round trip. After this returns, they survive any crash.
 
-        Payloads and their index are written in one transaction. Where that is unwise (`RedisClient.transacts`, or they
-        are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
-        by a crash leaves a payload, announced before and reaped after, never half a group. Safe to repeat.
+        Payloads and their index are written in one transaction. If transactions are unsafe (`RedisClient.transacts`) or
+        payloads are very large, each payload is written by a command of its own, then indexed by a small script. A
+        write torn by a crash then leaves a pending payload, which is deleted later, and never half a group. Safe to
+        repeat.
 
         Args:
             run: The run's name.
@@ -72,7 +73,7 @@ class GroupStore:
                 those of groups among all submissions.
 
         Returns:
-            What became of each; of a group repeated by its sender, which stores nothing, the first time.
+            The result of each. A group repeated by its sender stores nothing and has the result of the first time.
 
         Raises:
             StoreFull: Redis is out of memory; nothing was stored.
@@ -249,7 +250,7 @@ class GroupStore:
         return frozenset(given for given, first in zip(given_ids, found, strict=True) if first is not None)
 
     async def history(self, run: str, group_id: str) -> EndedGroup | None:
-        """Read what became of a group; None if it has not left, or that was long ago."""
+        """Read the end of a group; None if it has not left, or left long ago."""
         found = await self._connection.call("HGET", RunKeys(run).history, group_id)
         return None if found is None else parse_history(found.decode())
 

@@ -1,7 +1,7 @@
-"""Optimistic changes: read, decide, write if nothing changed meanwhile, else start again. The attempts are bounded.
+"""Make optimistic changes: read, decide, write if nothing changed since, else start again. Attempts are bounded.
 
-A write fails only because another one succeeded, so all together always get on. The bound is for the one that never
-wins: it gets an error instead of holding its client for ever.
+A write fails only because another one succeeded, so some change always succeeds. The bound is for a change that never
+wins: it gets an error instead of blocking its client forever.
 """
 
 import logging
@@ -10,7 +10,7 @@ from typing import Literal
 from app.core.errors import TooManyConflicts
 
 MAX_ATTEMPTS = 1000
-"""Far more than a thousand environments that join a run at once need; some seconds of one request."""
+"""Far more than a thousand environments need when they join a run at once. It takes some seconds of one request."""
 
 log = logging.getLogger("lachesis.conflicts")
 

@@ -1,4 +1,4 @@
-"""Word that something about a run changed, so that who waits for a batch need not ask again and again."""
+"""Notify that a run changed, so that requests that wait for a batch need not poll."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def changes(connection: RedisClient, run: str) -> AsyncGenerator[None, Non
                 yield None  # what happened before we listened
                 while True:
                     word = await listener.get_message(timeout=_LONGEST_SILENCE_S)
-                    while word is not None:  # however much happened meanwhile, one look is enough
+                    while word is not None:  # one look is enough for all changes so far
                         word = await listener.get_message(timeout=0.0)
                     yield None
         await asyncio.sleep(_LONGEST_SILENCE_S / 4)

@@ -1,4 +1,4 @@
-"""Payload first, index second (ADR 2), for whatever has payloads."""
+"""Write payloads first and their index second (ADR 2)."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
 
-_TRANSACTED_BYTES = 16 * 1024 * 1024  # nobody else is served while a transaction is written to disk
+_TRANSACTED_BYTES = 16 * 1024 * 1024  # Redis serves no other request while it writes a transaction to disk
 
 
 class Index(Protocol):
@@ -27,8 +27,8 @@ async def write_then_index(
     each payload is written by its own command after a script has noted it as pending; then the index is written. A
     write torn by a crash leaves a pending payload, which is deleted later, and never half a group. Safe to repeat.
     """
-    # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
-    # run is to hold, or once it holds reservations; before them it could still be taken out in between.
+    # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
+    # after its reservations. Before the reservations, the name could be removed again in between.
     commands: list[Command] = [("SADD", RUNS, keys.name)]
     commands += [("SET", keys.payload(name), payload) for name, payload in payloads.items()]
     total_bytes = sum(len(payload) for payload in payloads.values())

@@ -1,4 +1,4 @@
-"""What is said of fragments and chunks on their way into the store, and what their entries say of them there."""
+"""Define fragments and chunks on their way into the store, and their entries there."""
 
 import json
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ def chunk_key(chunk_id: int) -> str:
 
 
 def fragment_rest(fragment: Fragment, facts: str) -> str:
-    """Write a fragment's index entry but for its chunk and size, which come first."""
+    """Write a fragment's index entry without its chunk and size, which come first."""
     words = (fragment.checksum, fragment.worker, fragment.session, fragment.number, fragment.versions.lowest, facts)
     return " ".join(map(str, words))
 
@@ -136,7 +136,7 @@ def parse_fragment(fragment_id: str, entry: str) -> StoredFragment:
 
 
 def chunk_rest(chunk: ChunkRecord) -> str:
-    """Write the part of a chunk's entry that scripts do not read, but for the ids of its fragments, which come last."""
+    """Write the part of a chunk's entry that scripts do not read, without its fragments' ids, which come last."""
     return f"{chunk.first} {chunk.versions.mean!r} {chunk.versions.highest} {chunk.versions.tokens} {chunk.worker}"
 
 

@@ -35,7 +35,7 @@ class EnteringGroup:
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What becomes of groups that entered, all or none.
+    """A plan for groups that entered, carried out for all or none.
 
     Attributes:
         groups: Their ids.
@@ -85,7 +85,7 @@ class EnteringStore:
         entries, *victims = await self._connection.pipeline(commands)
         pairs = zip(group_ids, entries, strict=True)
         stored = [parse_fragment(group_id, entry.decode()) for group_id, entry in pairs if entry is not None]
-        groups = [_entering(one) for one in stored if one.chunk_id is None]  # somebody else may take them in meanwhile
+        groups = [_entering(one) for one in stored if one.chunk_id is None]  # another process may have taken them in
         return (view, groups, read_candidates(victims, candidates)) if groups else None
 
     async def take_in(self, run: str, entrance: Entrance, view: ReplayView) -> str:

@@ -1,4 +1,4 @@
-"""What is to be written into the replay buffer at once, as planned on a look at it."""
+"""Define one planned change of the replay buffer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Samples in Redis: taken all or nothing, leased, ended one way or another."""
+"""Take, lease and end samples in Redis."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -135,7 +135,7 @@ class SampleStore:
         return sorted(leases, key=lambda lease: (lease.deadline_ms, lease.batch_id))
 
     async def lease(self, run: str, sample_id: str) -> Lease | None:
-        """Read a sample's lease; None if it is in nobody's hands."""
+        """Read a sample's lease; None if it is not leased."""
         found = await self._connection.call("HGET", RunKeys(run).replay_part("sample_states"), sample_id)
         return None if found is None else parse_lease(sample_id, found.decode())
 
@@ -145,19 +145,19 @@ class SampleStore:
         return None if sample_id is None else await self.lease(run, sample_id.decode())
 
     async def manifest(self, run: str, sample_id: str) -> Manifest | None:
-        """Read what a sample was given; None if it is in nobody's hands."""
+        """Read the manifest of a sample; None if it is not leased."""
         found = await self._connection.call("HGET", RunKeys(run).replay_part("samples"), sample_id)
         return None if found is None else _parse(found.decode())
 
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
-        """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
+        """Change a lease from the state that was read. False if it is in a third state by now."""
         keys = RunKeys(run)
         places = [keys.run, keys.replay_part("sample_states")]
         arguments: list[Argument] = [seen.batch_id, lease_text(seen), lease_text(new), 0]
         return bool(await self._connection.run(positional("change_lease", places, arguments)))
 
     async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
-        """End a sample: ``acknowledged``, ``given_back`` or ``expired``; False if it, or the buffer, moved on."""
+        """End a sample: ``acknowledged``, ``given_back`` or ``expired``. False if it, or the buffer, changed."""
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), outcome, _or_nothing(view.policy.max_reuse)]
         arguments += [lease.lease_id, max(view.memory_ms, SHORTEST_HISTORY_MS), view.revision]
         return bool(await self._connection.run(positional("end_sample", RunKeys(run).replay_keys(), arguments)))

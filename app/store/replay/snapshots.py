@@ -69,9 +69,9 @@ class SnapshotStore:
     async def take(
         self, run: str, name: str, view: ReplayView, slot: int, gone: Sequence[int]
     ) -> SnapshotRecord | None:
-        """Copy the buffer to a slot in place of what was in others; None if it moved on: look and decide again.
+        """Copy the buffer to a slot, and clear other slots. None if the buffer changed: read it and decide again.
 
-        Nobody is served by Redis meanwhile.
+        Redis serves no other request during that time.
 
         Raises:
             StoreFull: There is no room for a copy; nothing has changed.
@@ -103,16 +103,16 @@ class SnapshotStore:
         return True
 
     async def restore(self, run: str, snapshot: SnapshotRecord, view: ReplayView, *, settle: bool) -> bool:
-        """Put a snapshot in place of the buffer; False if that moved on, or the snapshot is gone.
+        """Replace the buffer by a snapshot. False if the buffer changed, or the snapshot is gone.
 
-        It must have been prepared since ``view``: a restoration takes what that made. Samples in trainers' hands have
-        ended with it. Nobody is served by Redis meanwhile.
+        The snapshot must have been prepared since ``view``, because a restoration moves the prepared orders. It ends
+        all leased samples. Redis serves no other request during that time.
 
         Args:
             run: The run's name.
             snapshot: What to restore.
             view: The buffer as it is now.
-            settle: Whether chunks must be looked over, one by one, as some may be unfit.
+            settle: Whether chunks must be checked one by one, because some may have to be dropped.
 
         Raises:
             StoreFull: There is no room for a copy; nothing has changed.
@@ -125,13 +125,13 @@ class SnapshotStore:
         return bool(await self._connection.run(positional("restore_snapshot", places, arguments)))
 
     async def drop(self, run: str, snapshot: SnapshotRecord) -> bool:
-        """Let a snapshot go; False if it is not there any more."""
+        """Delete a snapshot; False if it is not there any more."""
         keys, token = RunKeys(run), uuid.uuid4().hex
         places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
         return bool(await self._connection.run(positional("drop_snapshot", places, [snapshot.revision, token])))
 
     async def delete_buffer(self, run: str, view: ReplayView) -> bool:
-        """Remove the buffer with its snapshots; False if it moved on. Payloads are removed in the background."""
+        """Remove the buffer with its snapshots. False if it changed. Payloads are removed in the background."""
         keys = RunKeys(run)
         tokens = [uuid.uuid4().hex for _ in range(1 + MAX_SNAPSHOTS)]
         places = [keys.marked_hash(tokens[0])]

@@ -1,4 +1,4 @@
-"""The replay buffer in Redis: its configuration, and fragments and chunks on their way in and out."""
+"""Read and change the replay buffer in Redis: its configuration, fragments and chunks."""
 
 import json
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ class ReplayStore:
             settle: Whether chunks must be looked over for it.
 
         Returns:
-            False if it moved on, or there is no such run: look again, decide again.
+            False if the buffer changed, or there is no such run: read it and decide again.
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [revision, policy_text(policy), session, repr(offset), int(settle)]
@@ -215,7 +215,7 @@ class ReplayStore:
             priorities: Chunk id, priority, weight, and the priority it must have had (None: any).
 
         Returns:
-            The ids of those that are there; None if the configuration moved on, and nothing has changed.
+            The ids of those that are there. None if the configuration changed; then no priority has changed.
         """
         arguments: list[Argument] = [revision]
         for chunk_id, priority, weight, before in priorities:

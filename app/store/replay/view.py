@@ -1,4 +1,4 @@
-"""Reading a replay buffer without what is in it: one round trip, one frozen value."""
+"""Read a replay buffer without its contents in one round trip, as one frozen value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

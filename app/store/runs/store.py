@@ -1,4 +1,4 @@
-"""Runs: their configuration, policy, environments, clock, and end."""
+"""Read and change runs: their configuration, policy, environments, clock, and end."""
 
 import json
 import uuid
@@ -50,7 +50,7 @@ class RunStore:
     async def names(self) -> list[str]:
         """Return the names of all runs that have any state, sorted.
 
-        What else somebody has put there is no run: it must not keep those that look after all runs from any.
+        Invalid names in the set are left out. They must not stop the maintenance of the other runs.
         """
         members = await self._connection.call("SMEMBERS", RUNS)
         return sorted(filter(is_run_name, (member.decode(errors="replace") for member in members)))
@@ -61,7 +61,7 @@ class RunStore:
         Raises:
             InvalidField: It is not the name of a run, or there are as many runs as we look after.
         """
-        name = RunKeys(run).name  # which checks it: one that is none would stop whoever looks after all runs
+        name = RunKeys(run).name  # checks the name: an invalid one would stop the maintenance of all runs
         if not await self._connection.run(scripts.announce_run(RunKeys(name), name=name, most_runs=MOST_RUNS)):
             raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken")
 
@@ -111,7 +111,7 @@ class RunStore:
         return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
     async def admission_context(self, run: str) -> AdmissionContext:
-        """Read what a submission is placed by, and the epoch that this is true of."""
+        """Read the admission context of a run, and the epoch that it belongs to."""
         return await read_admission_context(self._connection, run)
 
     async def register(self, run: str, config: RunConfig) -> bool:
@@ -200,10 +200,10 @@ class RunStore:
         await self._set_field(RunKeys(run), "started", 1)
 
     async def put_environment(self, run: str, environment: EnvironmentRecord, epoch: int) -> bool:
-        """Write an environment's record. Without a `heard_ms`, signs of life of whoever had its id are forgotten.
+        """Write an environment's record. Without a `heard_ms`, the last sign of life under its id is forgotten.
 
         Returns:
-            False if any environment or the configuration changed since ``epoch``: look again, decide again.
+            False if any environment or the configuration changed since ``epoch``: read the run and decide again.
         """
         keys = RunKeys(run)
         # The token makes the record unlike any other: sent again after a lost reply, it is recognised.
@@ -226,7 +226,7 @@ class RunStore:
         if since_ms is None:
             await self._connection.call("HDEL", keys.run, "conflict_since_ms")
         else:
-            # The first observer's time counts: others must not start the wait anew.
+            # The time of the first observer counts: others must not start the wait again.
             await self._set_field(keys, "conflict_since_ms", since_ms, keep=True)
 
     async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
@@ -274,7 +274,7 @@ class RunStore:
         return bool(await self._connection.run(command))
 
     async def tick(self, run: str, worker: str, heard_of: HeardOf, member_ttl_ms: int) -> Tick:
-        """Move the run clock on and note who is alive."""
+        """Advance the run clock and store signs of life."""
         return (await self.tick_all(worker, {run: heard_of}, member_ttl_ms))[run]
 
     async def tick_all(self, worker: str, heard_of: Mapping[str, HeardOf], member_ttl_ms: int) -> dict[str, Tick]:
@@ -307,13 +307,13 @@ class RunStore:
         }
 
     async def forget(self, run: str) -> bool:
-        """Let a run that holds nothing disappear, its name included; False if it holds something.
+        """Delete an empty run together with its name. False if it holds something.
 
-        Nobody is locked out meanwhile. Whoever makes a run hold something therefore puts its name into the set
-        afterwards, however sure of it (`register`, and `app.store.groups.store.GroupStore.admit`): forgetting comes
-        before, and the name is put back, or after, and is refused. Commands that only change what is there (ticks,
-        notes, resets, environments) do nothing to a run that is not there. And epochs do not repeat, so that what
-        was decided on a run before it was forgotten is outdated in one of the same name.
+        There is no lock. So every command that makes a run hold something adds its name to the set afterwards, even if
+        the name should be there (`register`, and `app.store.groups.store.GroupStore.admit`). If the deletion comes
+        first, the name is put back. If it comes later, it is refused. Commands that only change existing data (ticks,
+        notes, resets, environments) do nothing if there is no such run. Epochs do not repeat, so decisions about a
+        deleted run are outdated in a new one of the same name.
         """
         keys = RunKeys(run)
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))

@@ -1,4 +1,4 @@
-"""What maintenance writes to a run each second, and what it reads."""
+"""Define the values that maintenance writes to a run each second, and those that it reads."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ class HeardOf:
 
     Attributes:
         environments: Environments without members, such as those of Atropos: by id, the run clock of the last sign,
-            milliseconds. One that said goodbye to another process since then stays away.
+            milliseconds. An environment that left through another process since then stays away.
         members: Members, each with its environment's id.
     """
 

@@ -1,4 +1,4 @@
-"""Reading a run without its queue: one round trip, one frozen value."""
+"""Read a run without its queue in one round trip, as one frozen value."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class RunSummary:
 def view_commands(keys: RunKeys) -> list[Command]:
     """Return the commands whose replies `read_view` reads.
 
-    The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
+    The run comes before its leases. So a commit in between shows as a step that changed.
     """
     hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
     hashes += [

@@ -70,7 +70,8 @@ class ServerDir:
             if _is_ours_alone(recorded.parent):
                 return recorded
         base = tempfile.gettempdir()
-        short = base if len(os.fsencode(base)) < _SOCKET_PATH_BYTES // 2 else "/tmp"  # noqa: S108 - mkdtemp makes it private
+        fits = len(os.fsencode(base)) < _SOCKET_PATH_BYTES // 2
+        short = base if fits else "/tmp"  # noqa: S108 - mkdtemp makes it private
         elsewhere = Path(tempfile.mkdtemp(prefix="lachesis-", dir=short)) / "redis.sock"
         _write_whole(record, str(elsewhere))
         return elsewhere

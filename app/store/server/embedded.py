@@ -39,7 +39,7 @@ _SETTLED_S = 10.0
 
 
 class EmbeddedRedis:
-    """A running server of ours; make one with `start`, end it with `stop` or as a context manager.
+    """A server that this service runs. Make one with `start`, end it with `stop` or as a context manager.
 
     Attributes:
         engine: What runs, which need not be what is installed: see `adopted`.
@@ -170,7 +170,7 @@ class EmbeddedRedis:
         self.pid, self.adopted, self.engine = self._process.pid, False, self._installed
         self._await_answer()
         if self.engine.torn_multi_bug and not self.engine.check_aof_is_safe:
-            self._client.bgrewriteaof()  # the other cure: a file written anew has no open MULTI
+            self._client.bgrewriteaof()  # the other cure: a rewritten file has no open MULTI
 
     def _repair_append_only_file(self) -> None:
         manifest = self._directory.home / "appendonlydir" / "appendonly.aof.manifest"

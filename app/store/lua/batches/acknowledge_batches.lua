@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- acknowledge_batches: end leases whose batches were trained on, or reached their trainer; their groups are delivered.
 --
--- Returns {leases ended, groups that entered the replay buffer, groups that they had from there}; a lease that is in
--- another state by now is passed over. A run that is not there stays so: {0, 0, 0}.
+-- Returns {leases ended, groups that entered the replay buffer, groups that came from there}. A lease that is in
+-- another state by now is skipped. If there is no such run, none is made: {0, 0, 0}.
 -- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
 --
 -- include rows

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- change_lease: move a lease from the state it was seen in to another.
+-- change_lease: change a lease if it is still in the state that was read.
 --
 -- Returns 1, also if it has the new state already, or 0 if it has another one; then nothing has changed.
 -- Cost: O(1).

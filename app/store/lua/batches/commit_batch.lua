@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- commit_batch: move the planned groups from their lanes into a new lease, all or none.
 --
--- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
+-- Returns 1, also if it was committed before and is still in that state, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include rows
@@ -29,7 +29,7 @@ local delays = ARGV[11]  -- JSON of how often groups were passed over; '' if unc
 local replayed_ids = cjson.decode(ARGV[12])  -- JSON list: ids of the groups from the replay buffer
 local scarce = ARGV[13]  -- JSON of the environments that batches wait for
 local LANE_KEYS = rest(KEYS, 10)  -- zset: the lane of each group
-local queued_groups = rows(ARGV, 14, {'group_id', 'lane', 'environment', 'size'})  -- from the queue; environment may be '-'
+local queued_groups = rows(ARGV, 14, {'group_id', 'lane', 'environment', 'size'})  -- environment may be '-'
 -- include bulk
 -- include find_planned_groups
 

@@ -1,4 +1,4 @@
--- deliver_groups: what becomes of the groups of an acknowledged batch in the run (not a command of its own).
+-- deliver_groups: count the groups of an acknowledged batch as delivered (not a command of its own).
 --
 -- Count the batch as in no policy version yet if its groups name versions and a native trainer acknowledged it.
 local function note_trained(run, groups, lease_id, clock)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- discard_batch: end a lease whose batch nobody is to have; its groups are dropped for a stated reason.
+-- discard_batch: end a lease and drop the groups of its batch for a stated reason.
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m those whose history is kept.

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- release_kept_batches: let go of delivered batches that were kept for a rewind.
+-- release_kept_batches: release delivered batches that were kept for a rewind.
 --
--- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if it was rewound since;
--- then nothing has changed.
+-- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if the run was rewound
+-- since; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batches, m the unreferenced payloads.
 --
 -- include rows

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- requeue_batch: end a lease whose batch is given back, or can not be served as it was; its groups return to their lanes.
+-- requeue_batch: end a lease and return its groups to their lanes: its batch was given back, or cannot be served.
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.

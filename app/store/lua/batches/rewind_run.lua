@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- rewind_run: hand out every batch after a step again, those in trainers' hands and those that are kept, all or none.
+-- rewind_run: hand out every batch after a step again, the leased and the kept ones, all or none.
 --
--- Returns 1, or 0 if the run was rewound or a batch was taken since, a lease moved on, or other batches are kept after
--- that step than these; then nothing has changed. All earlier decisions become invalid.
+-- Returns 1, or 0 if the run was rewound, a batch was taken, a lease changed, or other batches are kept after that
+-- step; then nothing has changed. All earlier decisions become invalid.
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
 --
 -- include rows

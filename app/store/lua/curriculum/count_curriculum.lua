@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- count_curriculum: count what a strategy must know, and claim random numbers for a sample.
+-- count_curriculum: count the items that a strategy needs, and claim random numbers for a sample.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1] how far to move the random counter on   ARGV[2] 1 to count a sample, or 0; if both are 0, nothing is changed
+-- ARGV[1] how far to advance the random counter   ARGV[2] 1 to count a sample, or 0; if both are 0, nothing is changed
 -- ARGV[3] 1 if the items of each category are wanted, else 0   ARGV[4] the run clock, ms
 -- ARGV per range of scores from 5 on: its order, its least score, the end, not included
 --
--- Returns {'counted', {the random counter, samples and observations so far, sum of mean reward in parts of 65536, observations
--- left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn, unseen and prior_only, items in each range, arms
--- and their values in turns, categories and their numbers in turns, items without a category and of each}; or {'gone'}:
--- there is no such curriculum. Done twice, it skips numbers.
+-- Returns {'counted', {the random counter, samples and observations so far, sum of mean reward in parts of 65536,
+-- observations left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn,
+-- unseen and prior_only, items in each range, arms and their values in turns, categories and their numbers in turns,
+-- items without a category and of each}; or {'gone'}: there is no such curriculum. A repetition skips numbers.
 -- Cost: O((r + k) log m), r the ranges, k the categories if wanted, m the items there are.
 --
 -- include curriculum_keys

@@ -1,13 +1,13 @@
--- curriculum_estimates: what is known of seen items, and what observations make of it (not a command of its own).
+-- curriculum_estimates: the estimates of seen items, and their updates by observations (not a command of its own).
 --
--- What is known is six doubles, ema, count, passed, failed, signal and last, and then the last mean rewards, oldest
--- first, as floats. An observation is 18 doubles: keep, gain and first of ema, passed, failed, signal, last, and the arm:
--- a number becomes first by the first observation, and keep * number + gain by any other.
+-- An estimate is six doubles, ema, count, passed, failed, signal and last, and then the last mean rewards as floats,
+-- oldest first. An observation is 18 doubles: keep, gain and first of ema, passed, failed, signal, last, and the arm.
+-- The first observation sets a number to first. Every other one sets it to keep * number + gain.
 local NUMBERS, STEPS = '<dddddd', '<' .. string.rep('d', 18)
 local HISTORY_BYTES = 4 * 50
 local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
 
--- Put a seen item where what is known of it belongs: the same numbers give the same places, saved and restored.
+-- Put a seen item into its orders. The same estimate gives the same places, also after a save and restore.
 local function stand(c, key, ema, passed, failed, signal, last)
   local scores = {mean_reward = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
   for order, score in pairs(scores) do later('ZADD', c[order], score, key) end
@@ -18,7 +18,7 @@ local function step(steps, n, number)
   return steps[3 * n - 2] * number + steps[3 * n - 1]
 end
 
--- The arm that an item's observations count for: its category, or its bin as it stood before them.
+-- Return the arm of an item's observations: its category, or its bin before the observations.
 local function arm_of(c, key, item, bins)
   if bins == 0 then return 'category:' .. item.category end
   local rank = not item.fresh and redis.call('ZRANK', c.mean_reward, key)
@@ -30,7 +30,7 @@ local function arm_of(c, key, item, bins)
   return string.format('bin:%.0f', bin)
 end
 
--- Work out what is known of a looked up item after an observation; `write_observed` writes it down.
+-- Update the estimate of a looked up item by an observation; `write_observed` writes it.
 local function observe(c, key, packed, bins)
   local item, steps = c.looked_up[key], {struct.unpack(STEPS, packed)}
   if not item.now then

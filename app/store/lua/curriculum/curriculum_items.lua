@@ -1,11 +1,11 @@
--- curriculum_items: what an item is, and its place before it is seen (not a command of its own).
+-- curriculum_items: the entry of an item, and its place before it is seen (not a command of its own).
 --
 -- Its entry is 'category prior metadata': the number of its category or 0, its prior or '-', JSON or nothing.
 local REWARD_UNITS = 65536  -- the sum of all mean reward is a whole number of these parts: it must not drift
 
 local function in_units(mean_reward) return math.floor(mean_reward * REWARD_UNITS + 0.5) end
 
--- Look up items, each once, also one that is named twice; returns how many are not there yet.
+-- Look up items, each once, even if it is named twice. Returns how many do not exist yet.
 local function look_up(c, keys)
   local unknown, fresh = {}, 0
   for _, key in ipairs(keys) do

@@ -1,4 +1,4 @@
--- curriculum_keys: the keys that every script of a curriculum is handed, by name (not a command of its own).
+-- curriculum_keys: the keys that every script of a curriculum gets, by name (not a command of its own).
 --
 -- curriculum        hash  configuration, revision, totals, random counter; there as long as the curriculum is
 -- items             hash  item -> 'category prior metadata', for every item (curriculum_items)
@@ -18,7 +18,8 @@
 -- requests          zset  requests that brought observations, by the run clock at which they are forgotten, ms
 -- samples           hash  requests for samples -> JSON of what they were given (sample_requests)
 -- samples_until     zset  those requests, by the run clock at which they are forgotten, ms
-local PARTS = {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only',
+local PARTS = {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen',
+  'prior_only',
   'category', 'category_numbers', 'arms', 'in_flight', 'holders', 'requests', 'samples', 'samples_until'}
 
 -- The curriculum whose keys begin at this one, and what was looked up of it.

@@ -1,4 +1,4 @@
--- curriculum_observed: writing down what observations made of items (not a command of its own).
+-- curriculum_observed: write the items that observations updated (not a command of its own).
 --
 local function pack_numbers(now)
   return struct.pack(NUMBERS, now.ema, now.count, now.passed, now.failed, now.signal, now.last)
@@ -12,7 +12,7 @@ local function become_seen(c, key, item)
   later('ZADD', c.drawn, holder and string.match(holder, '^%d+') or 0, key)
 end
 
--- Write observed items down: what is known of them, where they stand, and that nobody waits for their scores any more.
+-- Write observed items: their estimates and places. They are no longer in flight.
 local function write_observed(c)
   for key, item in pairs(c.looked_up) do
     local now = item.now

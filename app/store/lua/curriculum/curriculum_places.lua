@@ -1,9 +1,9 @@
--- curriculum_places: who stands where (not a command of its own).
+-- curriculum_places: the items at places (not a command of its own).
 --
--- A place is an order, the number of a category for the order of categories (else ''), and a rank; or 'item', a key, ''.
+-- A place is an order, a number of a category (for the order of categories, else '') and a rank; or 'item', a key, ''.
 local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only'}
 
--- The item at a place; nil if nobody stands there any more.
+-- Return the item at a place; nil if there is none any more.
 local function member_at(c, order, name, rank)
   if order == 'item' then return redis.call('HEXISTS', c.items, name) == 1 and name or nil end
   if order ~= 'category' then return redis.call('ZRANGE', c[order], rank, rank)[1] end
@@ -13,7 +13,7 @@ local function member_at(c, order, name, rank)
   return found[2] == name and found[1] or nil
 end
 
--- What is told of an item: its key, its entry, what is known of it, and its rank in each order that is asked for.
+-- Return the reply about an item: its key, its entry, its estimate, and its rank in each requested order.
 local function told(c, key, orders)
   local about = {key, redis.call('HGET', c.items, key), redis.call('HGET', c.estimates, key) or ''}
   for order in string.gmatch(orders, '%S+') do

@@ -6,7 +6,7 @@
 -- KEYS[3..] the curriculum's own keys: hash and zset
 -- ARGV[1] its name   ARGV[2] its id
 --
--- Returns 1, or 0 if the name stands for another by now, or for none.
+-- Returns 1, or 0 if the name belongs to another curriculum by now, or to none.
 -- Cost: O(1); values are freed in the background.
 if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[2], ARGV[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- delete_items: forget items and all that is known of them.
+-- delete_items: forget items and their estimates.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1..] keys of items

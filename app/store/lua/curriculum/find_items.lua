@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- find_items: look up who stands at places; nothing is changed.
+-- find_items: look up the items at places; nothing is changed.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1] orders in which each item's rank is wanted, by blanks   ARGV[2] run clock: who is in flight then is passed over;
--- or '' to look up everybody
+-- ARGV[1] orders in which each item's rank is wanted, by blanks   ARGV[2] run clock: items in flight then are skipped;
+-- or '' to look up all items
 -- ARGV per place from 3 on: curriculum_places has them
 --
--- Returns for each place {key, entry, what is known, rank in each of the orders, -1 if it is not there}, or {} if nobody
--- stands there or is passed over.
+-- Returns for each place {key, entry, estimate, rank in each of the orders, -1 if it is not there}, or {} if there is
+-- no item or it is skipped.
 -- Cost: O(n log m), n the places, m the items there are.
 --
 -- include curriculum_keys

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- finish_loading: give a curriculum that was loaded its name; the one that had it is forgotten.
+-- finish_loading: give a loaded curriculum its name, and forget the one that had the name.
 --
 -- KEYS[1] run                hash  epoch
 -- KEYS[2] curricula          hash  curriculum -> its id
 -- KEYS[3] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
 -- KEYS[4..] the keys of the one that has the name, if any: hash and zset
--- ARGV[1] the name   ARGV[2] id that was loaded   ARGV[3] id that has the name, or ''   ARGV[4] most curricula of a run
+-- ARGV[1] the name   ARGV[2] the loaded id   ARGV[3] id that has the name, or ''   ARGV[4] most curricula of a run
 --
--- Returns {'loaded'}, also if it was before; or, with nothing changed: {'gone'}: nobody loads it any more; {'outdated'}:
+-- Returns {'loaded'}, also if it was before; or, with nothing changed: {'gone'}: the load has ended; {'outdated'}:
 -- another has the name by now; {'crowded'}: the run has as many as it may.
 -- Cost: O(1); values are freed in the background.
 local id = redis.call('HGET', KEYS[2], ARGV[1])

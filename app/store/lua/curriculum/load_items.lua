@@ -4,7 +4,7 @@
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- KEYS[20] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
 -- ARGV[1] its id   ARGV[2] most items   ARGV[3] number of items put into it before
--- ARGV per item from 4 on: its key; its category's number; its prior or '-'; its metadata; what is known of it, or ''
+-- ARGV per item from 4 on: its key; its category's number; its prior or '-'; its metadata; its estimate, or ''
 -- if it is not seen; the number of the sample that last handed it out; ms for which others do not get it, or ''
 --
 -- Returns {'loaded'}, also if they were there before; or, with nothing changed: {'gone'}: the load has ended; {'full'}:

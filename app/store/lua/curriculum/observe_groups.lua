@@ -1,8 +1,8 @@
--- observe_groups: what new groups' rewards make of their items, in admit_groups (not a command of its own).
+-- observe_groups: update items by the rewards of new groups, in admit_groups (not a command of its own).
 --
--- Of each curriculum ARGV says, behind the groups: how many bins are arms of the bandit, or 0 if categories are; most items;
--- how many groups name an item; then of each of those which it is, from 1, its item, and what that changes
--- (curriculum_estimates), or '' if its rewards are nothing to count.
+-- ARGV has for each curriculum, behind the groups: the number of bins that are arms of the bandit, or 0 if categories
+-- are; most items; how many groups name an item. Then for each of these groups: its number, from 1, its item, and the
+-- update (curriculum_estimates), or '' if its rewards do not count.
 local CURRICULUM_KEYS = #PARTS
 
 -- The observations of groups that are new, in order; from one argument to another.
@@ -16,7 +16,7 @@ local function new_observations(first, last, outcomes)
   return items, changes
 end
 
--- Count observations; those that there is no room for, or nothing to count, are left out.
+-- Count observations. Those without room for their items, or with nothing to count, are left out.
 local function observe_new(c, items, changes, bins, most)
   look_up(c, items)
   local room, counted = most - redis.call('HLEN', c.items), 0
@@ -37,7 +37,8 @@ end
 local function observe_groups(groups, outcomes)
   local key, argument = OWN_KEYS + 2 * #groups, OWN_ARGUMENTS + WORDS * #groups
   while ARGV[argument] do
-    local bins, most, last = tonumber(ARGV[argument]), tonumber(ARGV[argument + 1]), argument + 2 + 3 * ARGV[argument + 2]
+    local bins, most = tonumber(ARGV[argument]), tonumber(ARGV[argument + 1])
+    local last = argument + 2 + 3 * ARGV[argument + 2]
     local items, changes = new_observations(argument + 3, last, outcomes)
     if #items > 0 then observe_new(curriculum_at(key), items, changes, bins, most) end
     key, argument = key + CURRICULUM_KEYS, last + 1

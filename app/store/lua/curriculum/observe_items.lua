@@ -1,13 +1,14 @@
 #!lua
--- observe_items: count observations of items; those that are not there yet are registered. All or none, and once.
+-- observe_items: count observations of items, all or none, and once. New items are registered.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1] id of the request   ARGV[2] ms it is recognised for   ARGV[3] most items of a curriculum   ARGV[4] how many bins
--- are arms of the bandit, or 0 if categories are
--- ARGV per observation from 5 on: its item, and what it changes (curriculum_estimates)
+-- ARGV[1] id of the request   ARGV[2] ms it is recognised for   ARGV[3] most items of a curriculum   ARGV[4] how many
+-- bins are arms of the bandit, or 0 if categories are
+-- ARGV per observation from 5 on: its item, and the update (curriculum_estimates)
 --
--- Returns {'observed', items in the order of mean reward, then for each observation what is known of its item now, and its rank
--- by mean reward}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as register_items.
+-- Returns {'observed', items in the order of mean reward, then for each observation the new estimate of its item, and
+-- its rank by mean reward}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as
+-- register_items.
 -- Cost: O(n log m), n the observations, m the items there are.
 --
 -- include clock

@@ -1,14 +1,14 @@
 #!lua
--- put_curriculum: write the configuration of a curriculum, if nobody changed it since it was decided; make it if need be.
+-- put_curriculum: create a curriculum, or change its configuration if no other request changed it since the decision.
 --
 -- KEYS[1] run         hash  configuration, epoch
 -- KEYS[2] curricula   hash  curriculum -> its id
 -- KEYS[3] curriculum  hash  configuration, revision, seed
--- ARGV[1] its name   ARGV[2] its id   ARGV[3] revision decided on, or '' to make it   ARGV[4] revision from now on, unlike
--- any other   ARGV[5] configuration, JSON   ARGV[6] most curricula of a run
+-- ARGV[1] its name   ARGV[2] its id   ARGV[3] revision decided on, or '' to make it   ARGV[4] the new revision, never
+-- used before   ARGV[5] configuration, JSON   ARGV[6] most curricula of a run
 --
--- Returns {'put'}, also if it was before; or, with nothing changed: {'outdated'}: it moved on, came or went; {'missing'}:
--- there is no such run; {'crowded'}: the run has as many as it may.
+-- Returns {'put'}, also if it was before; or, with nothing changed: {'outdated'}: it was changed, created or deleted;
+-- {'missing'}: there is no such run; {'crowded'}: the run has as many as it may.
 -- Cost: O(1).
 local now, id = redis.call('HGET', KEYS[3], 'revision'), redis.call('HGET', KEYS[2], ARGV[1])
 if now == ARGV[4] then return {'put'} end

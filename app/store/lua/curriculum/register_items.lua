@@ -1,10 +1,10 @@
 #!lua
--- register_items: make items, or change those that are there; what is known of them stays. All or none.
+-- register_items: make items, or change existing ones; their estimates stay. All or none.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1] most items and ARGV[2] most categories of a curriculum   ARGV[3] 1 to change those that are there only, else 0
--- ARGV per item from 4 on: its key; its category after '=', its prior, its metadata as JSON; each of them '' to leave it
--- as it is, or '-' for none
+-- ARGV[1] most items and ARGV[2] most categories of a curriculum   ARGV[3] 1 to change only existing items, else 0
+-- ARGV per item from 4 on: its key; its category after '=', its prior, its metadata as JSON; each of them '' to leave
+-- it as it is, or '-' for none
 --
 -- Returns {'registered', how many are new}; or, with nothing changed: {'gone'}: there is no such curriculum any more;
 -- {'full'}: there would be too many items; {'crowded'}: too many categories; {'missing'}: an item is not there.

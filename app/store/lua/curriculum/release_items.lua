@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- release_items: take back items that a sample handed out and nobody will try; those that it has no more stay as they are.
+-- release_items: release items of a sample that will not be tried. Items that the sample no longer has stay unchanged.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1] id of the sample   ARGV[2..] keys of items

@@ -1,7 +1,7 @@
--- sample_requests: what requests for samples were given, for those whose answer was lost (not a command of its own).
+-- sample_requests: the items that requests got, so that a repeated request gets them again (not a command of its own).
 --
--- Each is remembered as long as its items are in flight, the latest MOST_REQUESTS of them: {sample: id, items: keys, told:
--- whether it was asked for again; then nothing is added any more}.
+-- The latest MOST_REQUESTS requests are remembered as long as their items are in flight: {sample: id, items: keys,
+-- told: whether the request was repeated; then nothing is added any more}.
 local MOST_REQUESTS = 10000
 
 local function forget_requests(c, clock)

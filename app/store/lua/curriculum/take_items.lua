@@ -1,17 +1,17 @@
 #!lua
--- take_items: hand out the items at places, first come, none twice, and none that is in flight; to a request that had
--- some before, the same.
+-- take_items: hand out the items at places in order, each once, and none in flight. A repeated request gets the same
+-- items.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1] number of the sample   ARGV[2] its id, and ARGV[3] which attempt: who holds an item by them has it again
--- ARGV[4] ms for which others do not get them   ARGV[5] how many are wanted   ARGV[6] orders in which each item's rank is
--- wanted, by blanks   ARGV[7] id of the request, or ''
+-- ARGV[1] number of the sample   ARGV[2] its id, and ARGV[3] which attempt: the same attempt gets its items again
+-- ARGV[4] ms for which others do not get them   ARGV[5] how many are wanted   ARGV[6] orders in which each item's rank
+-- is wanted, by blanks   ARGV[7] id of the request, or ''
 -- ARGV per place from 8 on: curriculum_places has them
 --
--- Returns {'taken', id of the sample, items in flight, ms until the first of them is free or 0, a list of an item each: {number
--- of its place from 0, key, entry, what is known, ranks}}; 'repeated' instead, and places of -1, if the request had them
--- before; or {'gone'}: there is no such curriculum any more.
--- Cost: O(n log m), n the places, m the items there are; of those whose time is up, at most 1000 are forgotten.
+-- Returns {'taken', id of the sample, items in flight, ms until the first of them is free or 0, a list of items:
+-- {number of its place from 0, key, entry, estimate, ranks}}; 'repeated' instead, and places of -1, if the request had
+-- them before; or {'gone'}: there is no such curriculum any more.
+-- Cost: O(n log m), n the places, m the items there are; at most 1000 expired items are forgotten.
 --
 -- include clock
 -- include bulk

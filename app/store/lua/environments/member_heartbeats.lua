@@ -1,6 +1,6 @@
 -- member_heartbeats: signs of life of members, and their expiry (not a command of its own).
 --
--- Store signs of life. A member that has left stays away, even if it was heard of before.
+-- Store signs of life. A sign of life does not bring back a member that has left.
 local function beat_members(m, seen, names, clock)
   for _, name in ipairs(names) do
     if redis.call('HEXISTS', m.members, name) == 1 then

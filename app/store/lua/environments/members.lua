@@ -4,7 +4,7 @@
 -- members_heard  zset  the same members by the run clock at their last sign of life, ms
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
--- started        hash  environment id -> groups that its members have started, ended ones included; gone with the last member
+-- started        hash  environment id -> groups that its members have started, with ended ones, while it has members
 local m = {members = MEMBERS, heard = MEMBERS_HEARD, counts = MEMBER_COUNTS, running = RUNNING, started = STARTED}
 
 -- Add to a counter, and remove it at 0. Returns whether it was removed.

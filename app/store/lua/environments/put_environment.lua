@@ -1,7 +1,7 @@
 #!lua
--- put_environment: write an environment's record, if nobody changed any since it was decided.
+-- put_environment: write an environment's record, if no environment changed since the decision.
 --
--- Returns 1, also for a record that is there already, or 0 if the epoch moved on; then nothing has changed.
+-- Returns 1, also for a record that is there already, or 0 if the epoch changed; then nothing has changed.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: epoch, id of the next environment that is new

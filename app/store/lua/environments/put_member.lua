@@ -1,8 +1,8 @@
 #!lua
 -- put_member: make a worker process a member of an environment, or let it join again under its id.
 --
--- Returns 2 for a new member, 1 for a known one (its running groups are 0 now), 0 if there is no such environment, -1 if
--- there are too many members. At 0 and -1 nothing has changed.
+-- Returns 2 for a new member, 1 for a known one (its running groups are 0 now), 0 if there is no such environment, -1
+-- if there are too many members. At 0 and -1 nothing has changed.
 -- Cost: O(log n), n the members of the run.
 --
 local RUN = KEYS[1]  -- hash: run clock

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- add_pending_payloads: announce payloads that are about to be written, so that none is ever lost track of.
+-- add_pending_payloads: note payloads before they are written, so that unused ones can be found and deleted.
 --
--- Returns the number added; groups that were admitted already are passed over, and so are marked payloads:
--- somebody may be about to remove them.
+-- Returns the number added. Groups that were admitted already are skipped, and so are marked payloads: another process
+-- may be about to remove them.
 -- Cost: O(n log m), n the groups, m the unreferenced payloads.
 --
 -- include rows

@@ -13,20 +13,21 @@
 -- KEYS[10] given_ids        hash  given id -> 'group_id outcome checksum'
 -- KEYS[11] given_ids_until  zset  given id -> run clock at which it is forgotten, ms
 -- KEYS[12] dropped          hash  'reason:environment' -> groups
--- KEYS[13] history          hash  group id -> what became of it
+-- KEYS[13] history          hash  group id -> what happened to it
 -- KEYS[14] ended            zset  group id -> run clock at which that is forgotten, ms
 -- KEYS[15] starvation       hash  what came since groups were last stored
--- KEYS[16..] per group      zset the lane or buffer it goes to, string its payload; then the keys of each curriculum that
--- observes some of them (curriculum_keys)
--- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms history
--- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] what stands for the score of a payload that
+-- KEYS[16..] per group      zset the lane or buffer it goes to, string its payload; then the keys of each curriculum
+-- that observes some of them (curriculum_keys)
+-- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms
+-- history is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] score to assume for a payload that
 -- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups of each submission
--- ARGV per group from 9 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time; then observe_groups
+-- ARGV per group from 9 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time; then
+-- observe_groups
 --
--- Returns {list per submission of an outcome per group, the starvation counts while it lasts, else {}}. Outcomes: 'new', 'written' (by
--- this command before, whose answer was lost), 'repeated OUTCOME'; or the same for all of a submission, of which nothing is
--- stored then: 'full GROUPS BYTES' that wait, 'exists GIVEN_ID', which names other contents, 'outdated': decide and write
--- again.
+-- Returns {list per submission of an outcome per group, the starvation counts while it lasts, else {}}. Outcomes:
+-- 'new'; 'written' by an earlier call of this command whose answer was lost; 'repeated OUTCOME'. If a submission is
+-- refused, none of it is stored and all its groups have one outcome: 'full GROUPS BYTES' that wait; 'exists GIVEN_ID',
+-- which has other contents; 'outdated': decide and write again.
 -- Cost: O(n log m), n the groups, m the groups in a lane, or the items of a curriculum.
 --
 -- include clock
@@ -40,7 +41,7 @@ local groups = read_submissions()
 local run = run_as_it_is()
 local moved_on = run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2]
 local outcomes, results = decide_submissions(groups, run, moved_on)
-if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- so that others do not even make these functions
+if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- calls without curricula do not need these functions
 -- include curriculum_keys
 -- include curriculum_items
 -- include curriculum_estimates

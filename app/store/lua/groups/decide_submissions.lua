@@ -1,11 +1,12 @@
--- decide_submissions: what becomes of each group in admit_groups (not a command of its own).
+-- decide_submissions: decide the outcome of each group in admit_groups (not a command of its own).
 --
 local function is_full(run)
   return ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
 end
 
--- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender, and what
--- became of it the first time; or nil, and why it can not be admitted. A payload that is marked may be deleted at any time.
+-- Return 'new'; 'written' if an earlier call of the same command stored the group and its answer was lost; 'repeated'
+-- and the first outcome if its sender repeats it; or nil, and why it cannot be admitted. A marked payload may be
+-- deleted at any time.
 local function outcome_of(group, run)
   local first, outcome, contents = string.match(group.first or '', '^(%S+) (%S+) (%S+)$')
   if first and first ~= group.id then
@@ -15,13 +16,15 @@ local function outcome_of(group, run)
   if group.recent then return 'written' end
   if is_full(run) then return nil, string.format('full %.0f %.0f', run.groups, run.bytes) end
   if not group.stored then return 'new' end
-  local there = tonumber(group.reserved or ARGV[7]) >= 0 and redis.call('STRLEN', group.payload) == tonumber(group.bytes)
+  local there = tonumber(group.reserved or ARGV[7]) >= 0
+    and redis.call('STRLEN', group.payload) == tonumber(group.bytes)
   if there then return 'new' end
   return nil, 'outdated'
 end
 
--- The outcome of each group, and the same for each submission. What is refused of one group of a submission is refused of
--- all of them; if the run has moved on, all is refused but what is written. What one brings counts for the next.
+-- Return the outcome of each group, and the outcomes by submission. If one group of a submission is refused, all of it
+-- is refused. If the run has changed, only groups that were written before are accepted. Groups admitted here count
+-- towards the limits for the next ones.
 local function decide_submissions(groups, run, moved_on)
   local outcomes, results = {}, {}
   for i, size in ipairs(SIZES) do

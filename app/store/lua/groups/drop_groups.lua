@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- drop_groups: take queued or buffered groups out of the store for a stated reason.
 --
--- A group without an index entry (which should not be) just leaves its lane, so that it is in nobody's way.
+-- A group without an index entry (which should not happen) only leaves its lane, so that it does not block others.
 --
--- Returns the number dropped; a group that does not wait any more is passed over. A run that is not there stays so: 0.
+-- Returns the number dropped. Groups that no longer wait are skipped. If there is no such run, none is made: 0.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include rows

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- expire_history: forget what senders called their groups, and what became of groups and batches, once that is long ago.
+-- expire_history: forget old given ids, and the old history of groups and batches.
 --
 -- Returns the number forgotten.
 -- Cost: O(n log m), n those whose time has come, m those remembered.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- find_marked_payloads: find marked payloads that can be deleted; unmark those that something still names.
+-- find_marked_payloads: find marked payloads that can be deleted; unmark those that are still named.
 --
 -- Returns how many were looked at, then the ids of those that nothing names.
 -- Cost: O(n log m), n those looked at, m the unreferenced payloads.

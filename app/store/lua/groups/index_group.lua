@@ -1,4 +1,4 @@
--- index_group: what admit_groups writes of a new group by itself (not a command of its own).
+-- index_group: write one new group in admit_groups (not a command of its own).
 --
 local GIVEN_IDS_MS, HISTORY_MS = ARGV[3], ARGV[4]
 

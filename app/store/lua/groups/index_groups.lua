@@ -1,6 +1,6 @@
--- index_groups: what admit_groups writes of all groups together (not a command of its own).
+-- index_groups: write all groups together in admit_groups (not a command of its own).
 --
--- Groups that are stored get their places behind all that came before; the last is the latest of the run.
+-- Stored groups get places behind all earlier ones. The last one is the latest group of the run.
 local function place_groups(groups, run)
   if #groups == 0 then return end
   for i, group in ipairs(groups) do later('ZADD', group.place, run.arrivals + i, group.id) end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- mark_abandoned_payloads: mark pending payloads that were never indexed, so that they can no longer be.
+-- mark_abandoned_payloads: mark pending payloads that were never indexed. They can no longer be indexed.
 --
 -- Returns the number marked.
 -- Cost: O(n log m), n those marked, m the unreferenced payloads.

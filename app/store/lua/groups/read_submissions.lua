@@ -1,4 +1,4 @@
--- read_submissions: what admit_groups is handed, and what is known of it already (not a command of its own).
+-- read_submissions: read the arguments of admit_groups, and the stored facts about them (not a command of its own).
 --
 local RUN, RECENT, UNREFERENCED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
 local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, STARVATION = unpack(KEYS, 9, 15)
@@ -16,7 +16,7 @@ local function run_as_it_is()
     groups = groups, bytes = bytes}
 end
 
--- Its entry: 'bytes checksum ... environment:size version given_id'; what is in between is for others.
+-- Its entry: 'bytes checksum ... environment:size version given_id'. The words in between are not read here.
 local function submitted_group(key, argument)
   local group = {id = ARGV[argument], where = ARGV[argument + 1], place = KEYS[key], payload = KEYS[key + 1]}
   group.stored = group.where == 'queued' or group.where == 'buffered'
@@ -40,7 +40,7 @@ local function read_submissions()
   return groups
 end
 
--- Whether this very command stored a submission before, and its answer was lost: what it was decided on was true then.
+-- Whether this same command stored a submission before, and its answer was lost. Its preconditions held then.
 local function is_written(groups, first, last)
   for n = first, last do
     if groups[n].recent then return true end

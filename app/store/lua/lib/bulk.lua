@@ -1,8 +1,8 @@
--- bulk: commands about many things at once, each sent once for all of them (not a command of its own).
+-- bulk: send one command for many members at once (not a command of its own).
 --
 local AT_ONCE = 5000  -- arguments, of the 8000 that Lua can hand over; even, so that pairs stay together
 
--- What HMGET or ZMSCORE says of each member, false of one that is not there.
+-- Return the reply of HMGET or ZMSCORE for each member; false for a member that does not exist.
 local function read(command, key, members)
   if #members == 0 then return {} end
   if #members <= AT_ONCE then return redis.call(command, key, unpack(members)) end

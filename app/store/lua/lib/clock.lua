@@ -1,10 +1,11 @@
 -- clock: the run clock, included by the scripts that need it (not a command of its own).
 --
--- Milliseconds of time in which the run was served. Each step is what Redis TIME moved, clamped to 0..3 s. Every API
--- process ticks each run once a second, so a longer gap means that Redis or all API processes were away (or that the clock
--- of Redis's host was set). Trainers and environments could not be heard then, so only 3 s of the gap count. No outage ends
--- a lease of more than some seconds whose trainer is alive, nor does it age groups, environments or histories. While no
--- process ticks, the run stands still. If ticks come late on a busy machine, the clock is slower than time, never faster.
+-- Milliseconds of time in which the run was served. Each step is the change of Redis TIME, clamped to 0..3 s. Every API
+-- process ticks each run once a second. So a longer gap means that Redis or all API processes were away, or that the
+-- clock of Redis's host was set. Trainers and environments could not send signs of life then, so only 3 s of the gap
+-- count. An outage does not end a lease of more than a few seconds, and does not age groups, environments or histories.
+-- While no process ticks, the run clock stands still. If ticks come late on a busy machine, the clock is slower than
+-- time, never faster.
 --
 -- `run_clock` in app/store/runs/view.py reads the clock by the same rule.
 local function advance_clock(run)

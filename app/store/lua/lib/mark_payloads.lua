@@ -1,4 +1,4 @@
--- mark_payloads: what happens when nothing needs groups any more (not a command of its own).
+-- mark_payloads: mark the payloads of groups that are no longer needed (not a command of its own).
 --
 -- Written with `flush` of bulk.lua. The newest group is kept for /latest_example until a newer one comes.
 local function forget_payloads(run, groups, unreferenced, ids)
@@ -9,7 +9,7 @@ local function forget_payloads(run, groups, unreferenced, ids)
   end
 end
 
--- No rewind goes before the latest step whose batch was delivered and is not kept.
+-- A rewind cannot go before the latest step whose batch was delivered and is not kept.
 local function note_unkept(run, step)
   local latest = redis.call('HGET', run, 'unkept_step')
   if not latest or tonumber(latest) < tonumber(step) then redis.call('HSET', run, 'unkept_step', step) end

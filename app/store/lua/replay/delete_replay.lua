@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
--- delete_replay: remove the replay buffer with all it holds, its snapshots too; its payloads are marked for deletion.
+-- delete_replay: remove the replay buffer with its contents and snapshots, and mark its payloads for deletion.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
--- KEYS[25] hash, its marked hash   KEYS[26..] hash, zset: places of snapshots (replay_places), each with the name of its marked hash
--- ARGV[1] revision decided on   ARGV[2] token of the marked hash of the buffer   ARGV[3..] those of the snapshots', in order
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
+-- KEYS[24] marked_hashes  set of tokens   KEYS[25] hash, its marked hash
+-- KEYS[26..] hash, zset: places of snapshots (replay_places), each with the name of its marked hash
+-- ARGV[1] revision decided on   ARGV[2] token of the marked hash of the buffer
+-- ARGV[3..] tokens of the marked hashes of the snapshots, in order
 --
--- Returns 1, also if there is none, or 0 if it moved on; then nothing has changed.
+-- Returns 1, also if there is none, or 0 if the buffer changed; then nothing has changed.
 -- Cost: O(1); values are freed in the background.
 --
 -- include replay_keys

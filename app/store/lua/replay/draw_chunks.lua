@@ -22,7 +22,7 @@ local function may_be_sampled(chunk, most_uses)
     and chunk.session == SESSION and chunk.uses + chunk.held < most_uses
 end
 
--- Up to as many chunks as are wanted, none twice, in the order of the draws; those that may not be sampled are passed over.
+-- Return at most `wanted` different chunks in the order of the draws. Chunks that may not be sampled are skipped.
 local function draw_chunks(wanted, most_uses)
   local found, seen, below = {}, {}, {}
   for i = FIRST_DRAW, #ARGV do

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- drop_snapshot: let a snapshot of the replay buffer go.
+-- drop_snapshot: delete a snapshot of the replay buffer.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
+-- KEYS[24] marked_hashes  set of tokens
 -- KEYS[25..] hash, zset: the snapshot's place (replay_places) and the name of its marked hash
 -- ARGV[1] the revision it is known by   ARGV[2] token of its marked hash
 --

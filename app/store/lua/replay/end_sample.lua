@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- end_sample: end a sample in the state it was seen in: its uses count, or are given back.
+-- end_sample: end a sample if it is still in the state that was read; its uses count, or are given back.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] sample id   ARGV[2] lease seen   ARGV[3] 'acknowledged', 'given_back' or 'expired'   ARGV[4] most uses of a
 -- chunk, or ''   ARGV[5] lease id   ARGV[6] ms it is known how it ended   ARGV[7] revision decided on
 --
--- Returns 1, or 0 if it is in another state by now, or the configuration moved on; then nothing has changed.
+-- Returns 1, or 0 if it is in another state by now, or the configuration changed; then nothing has changed.
 -- Cost: O(n log m), n the chunks of the sample, m the chunks held.
 --
 -- include clock

@@ -1,8 +1,8 @@
--- insert_chunks: what insert_fragments and insert_groups plan by, and what they write (not a command of its own).
+-- insert_chunks: make room for chunks and write them, in insert_fragments and others (not a command of its own).
 --
 -- A chunk of a plan: {weight, priority, version, session, bytes, fragments, rest of the entry, list of fragment ids}.
 
--- The victims that must go so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
+-- The victims to evict so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
 -- how many there are, and how many there may be.
 local function victims_for(plan, of_chunks, of_bytes)
   local chunks, bytes = of_chunks[1], of_bytes[1]
@@ -31,7 +31,8 @@ local function insert_chunk(id, chunk, clock, entries)
   end
   local words = string.format('%s %s %.0f %.0f %.0f %s %s', version, session, clock, bytes, fragments, rest,
     table.concat(ids, ','))
-  local written = {id = id, uses = 0, held = 0, weight = tonumber(weight), priority = priority, version = version, rest = words}
+  local written = {id = id, uses = 0, held = 0, weight = tonumber(weight), priority = priority, version = version,
+    rest = words}
   put(written, 'sampleable')
   write(written)
   count('chunks', 1)

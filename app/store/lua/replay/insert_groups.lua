@@ -23,7 +23,8 @@ for i = 6, #ARGV do
   if not redis.call('ZSCORE', ENTERING, ARGV[i]) then return 'outdated' end
 end
 local plan = cjson.decode(ARGV[5])
-local victims = victims_for(plan, {tonumber(now[2] or 0), tonumber(ARGV[3])}, {tonumber(now[3] or 0), tonumber(ARGV[4])})
+local victims = victims_for(plan,
+  {tonumber(now[2] or 0), tonumber(ARGV[3])}, {tonumber(now[3] or 0), tonumber(ARGV[4])})
 if not victims then return 'crowded' end
 make_room(victims)
 for i = 6, #ARGV do redis.call('ZREM', ENTERING, ARGV[i]) end

@@ -4,7 +4,7 @@
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision decided on   ARGV[2] most uses of a chunk, or ''   ARGV[3..] chunk ids, none twice
 --
--- Returns how many moved; none if the configuration moved on.
+-- Returns how many moved; 0 if the configuration changed.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
 -- include bulk

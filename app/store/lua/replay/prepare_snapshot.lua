@@ -1,5 +1,5 @@
 #!lua
--- prepare_snapshot: put chunks of a snapshot into its orders, which are not copied but made again before it is restored.
+-- prepare_snapshot: put chunks of a snapshot into its orders. Orders are made before a restoration, not copied.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], those that replay_keys names, of the snapshot instead of the buffer
 -- ARGV[1] the revision it is known by   ARGV[2..] ids of chunks

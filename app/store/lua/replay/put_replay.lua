@@ -1,12 +1,12 @@
 #!lua
--- put_replay: write the configuration of a replay buffer and its session, if nobody changed them since they were decided.
+-- put_replay: write the configuration and session of a replay buffer, if nobody changed them since the decision.
 --
 -- KEYS[1] run     hash  configuration, run clock
 -- KEYS[2] replay  hash  configuration, revision, session, what is to be done after a change
--- ARGV[1] revision decided on, or ''   ARGV[2] configuration, JSON   ARGV[3] session   ARGV[4] the rate limiter's offset
--- ARGV[5] 1 if chunks must be looked over for it: weights, sessions; else 0
+-- ARGV[1] revision decided on, or ''   ARGV[2] configuration, JSON   ARGV[3] session
+-- ARGV[4] the rate limiter's offset   ARGV[5] 1 if chunks must be checked for it: weights, sessions; else 0
 --
--- Returns 1, also if all is so already, or 0 if it moved on or there is no such run; then nothing has changed.
+-- Returns 1, also if it is written already, or 0 if the buffer changed or there is no such run; then nothing changes.
 -- Cost: O(1).
 --
 -- include clock
@@ -14,8 +14,8 @@ local now = redis.call('HMGET', KEYS[2], 'revision', 'config', 'session')
 if now[2] == ARGV[2] and now[3] == ARGV[3] then return 1 end
 if (now[1] or '') ~= ARGV[1] or redis.call('HEXISTS', KEYS[1], 'config') == 0 then return 0 end
 advance_clock(KEYS[1])
--- A buffer that was removed may be made again. Its revisions go on from the time of day, of which there are more than
--- anybody makes: none must mean two things. Nor has it seen the groups that the one before it had (enqueue_for_replay).
+-- A removed buffer may be made again. Its revisions start from the time of day in us, so that none is used twice. The
+-- new buffer does not have the groups that the previous one had (enqueue_for_replay).
 local first = redis.call('HGET', KEYS[1], 'time_ms') .. '000'
 if redis.call('HSETNX', KEYS[2], 'revision', first) == 1 then redis.call('HSET', KEYS[2], 'restored', first) end
 local revision = redis.call('HINCRBY', KEYS[2], 'revision', 1)

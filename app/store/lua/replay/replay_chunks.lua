@@ -1,8 +1,9 @@
 -- replay_chunks: a chunk's entry, and its place in the buffer (not a command of its own).
 --
--- Its entry is 'place uses held weight priority version session inserted_ms bytes fragments ...': held are the samples it
--- is in; the place is 'sampleable', 'reserved', 'archived', or why it was retired while samples held it still. What changes of
--- hundreds of chunks is gathered (many) and written by `write_changes`: whoever reads it again must do so first.
+-- Its entry is 'place uses held weight priority version session inserted_ms bytes fragments ...'. `held` counts the
+-- samples that hold it. The place is 'sampleable', 'reserved', 'archived', or why it was retired while samples still
+-- held it. Changes of hundreds of chunks are gathered (many) and written by `write_changes`. Call that before the next
+-- read.
 local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) .*)$'
 
 local function chunk_of(id)
@@ -26,7 +27,7 @@ local function count(field, by)
   if by ~= 0 then increase(REPLAY, field, by) end
 end
 
--- The weights of sampleable chunks add up to more than 64 bits: what is beyond 32 of each is added up by itself.
+-- The weights of sampleable chunks add up to more than 64 bits: the bits above the low 32 have a sum of their own.
 local function weigh(chunk, sign)
   count('weight', sign * (chunk.weight % 4294967296))
   count('weight_high', sign * math.floor(chunk.weight / 4294967296))

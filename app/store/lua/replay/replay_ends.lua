@@ -1,4 +1,4 @@
--- replay_ends: how samples let their chunks go (not a command of its own).
+-- replay_ends: end samples and release their chunks (not a command of its own).
 --
 local function let_go(chunk, used, most_uses)
   chunk.uses, chunk.held = chunk.uses + used, chunk.held - 1

@@ -1,4 +1,4 @@
--- replay_keys: the keys that every script of the replay buffer is handed, by name (not a command of its own).
+-- replay_keys: the keys that every script of the replay buffer gets, by name (not a command of its own).
 --
 --  1 run             hash  run clock, policy version; names the channel that those who wait listen to
 --  2 replay          hash  configuration, revision, session, totals, random counter

@@ -1,4 +1,4 @@
--- replay_moves: how chunks come to a place in the buffer and leave it (not a command of its own).
+-- replay_moves: move chunks between places in the buffer (not a command of its own).
 --
 local versions = {}  -- whose counts change
 

@@ -1,4 +1,4 @@
--- replay_retire: how fragments and chunks leave the buffer (not a command of its own).
+-- replay_retire: take fragments and chunks out of the buffer (not a command of its own).
 --
 local function forget_fragment(id)
   later('HDEL', FRAGMENTS, id)
@@ -36,5 +36,5 @@ local function retire(chunk, reason)
   if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
 end
 
--- For want of room. What is of a former session was retired by that, and only kept for inspection.
+-- Evict a chunk to make room. An archived chunk was retired by its session's end and kept only for inspection.
 local function evict(chunk) retire(chunk, chunk.place == 'archived' and 'old_session' or 'evicted') end

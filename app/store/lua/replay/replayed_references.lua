@@ -1,7 +1,7 @@
--- replayed_references: groups that a batch has from the replay buffer, beside those from the queue (not a command of its own).
+-- replayed_references: count batches with groups from the replay buffer (not a command of its own).
 --
--- The run's sums know only those from the queue: the others were delivered before. Each batch in hand or kept counts once
--- in `replayed`, and so keeps their payloads.
+-- The run's totals count only groups from the queue, because replayed groups were delivered before. Each leased or kept
+-- batch counts once in `replayed`. This keeps the payloads of its replayed groups.
 local function parted(batch)
   local fresh, fresh_bytes, bytes = {}, 0, 0
   for _, group in ipairs(batch) do

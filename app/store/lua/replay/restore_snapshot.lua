@@ -1,15 +1,17 @@
 #!lua
--- restore_snapshot: put a snapshot that is prepared in place of the replay buffer. Its samples are given back, those of
--- now have ended; but what batches have reserved they hold on to, of what the snapshot has of it.
+-- restore_snapshot: replace the replay buffer by a prepared snapshot. Samples of the snapshot are given back, and those
+-- of the current buffer end. Batches keep their reservations of chunks that the snapshot has.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
+-- KEYS[24] marked_hashes  set of tokens
 -- KEYS[25..] hash, zset: the snapshot's place (replay_places)   KEYS[44] hash, the marked hash of what is there now
 -- ARGV[1] token of that marked hash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
 -- ARGV[4] the revision the snapshot is known by   ARGV[5] most uses of a chunk at the snapshot, or ''   ARGV[6] ms it
 -- is known how samples ended   ARGV[7] 1 if chunks must be looked over, else 0
 --
--- Returns 1, also if it was restored before, or 0 if the buffer moved on or the snapshot is gone; then nothing has changed.
--- Cost: O(m), m the chunks and fragments of the snapshot: nobody is served meanwhile.
+-- Returns 1, also if it was restored before, or 0 if the buffer changed or the snapshot is gone; then nothing has
+-- changed.
+-- Cost: O(m), m the chunks and fragments of the snapshot. Redis serves no other request during that time.
 --
 -- include clock
 -- include bulk
@@ -37,7 +39,7 @@ empty_place(2, 44, ARGV[1])
 copy_place(25, 2)
 move_orders(25, 2)
 redis.call('HDEL', REPLAY, 'snapshot', 'snapshot_ms', 'snapshot_version')
--- No number means two chunks, and no revision two configurations.
+-- Continue the counters, so that no number is used for two chunks and no revision for two configurations.
 local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or 0)
 redis.call('HSET', REPLAY, 'revision', now[1], 'arrivals', string.format('%.0f', arrivals), 'restored', ARGV[1])
 local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)

@@ -2,11 +2,11 @@
 -- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
--- ARGV[1] why, or 'archived' to keep them for inspection   ARGV[2] revision decided on, or '' for whatever it is
+-- ARGV[1] why, or 'archived' to keep them for inspection   ARGV[2] revision decided on, or '' for any
 -- ARGV[3..] chunk ids
 --
--- Returns how many there were; one that has left or been set aside already, or is named again, is passed over. None if the
--- configuration moved on, or another buffer was put in its place.
+-- Returns how many were retired. Chunks that left or were archived already, and repeated ids, are skipped. 0 if the
+-- configuration changed, or another buffer replaced this one.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
 -- include bulk

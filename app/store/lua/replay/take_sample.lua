@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- take_sample: give the chunks that draws name to a new sample, first come, none twice, and reserve a use of each.
+-- take_sample: give chunks to a new sample in the order of its draws, each once, and reserve a use of each.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
--- ARGV[1] sample id   ARGV[2] its lease   ARGV[3] revision, ARGV[4] policy version and ARGV[5] random counter decided on
--- ARGV[6] the counter from now on   ARGV[7] chunks wanted   ARGV[8] most uses of a chunk, or ''   ARGV[9] oldest version
+-- ARGV[1] sample id   ARGV[2] its lease   ARGV[3] revision, ARGV[4] policy version and ARGV[5] random counter decided
+-- on   ARGV[6] the new counter   ARGV[7] chunks wanted   ARGV[8] most uses of a chunk, or ''   ARGV[9] oldest version
 -- and ARGV[10] oldest run clock of insertion that may be sampled   ARGV[11] the only session that may   ARGV[12] chunks
--- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of what the sample was drawn on   ARGV[14] id of the
--- request, or ''
+-- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of the counts that the sample was drawn from
+-- ARGV[14] id of the request, or ''
 -- ARGV per draw from 15 on: 'order low high rank accept' (app.core.replay.sampling.Draw)
 --
--- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the request
--- already holds a sample; {'outdated'}: look and draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
+-- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the
+-- request already holds a sample; {'outdated'}: read and draw again; {'blocked'} by the rate limiter; {'short', draws
+-- that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
 -- include bulk

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- update_priorities: give chunks other priorities, and so other weights.
+-- update_priorities: set the priorities and weights of chunks.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision the weights were worked out on
 -- ARGV per chunk from 2 on: its id, its priority, its weight, and the priority it must have had, or '' for any
 --
--- Returns {1, ids of those that are there}, or {0} if the configuration moved on; then nothing has changed.
+-- Returns {1, ids of those that are there}, or {0} if the configuration changed; then nothing has changed.
 -- Cost: O(n log m), n the chunks named, m the chunks held.
 --
 -- include bulk

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- announce_run: note that a run exists, so that every API process looks after it.
 --
--- Returns 1, also for a run noted before, or 0 if there are as many as may be; then nothing has changed.
+-- Returns 1, also for a run noted before, or 0 if there are too many runs; then nothing has changed.
 -- Cost: O(1).
 --
 local RUNS = KEYS[1]  -- set: names of runs

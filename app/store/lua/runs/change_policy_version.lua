@@ -1,7 +1,7 @@
 -- change_policy_version: put another version in force (not a command of its own).
 --
--- No order tells which chunks are partly of later versions, so after a step down all must be checked. If the process that
--- checks them dies, others continue.
+-- No order shows which chunks are partly of later versions, so all chunks must be checked after the version went down.
+-- If the process that checks them dies, others continue.
 local function put_policy_version(run, replay, version)
   local before = tonumber(redis.call('HGET', run, 'policy_version') or 0)
   redis.call('HSET', run, 'policy_version', version)

@@ -1,4 +1,4 @@
--- count_starvation: what came in vain, as long as nothing else comes (not a command of its own).
+-- count_starvation: count groups without training value while no others arrive (not a command of its own).
 --
 -- A group's entry has a mark, 'reason:weight' or '-', as its fourth word after its size and checksum.
 local function in_vain(group)
@@ -7,7 +7,7 @@ local function in_vain(group)
   return tonumber(weight) == 0 and reason
 end
 
--- Starvation lasts from one submission that brings something to train on to the next; returns whether it goes on.
+-- Starvation lasts until the next submission with a trainable group. Returns whether there is starvation.
 local function count_starvation(new, clock)
   local fruitful, goes_on = 0, false
   for _, group in ipairs(new) do

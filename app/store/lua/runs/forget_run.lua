@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- forget_run: let a run that holds nothing disappear together with its name, or leave it as it is.
+-- forget_run: delete an empty run together with its name; leave any other run unchanged.
 --
 -- Returns 1, or 0 if it holds something; then nothing has changed.
 -- Cost: O(workers).

@@ -1,15 +1,15 @@
 #!lua
 -- put_run: write a run's configuration and policy, if nobody changed it since they were decided.
 --
--- Returns 1, also if the run is like this already and no other request made it, or 0 if the run has changed; then nothing
--- is written.
+-- Returns 1, also if the run is like this already and no other request made it, or 0 if the run has changed; then
+-- nothing is written.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: configuration, policy, epoch, step, the request that made it
 local epoch = ARGV[1]  -- decided on
 local config = ARGV[2]  -- JSON
 local policy = ARGV[3]  -- JSON
-local step = ARGV[4]  -- or '' to go on
+local step = ARGV[4]  -- the new step, or '' to keep the current one
 local aging = ARGV[5]  -- 1 if groups grow too old by waiting, else 0
 local made_by = ARGV[6]  -- the request that makes the run, or '' to change it
 -- include clock

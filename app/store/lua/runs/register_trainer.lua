@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- register_trainer: set the run's configuration, and return every batch a former trainer has not acknowledged.
 --
--- Returns 1 if the configuration is new, 0 if it was in force already (then the step goes on), or -1 if the run or
--- a lease moved on meanwhile; then nothing has changed.
+-- Returns 1 if the configuration is new, 0 if it was in force already (then the step continues), or -1 if the run or
+-- a lease changed since it was read; then nothing has changed.
 -- Cost: O(leases).
 --
 -- include rows

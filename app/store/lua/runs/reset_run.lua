@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- reset_run: forget the run's configuration, environments, queue and leases; its payloads are marked for deletion.
 --
--- Returns 1, also if there is no such run, 0 if one of these appeared meanwhile, or -1 if the run is left alone. At 0 and
--- -1 nothing has changed.
+-- Returns 1, also if there is no such run, 0 if a lane, buffer or curriculum appeared since the keys were read, or -1
+-- if the run is left alone. At 0 and -1 nothing has changed.
 -- Cost: O(number of keys); values are freed in the background.
 --
 -- include rows
@@ -15,7 +15,7 @@ local CURRICULA = KEYS[6]  -- hash: curriculum -> its id
 local CURRICULA_LOADING = KEYS[7]  -- zset: ids of curricula that are being loaded
 local spare_native = ARGV[1]  -- 1 to leave a run alone that was made under /v1, else 0
 local tokens = cjson.decode(ARGV[2])  -- JSON list: the tokens of the marked hashes
-local payload_hashes = rows(KEYS, 8, {'hash', 'marked_hash'}, #tokens)  -- each hash that names payloads, and its new name
+local payload_hashes = rows(KEYS, 8, {'hash', 'marked_hash'}, #tokens)  -- the hashes that name payloads
 local DELETED = rest(KEYS, 8 + 2 * #tokens)  -- every other key of the run
 local names = rest(ARGV, 3)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
 
@@ -26,7 +26,9 @@ for _, name in ipairs(names) do named[name] = true end
 for _, name in ipairs(redis.call('HKEYS', LANES)) do if not named['lane ' .. name] then return 0 end end
 for _, name in ipairs(redis.call('HKEYS', BUFFERS)) do if not named['buffer ' .. name] then return 0 end end
 for _, id in ipairs(redis.call('HVALS', CURRICULA)) do if not named['curriculum ' .. id] then return 0 end end
-for _, id in ipairs(redis.call('ZRANGE', CURRICULA_LOADING, 0, -1)) do if not named['curriculum ' .. id] then return 0 end end
+for _, id in ipairs(redis.call('ZRANGE', CURRICULA_LOADING, 0, -1)) do
+  if not named['curriculum ' .. id] then return 0 end
+end
 local kept = redis.call('HMGET', RUN, 'clock_ms', 'time_ms', 'epoch', 'latest')
 for i, pair in ipairs(payload_hashes) do
   if redis.call('EXISTS', pair.hash) == 1 then
@@ -38,6 +40,6 @@ if kept[4] then redis.call('ZADD', UNREFERENCED, -1, kept[4]) end
 redis.call('UNLINK', RUN, LANES, BUFFERS, CURRICULA, CURRICULA_LOADING)
 for _, key in ipairs(DELETED) do redis.call('UNLINK', key) end
 redis.call('HSET', RUN, 'clock_ms', kept[1] or 0, 'time_ms', kept[2] or 0)
--- Without an epoch nobody was ever registered, so nothing was decided on one; the next registration chooses it.
+-- Without an epoch nobody ever registered, so no decision depends on one. The next registration chooses the epoch.
 if kept[3] then redis.call('HSET', RUN, 'epoch', kept[3] + 1) end
 return 1

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- set_group_versions: let waiting groups count as sampled by another policy version.
 --
--- Returns the number restamped; a group that does not wait any more is passed over.
+-- Returns the number changed. Groups that no longer wait are skipped.
 -- Cost: O(n log m), n the groups, m those that wait and name a version.
 --
 -- include rows

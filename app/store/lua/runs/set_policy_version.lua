@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- set_policy_version: note the policy version in force, and that chunks must be looked over if it went down.
+-- set_policy_version: store the policy version in force, and that chunks must be checked if it went down.
 --
 -- Returns 1, or 0 if there is no such run, or -1 if it was rewound since; then nothing has changed.
 -- Cost: O(1).

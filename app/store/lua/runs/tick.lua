@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- tick: move the run clock on, store signs of life, expire silent members, and return what there is to do.
+-- tick: advance the run clock, store signs of life, expire silent members, and return what there is to do.
 --
--- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unreferenced payloads,
--- marked hashes, leases, things whose time to be forgotten has come, groups that grow too old by waiting, a replay buffer, states
--- of curricula that are being loaded, environments, anything at all}. A run that is not there (it was forgotten, or is
--- only about to be made) stays so.
--- Cost: O(environments and members heard of + groups and members forgotten); at most 10,000 groups, 1,000 members at once.
+-- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unreferenced
+-- payloads, marked hashes, leases, ids and histories to forget, groups that grow too old by waiting, a replay buffer,
+-- states of curricula that are being loaded, environments, anything at all}. If there is no such run (it was forgotten,
+-- or is about to be made), none is made.
+-- Cost: O(signs of life + groups and members forgotten); at most 10,000 groups and 1,000 members at once.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: run clock, configuration
@@ -50,7 +50,9 @@ local expired = expire_members(m, clock - member_ttl_ms)
 local old = redis.call('ZCOUNT', RECENT, '-inf', clock - recognised_ms)
 if old > 0 then redis.call('ZREMRANGEBYRANK', RECENT, 0, math.min(old, 10000) - 1) end
 local facts = {clock, expired}
-for i, key in ipairs({BUFFERS, UNREFERENCED, MARKED_HASHES, LEASE_STATES}) do facts[2 + i] = redis.call('EXISTS', key) end
+for i, key in ipairs({BUFFERS, UNREFERENCED, MARKED_HASHES, LEASE_STATES}) do
+  facts[2 + i] = redis.call('EXISTS', key)
+end
 local due = redis.call('ZCOUNT', GIVEN_IDS_UNTIL, '-inf', clock) + redis.call('ZCOUNT', ENDED, '-inf', clock)
 facts[#facts + 1] = math.min(due, 1)
 facts[#facts + 1] = tonumber(redis.call('HGET', RUN, 'aging') or 0)
