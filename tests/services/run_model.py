@@ -84,7 +84,7 @@ class RunModel:
     def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
         """Submit groups. Return the outcome of each, and whether it was sent before."""
         repeated = [group.id in self.known for group in groups]
-        full = self.max_queued_groups is not None and len(self.queue) >= self.max_queued_groups
+        full = self._is_full_for(groups)
         for group in groups:
             if group.id in self.known:
                 if self.known[group.id][0].contents != group.contents:
@@ -109,6 +109,17 @@ class RunModel:
                     group.arrival = len(self.known)
                     self.queue.append(group)
         return [(self.known[group.id][1], before) for group, before in zip(groups, repeated, strict=True)]
+
+    def _is_full_for(self, groups: Sequence[Group]) -> bool:
+        """Whether the limit refuses new groups. Groups that fit no batch count separately, up to the same limit."""
+        if self.max_queued_groups is None:
+            return False
+        oversized = sum(group.size > self.batch_size for group in self.queue)
+        brings = any(
+            group.size > self.batch_size and not (self._unfit(group) or self._filtered(group)) for group in groups
+        )
+        fitting_are_full = len(self.queue) - oversized >= self.max_queued_groups
+        return fitting_are_full or (brings and oversized >= self.max_queued_groups)
 
     def take(self, request: str | None, lease_s: int) -> Batch | str:
         """Take the next batch, or say why there is none."""

@@ -20,6 +20,7 @@ from app.core.errors import LachesisError
 from app.core.groups.deletion import GroupFilter
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
+from app.services.runs import capacity
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
@@ -375,5 +376,8 @@ class RunMachine(RuleBasedStateMachine):
 
 
 @briefly_and_at_length(("examples", "steps"), (8, 25), (60, 50))
-def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
+def test_a_run_does_what_a_plain_model_of_it_does(
+    processes: Processes, examples: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "_LOOK_EVERY_S", 0.02)  # the model counts at each step, not four times a second
     run_machine(lambda: RunMachine(processes), examples, steps)

@@ -7,7 +7,7 @@
 -- and ARGV[10] oldest run clock of insertion that may be sampled   ARGV[11] the only session that may   ARGV[12] chunks
 -- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of the counts that the sample was drawn from
 -- ARGV[14] id of the request, or ''
--- ARGV per draw from 15 on: 'order low high rank accept' (app.core.replay.sampling.Draw)
+-- ARGV per draw from 15 on: 'order low high rank accept' (app.core.replay.sampling.ChunkDraw)
 --
 -- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the
 -- request already holds a sample; {'outdated'}: read and draw again; {'blocked'} by the rate limiter; {'short', draws
