@@ -1,7 +1,11 @@
 # The image of the service.
 #   docker build -t lachesis .
-# One container with the embedded Valkey:
-#   docker run --stop-timeout 40 -p 127.0.0.1:8000:8000 -v lachesis:/data lachesis
+# One container with the embedded Valkey, for this machine. The two addresses are the same one: without authentication
+# the service starts only if LACHESIS_PUBLISHED_ON says that no other machine reaches it.
+#   docker run --stop-timeout 40 -p 127.0.0.1:8000:8000 -e LACHESIS_PUBLISHED_ON=127.0.0.1 -v lachesis:/data lachesis
+# For a network, create a token first:
+#   docker run --rm -v lachesis:/data lachesis python -m app token create --role operator
+#   docker run --stop-timeout 40 -p 8000:8000 -v lachesis:/data lachesis
 # Several containers with a separate Valkey:
 #   docker compose up
 ARG PYTHON_IMAGE=python:3.12.12-slim-trixie
@@ -39,6 +43,5 @@ EXPOSE 8000
 
 # Check that this process is alive. /readyz also checks Redis, but an outage of Redis must not kill the container.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; \
-        r.urlopen('http://127.0.0.1:' + os.environ['LACHESIS_PORT'] + '/healthz', timeout=4)"]
+    CMD ["python", "-m", "app.process.health_check"]
 CMD ["python", "-m", "app", "serve"]

@@ -3,8 +3,8 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast test-long mutants lint format e2e bench openapi reference sync docs lock build clean \
-	venv-server venv-dev venv-docs
+.PHONY: help run demo test test-fast test-long test-browser mutants lint format e2e bench openapi reference sync docs \
+	lock audit build clean venv-server venv-dev venv-docs
 
 python := .venv/bin/python
 
@@ -14,13 +14,19 @@ help:  ## list the targets
 run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT (127.0.0.1:8000) with a Redis of its own
 	@exec $(python) -m app serve $(ARGS)
 
+demo: venv-server  ## watch a policy learn for about two minutes: service, workers, trainer (ARGS="--seed 1")
+	@exec $(python) examples/demo/demo.py $(ARGS)
+
 two_processes := -n 2 --dist worksteal
 
-test: venv-dev  ## all tests but e2e and long ones, in two processes
-	@$(python) -m pytest $(two_processes) -m "not e2e and not long" $(ARGS)
+test: venv-dev  ## all tests but e2e, long ones and those in a browser, in two processes
+	@$(python) -m pytest $(two_processes) -m "not e2e and not long and not browser" $(ARGS)
 
 test-long: venv-dev  ## what takes long by choice: many cases of fuzzers and state machines, packaging, types of the SDK
 	@$(python) -m pytest $(two_processes) -m "long and not e2e" $(ARGS)
+
+test-browser: venv-dev  ## the operators' page in a real browser; it needs Chromium (tools/chromium installs it)
+	@$(python) -m pytest $(two_processes) -m browser tests/browser $(ARGS)
 
 test-fast: venv-dev  ## the rules by themselves, in a few seconds: no server, fewer examples
 	@$(python) -m pytest -q -m "not slow and not long" tests/core $(ARGS)
@@ -67,10 +73,18 @@ lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.
 lock: venv-dev  ## re-lock requirements/ from pyproject.toml (ARGS=--upgrade for the newest of everything)
 	@$(lock_with) --output-file requirements/server.lock $(ARGS)
 	@$(lock_with) --group dev --output-file requirements/dev.lock $(ARGS)
+	@$(lock_with) --extra otel --constraint requirements/dev.lock --output-file requirements/otel.lock $(ARGS)
 	@$(lock_with) --group dev --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock $(ARGS)
 
-build: venv-dev  ## the wheel of the SDK, in dist/
+audit: venv-dev  ## ask for known weaknesses of all locked packages; needs the internet; what is unknown is a failure
+	@$(python) -m uv tool run pip-audit@2.10.1 --strict --require-hashes --disable-pip -r requirements/docs.lock $(ARGS) \
+	    || { echo 'make audit: failed. The lines above name a weakness, or a package about which nothing is known: then' \
+	    'the data of weaknesses was not reached, and the other packages were not checked, either.' >&2; exit 1; }
+
+build: venv-dev  ## the wheel of the SDK, and the SBOM of the service (CycloneDX), in dist/
 	@$(python) -m hatchling build --target wheel
+	@$(python) -m cyclonedx_py requirements requirements/server.lock --pyproject pyproject.toml --output-reproducible \
+	    --of JSON -o dist/lachesis-server.cdx.json
 
 clean:  ## remove what these targets made, except data/
 	rm -rf .venv .venv-* dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -40,7 +40,7 @@ THREADS = "Several threads may use it. It does not survive a fork: create it in 
 SENTENCES = {
     "Use it in one event loop, with ``async with`` or `aclose`.": f"Use it with ``with`` or `close`. {THREADS}",
     "Use it in one event loop, with ``async with``.": f"Use it with ``with``. {THREADS}",
-    "asyncio closes an iterator that was left early only later; `contextlib.aclosing` closes it at once.": "",
+    "After an early end, asyncio closes the iterator later. `contextlib.aclosing` closes it at once.": "",
 }
 """What docstrings say otherwise of the synchronous classes."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.main import create_app
 from app.settings import Settings
+from tools.pages import heading
 
 Json = dict[str, Any]
 
@@ -13,14 +14,17 @@ NOUNS = {
     "runs": "Runs",
     "environments": "Environments",
     "groups": "Groups",
+    "history": "History",
     "batches": "Batches",
     "replay": "Replay buffers",
     "curricula": "Curricula",
     "shards": "Dataset shards",
+    "tokens": "Tokens",
+    "audit": "Audit",
     "system": "System",
     "atropos": "Atropos",
 }
-_NOTICE = "<!-- `make reference` writes this page. Edit the routes in `app/api/routes` instead. -->\n"
+_SOURCE = "the routes in `app/api/routes`"
 _MOST_VALUES = 8
 
 
@@ -50,8 +54,7 @@ def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
 
 def _index(operations: list[tuple[str, str, Json]]) -> str:
     parts = [
-        "# HTTP API",
-        _NOTICE,
+        heading("HTTP API", _SOURCE),
         "One table for each noun. The pages of the nouns have parameters, bodies and replies.",
         "[Use the HTTP API](../how-to/http-api.md) explains how they work together.",
         "`docs/openapi.json` is the same as an OpenAPI document, and `/docs` of a running service shows it.\n",
@@ -71,7 +74,7 @@ def _index(operations: list[tuple[str, str, Json]]) -> str:
 
 
 def _page(document: Json, noun: str, operations: list[tuple[str, str, Json]]) -> str:
-    parts = [f"# {NOUNS[noun]}", _NOTICE]
+    parts = [heading(NOUNS[noun], _SOURCE)]
     for method, path, operation in operations:
         parts += [f"## {operation['summary']}\n", f"`{method} {path}`\n", _paragraphs(operation["description"])]
         if parameters := [one for one in operation.get("parameters", []) if one["in"] == "query"]:

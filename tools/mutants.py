@@ -42,6 +42,7 @@ LUA_SWAPS = [
     (r"\btrue\b", "false"), (r"\bfalse\b", "true"), (r"math\.min\b", "math.max"), (r"math\.max\b", "math.min"),
 ]  # fmt: skip
 LUA_NUMBER = re.compile(r"(?<![\w.'])\d+(?![\w.'])")
+LUA_COMMENT = re.compile(r"\s*--.*")  # no string in a script holds two dashes
 LUA_STATEMENT = re.compile(r"\s*(redis\.call\(.*\)|[\w.\[\]]+\(.*\)|[\w.\[\]]+ = .*[^,({])")
 
 
@@ -121,8 +122,8 @@ def lua_changes(source: str) -> Iterator[tuple[int, int, str]]:
     """Yield what to replace in a script, line by line."""
     start = 0
     for line in source.splitlines(keepends=True):
-        code = line.rstrip("\n")
-        if code and not code.lstrip().startswith(("--", "#!")):
+        code = LUA_COMMENT.sub("", line.rstrip("\n"))
+        if code and not code.startswith("#!"):
             for pattern, swap in LUA_SWAPS:
                 for found in re.finditer(pattern, code):
                     yield start + found.start(), start + found.end(), swap

@@ -13,12 +13,13 @@ from pydantic.fields import FieldInfo
 from lachesis import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.problems import meaning
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.runs import YEAR_S, RunCreate
 from tools import http_reference, table_reference
+from tools.pages import heading, nested_models
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-_NOTICE = "<!-- `make reference` writes this page. Edit {source} instead. -->\n"
 
 
 def errors_page() -> str:
@@ -26,22 +27,17 @@ def errors_page() -> str:
     rows = sorted(errors.BY_CODE.values(), key=lambda cls: (cls.status, cls.code))
     return "\n".join(
         [
-            "# Errors",
-            "",
-            _NOTICE.format(source="`clients/lachesis/wire/errors.py`"),
+            heading("Errors", "`clients/lachesis/wire/errors.py`"),
             "The service answers an error as problem details (RFC 9457, `application/problem+json`).",
             "`code` names the error, `detail` says what is wrong, and `remedy` says what to do.",
             "For wrong values, `errors` lists the place (`loc`) of each and what is wrong with it (`msg`).",
-            "A reply that is worth repeating has a `Retry-After` header.",
+            f"Replies with status {_repeated()} have a `Retry-After` header: seconds after which to try again.",
             "",
             "The SDK raises the class named here. All classes are in `lachesis.errors`.",
             "",
             "| Status | `code` | Class | Meaning | What to do |",
             "|---|---|---|---|---|",
             *map(_error_row, rows),
-            "",
-            "A path that does not exist is 404 `not_found`.",
-            "A method that a path does not take is 405 `method_not_allowed`, with an `Allow` header.",
             "",
             "## The tree of classes",
             "",
@@ -55,8 +51,14 @@ def errors_page() -> str:
     )
 
 
+def _repeated() -> str:
+    """Return the statuses that come with a time for the next attempt, such as ``429, 503 and 507``."""
+    *most, last = sorted({cls.status for cls in errors.BY_CODE.values() if cls.retry_after_s is not None})
+    return f"{', '.join(map(str, most))} and {last}"
+
+
 def _error_row(cls: type[errors.ServiceError]) -> str:
-    return f"| {cls.status} | `{cls.code}` | `{cls.__name__}` | {errors.meaning(cls)} | {cls.remedy} |"
+    return f"| {cls.status} | `{cls.code}` | `{cls.__name__}` | {meaning(cls)} | {cls.remedy} |"
 
 
 def _tree(cls: type[Exception], indent: str = "") -> Iterator[str]:
@@ -68,9 +70,7 @@ def _tree(cls: type[Exception], indent: str = "") -> Iterator[str]:
 def settings_page() -> str:
     """Return the page of settings: a table for each model."""
     parts = [
-        "# Settings",
-        "",
-        _NOTICE.format(source="the models in `clients/lachesis/wire`"),
+        heading("Settings", "the models in `clients/lachesis/wire`"),
         "The settings of runs, replay buffers and curricula, with their bounds and defaults.",
         "A setting in `_s` is in seconds, one in `_bytes` in bytes. `null` is None in Python.",
         "The settings of the service itself are on [another page](service-settings.md).",
@@ -78,8 +78,9 @@ def settings_page() -> str:
     ]
     for title, introduction, model in _SETTINGS:
         parts += [f"## {title}", "", introduction, "", *_settings_table(model)]
-        for name, nested in _nested(model):
-            parts += [f"### `{name}`", "", str(nested.__doc__).partition("\n")[0], "", *_settings_table(nested)]
+        for name, field in model.model_fields.items():
+            for nested in nested_models(field):
+                parts += [f"### `{name}`", "", str(nested.__doc__).partition("\n")[0], "", *_settings_table(nested)]
     return "\n".join(parts)
 
 
@@ -107,14 +108,6 @@ _SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
 def _settings_table(model: type[BaseModel]) -> list[str]:
     rows = [_setting_row(name, field) for name, field in model.model_fields.items()]
     return ["| Setting | Values | Default | Meaning |", "|---|---|---|---|", *rows, ""]
-
-
-def _nested(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield the settings that are objects, with their models."""
-    for name, field in model.model_fields.items():
-        for part in (field.annotation, *get_args(field.annotation)):
-            if isinstance(part, type) and issubclass(part, BaseModel):
-                yield name, part
 
 
 _COMPARISONS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 import click
 import typer
@@ -12,9 +12,9 @@ from app import events
 from app.cli.main import cli
 from app.settings import Settings
 from app.telemetry import METRICS
+from lachesis._cli.commands import cli as sdk_cli
 from lachesis.wire.status import RunStatus
-
-_NOTICE = "<!-- `make reference` writes this page. Edit `{source}` instead. -->\n"
+from tools.pages import heading, nested_models
 
 
 def metrics_page() -> str:
@@ -25,9 +25,7 @@ def metrics_page() -> str:
     ]
     return "\n".join(
         [
-            "# Metrics",
-            "",
-            _NOTICE.format(source="app/telemetry.py"),
+            heading("Metrics", "`app/telemetry.py`"),
             "`GET /metrics` answers in the text format of Prometheus.",
             "[Operate](../operate/index.md#monitor) says how to scrape it, and what to alert on.",
             "",
@@ -43,9 +41,7 @@ def status_page() -> str:
     """Return the page of the fields of `GET /status`."""
     return "\n".join(
         [
-            "# Status",
-            "",
-            _NOTICE.format(source="clients/lachesis/wire/status.py"),
+            heading("Status", "`clients/lachesis/wire/status.py`"),
             "The fields of `GET /status` and `GET /v1/runs/{run}/status`. Lists are marked by `[]`.",
             "",
             "| field | meaning |",
@@ -61,9 +57,8 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str
     for name, field in model.model_fields.items():
         yield prefix + name, field.description or ""
         many = "[]" if get_origin(field.annotation) is list else ""
-        for part in (field.annotation, *get_args(field.annotation)):
-            if isinstance(part, type) and issubclass(part, BaseModel):
-                yield from _fields(part, f"{prefix}{name}{many}.")
+        for nested in nested_models(field):
+            yield from _fields(nested, f"{prefix}{name}{many}.")
 
 
 def log_page() -> str:
@@ -77,11 +72,10 @@ def log_page() -> str:
     ]
     return "\n".join(
         [
-            "# Log",
-            "",
-            _NOTICE.format(source="app/events.py"),
-            "The logger `lachesis.events` writes one line for each of these events.",
-            "Polls and submissions are not logged.",
+            heading("Events and log", "`app/events.py`"),
+            "The logger `lachesis.events` writes one line for each of these events that has a level.",
+            "Those who [follow a run](../how-to/follow-a-run.md) get all of them but `run warned`.",
+            "Polls and submissions are no events.",
             "[Operate](../operate/index.md#read-the-log) shows the format of a line.",
             "",
             "| message | level | when | fields |",
@@ -98,21 +92,27 @@ def _message(kind: type[events.Event]) -> str:
 
 
 def _level(kind: type[events.Event]) -> str:
+    if not kind.is_logged:
+        return "-"
     return {10: "debug", 20: "info", 30: "warning", 40: "error"}[kind.level]
 
 
 def command_line_page() -> str:
     """Return the page of the command line: every command with its options."""
     parts = [
-        "# Command line",
+        heading("Command line", "`app/cli` and `clients/lachesis/_cli`"),
+        "On the server, in a clone: `.venv/bin/python -m app COMMAND`.",
+        "On any machine with the SDK: `python -m lachesis COMMAND`, with the extra `cli`.",
+        "It reads `LACHESIS_URL`, `LACHESIS_RUN` and `LACHESIS_TOKEN`, as the SDK does. Its exit codes are",
+        "0 (all is well), 1 (the answer is no, or the run needs attention), 2 (wrong use),",
+        "3 (the service does not answer) and 4 (not allowed).",
         "",
-        _NOTICE.format(source="app/cli"),
-        "In a clone, `.venv/bin/python -m app COMMAND`. The SDK has one command of its own:",
-        "`python -m lachesis ping [URL] [--run NAME]` checks whether a service answers.",
+        "`python -m lachesis ping [URL] [--run NAME]` checks whether a service answers, and needs no extra.",
         "",
     ]
-    root = typer.main.get_command(cli)
-    for path, command in _commands(root, "python -m app"):
+    commands = [*_commands(typer.main.get_command(cli), "python -m app")]
+    commands += _commands(typer.main.get_command(sdk_cli), "python -m lachesis")
+    for path, command in commands:
         parts += [f"## `{path}`", "", (command.help or "").replace("\b", "").strip(), ""]
         rows = [
             f"| `{'`, `'.join(one.opts)}` | {_default(one)} | {' '.join((getattr(one, 'help', '') or '').split())} |"
@@ -148,9 +148,7 @@ def service_settings_page() -> str:
     ]
     return "\n".join(
         [
-            "# Settings of the service",
-            "",
-            _NOTICE.format(source="app/settings.py"),
+            heading("Settings of the service", "`app/settings.py`"),
             "Environment variables, or lines of a `.env` file in the working directory. The environment wins.",
             "The SDK has [settings of its own](../how-to/python-sdk.md#settings).",
             "",
