@@ -1,4 +1,4 @@
-"""``python -m benchmarks [SECTION ...] [--quick] [--deep] [--publish]``."""
+"""``python -m benchmarks [SECTION ...] [--quick] [--deep] [--publish]``, or ``growth`` or ``hostile``."""
 
 import argparse
 import signal
@@ -16,8 +16,10 @@ from benchmarks import (
     curriculum,
     curriculum_speed,
     forming,
+    hostile,
     ingest,
     loader,
+    lookahead,
     machine,
     memory,
     native_batch,
@@ -29,9 +31,9 @@ from benchmarks import (
     replay_depth,
     report,
     shards,
-    window,
 )
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
+from benchmarks.growth import command as growth
 from benchmarks.results import Results
 from tests.e2e.venv import REPOSITORY
 
@@ -49,7 +51,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "replay": replay.measure,
     "replay-depth": replay_depth.measure,
     "balance": balance.measure,
-    "window": window.measure,
+    "lookahead": lookahead.measure,
     "curriculum": curriculum.measure,
     "curriculum-speed": curriculum_speed.measure,
     "loader": loader.measure,
@@ -59,6 +61,12 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
 
 def main() -> None:
     """Measure, print the tables, and keep them."""
+    if sys.argv[1:2] == ["growth"]:
+        growth.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["hostile"]:
+        hostile.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shallower queues")

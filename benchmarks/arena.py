@@ -32,6 +32,7 @@ class Arena:
     """All servers of a comparison. Those that are not being measured are idle."""
 
     lachesis: Lachesis
+    everysec: Lachesis
     atropos: Atropos
     as_sent: BareEndpoint
     as_stored: BareEndpoint
@@ -40,7 +41,7 @@ class Arena:
 
     def everyone(self) -> list[Contestant]:
         """All of them, in the order they are measured in each round."""
-        return [self.lachesis, self.atropos, self.as_sent, self.as_stored, self.redis]
+        return [self.lachesis, self.everysec, self.atropos, self.as_sent, self.as_stored, self.redis]
 
     def stored_bytes(self, shape: Shape) -> int:
         """Ask this service how many bytes it stores for a group of a shape."""
@@ -59,11 +60,12 @@ def arena(effort: Effort) -> Iterator[Arena]:
             stack.callback(contestant.stop)
             return contestant
 
-        for name in ("lachesis", "redis"):
+        for name in ("lachesis", "everysec", "redis"):
             (folder / name).mkdir()
         redis = running(PlainRedis(folder / "redis"))
         yield Arena(
             lachesis=running(Lachesis(folder / "lachesis")),
+            everysec=running(Lachesis(folder / "everysec", "everysec")),
             atropos=running(Atropos(folder)),
             as_sent=running(BareEndpoint("bare, as sent", folder, redis, as_sent=True)),
             as_stored=running(BareEndpoint("bare, as stored", folder, redis, as_sent=False)),

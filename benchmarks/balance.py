@@ -99,7 +99,7 @@ def batches() -> Iterator[tuple[str, Callable[[np.random.Generator], Ranks], int
     yield "128 sequences on 8 ranks", lone, 8, False
     for sequences, ranks in ((512, 8), (1024, 64)):
         for whole in (False, True):
-            kept = f"{GROUP}, whole" if whole else f"{GROUP}, spread"
+            kept = f"{GROUP}, whole" if whole else f"{GROUP}, split"
             yield f"{sequences:,} sequences in groups of {kept}, on {ranks} ranks", groups_of(sequences), ranks, whole
 
 

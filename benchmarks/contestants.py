@@ -1,7 +1,7 @@
 """Who is compared, each as real processes on this machine, with the same few verbs.
 
-Atropos's server runs as its own command runs it. Redis is of the same kind everywhere: our embedded one, every write
-fsynced before it is answered.
+Atropos's server runs as its own command runs it. Redis is of the same kind everywhere: our embedded one. It fsyncs
+every write before it answers, except where a contestant's name says ``everysec``.
 """
 
 import itertools
@@ -17,12 +17,13 @@ import httpx
 import redis
 
 from app.main import wire
-from app.settings import Settings
+from app.settings import Fsync, Settings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set
 from benchmarks.load import Caller, HttpCaller, RedisCaller
+from benchmarks.results import US
 from tests.e2e.processes import Process, descendants, wait_until
 from tests.e2e.service import Service
 from tests.e2e.venv import REPOSITORY, atropos_python
@@ -116,11 +117,10 @@ class AtroposSpeaker(Contestant):
 class Lachesis(AtroposSpeaker):
     """This service: one API process and its Redis."""
 
-    name = "lachesis"
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fsync: Fsync = "always") -> None:
+        self.name = US if fsync == "always" else f"{US}, {fsync}"
         self._socket = folder / "data" / "redis" / "redis.sock"
-        self._service = Service(folder)
+        self._service = Service(folder, settings={"LACHESIS_FSYNC": fsync})
         self.port = self._service.port
 
     def pids(self) -> list[int]:

@@ -27,9 +27,10 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form, progress
+from app.core.curriculum.checks import progress
 from benchmarks.arena import QUICK, Arena
 from benchmarks.results import Results, Table
+from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
 
 Numbers = NDArray[np.float64]
@@ -45,16 +46,16 @@ T_975 = {3: 4.303, 10: 2.262}
 """By number of seeds: how many standard errors a 95 % confidence interval is wide, to each side (Student's t)."""
 
 STRATEGIES = {
-    "uniform": CurriculumPolicy(CurriculumStrategy.UNIFORM),
-    "easy_first": CurriculumPolicy(CurriculumStrategy.EASY_FIRST),
-    "competence_based, cdf": CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED),
-    "competence_based, frontier": CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER),
-    "learnability": CurriculumPolicy(CurriculumStrategy.LEARNABILITY),
-    "thompson": CurriculumPolicy(CurriculumStrategy.THOMPSON),
-    "plr": CurriculumPolicy(CurriculumStrategy.PLR),
-    "difficulty_pools": CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS),
-    "bandit over bins": CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1),
-    "bandit over categories": CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1, arms=Arms.CATEGORIES),
+    "uniform": CurriculumSettings(strategy="uniform"),
+    "easy_first": CurriculumSettings(strategy="easy_first"),
+    "competence_based, cdf": CurriculumSettings(strategy="competence_based"),
+    "competence_based, frontier": CurriculumSettings(strategy="competence_based", form="frontier"),
+    "learnability": CurriculumSettings(strategy="learnability"),
+    "thompson": CurriculumSettings(strategy="thompson"),
+    "plr": CurriculumSettings(strategy="plr"),
+    "difficulty_pools": CurriculumSettings(strategy="difficulty_pools"),
+    "bandit over bins": CurriculumSettings(strategy="bandit", temperature=0.1),
+    "bandit over categories": CurriculumSettings(strategy="bandit", temperature=0.1, arms="categories"),
 }
 
 
@@ -64,8 +65,8 @@ STEPS = Table(
     unit="steps",
     more_is_better=False,
     versus=(),
-    note=f"Steps of {GROUPS} groups until the mean pass rate over {ITEMS:,} items (those that can be learnt) is "
-    f"{TARGET}; the median of the seeds, {MOST_STEPS:,} standing for what takes longer. How the learner learns is "
+    note=f"Steps of {GROUPS} groups until the mean pass rate over {ITEMS:,} items (those that can be learnt) == "
+    f"{TARGET}; the median of the seeds, {MOST_STEPS:,} standing for what takes longer. How the learner learns == "
     "written at the top of `benchmarks/curriculum.py`.",
 )
 SPEED = Table(

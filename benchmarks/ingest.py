@@ -28,7 +28,16 @@ CPU = Table(
     unit="CPU s per million tokens",
     more_is_better=False,
     versus=("atropos", "bare, as stored"),
-    note="User and system time of the server and its Redis (Atropos has none), without the client's.",
+    note="User and system time of the server and its Redis (Atropos has none), without the load generator's.",
+)
+OWN = Table(
+    key="generator",
+    title="Processor time of the load generator",
+    unit="CPU s per million tokens",
+    more_is_better=False,
+    versus=(),
+    note="What the load generator itself used in the rounds above, on the cores of the server that it loads. "
+    "It limits the rates: two cores have 2 CPU seconds a second for both.",
 )
 
 
@@ -75,6 +84,7 @@ async def measure(arena: Arena, results: Results) -> None:
                 if case.connections == CPU_AT_CONNECTIONS:
                     million_tokens = load.calls * case.shape.tokens_per_group / PER_MILLION
                     results.add(CPU, str(case), contestant.name, cpu_s / million_tokens)
+                    results.add(OWN, str(case), contestant.name, load.own_cpu_s / million_tokens)
                 contestant.fresh(NEVER_A_BATCH, 0)
 
 

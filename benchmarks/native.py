@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.bodies import VARIANTS, Shape, group
 from benchmarks.contestants import Lachesis
 from benchmarks.load import Reply
-from lachesis.wire.columns import Ragged, pack
+from lachesis.wire.columns import Ragged, in_full, pack
 from lachesis.wire.frame import frame
 from lachesis.wire.groups import SAFETENSORS
 
@@ -51,20 +51,22 @@ def made_up(shape: Shape) -> list[dict[str, Any]]:
     return [group(shape, rng) for _ in range(VARIANTS)]
 
 
-def blob(columns: dict[str, Any], group_id: str = _PLACE) -> bytes:
-    """Write a group in binary, as the SDK does."""
+def blob(columns: dict[str, Any], group_id: str = _PLACE, **metadata: str) -> bytes:
+    """Write a group in binary, as the SDK does, with its id and other metadata."""
     lengths = np.array([len(row) for row in columns["tokens"]], np.int32)
     ragged = {name: Ragged(np.concatenate(columns[name], dtype=t), (lengths,)) for name, t in _DTYPES.items()}
     ragged["scores"] = Ragged(np.array(columns["scores"], np.float64))
-    return pack(ragged, b"{}", {"id": group_id})
+    return pack(ragged, b"{}", {"id": group_id} | metadata)
 
 
 @cache
-def binary_submissions(shape: Shape, groups: int) -> list[Numbered]:
-    """Prepare submissions in binary: a blob, or a frame of several."""
+def binary_submissions(shape: Shape, groups: int, *, compact: bool = True, token: str | None = None) -> list[Numbered]:
+    """Prepare submissions in binary: a blob, or a frame of several; as older versions know them if not compact."""
     blobs = [blob(columns) for columns in made_up(shape)]
+    if not compact:
+        blobs = [bytes(in_full(one)) for one in blobs]
     bodies = blobs if groups == 1 else [frame(list(islice(cycle(blobs), groups)), "groups")]
-    return [Numbered(http_post(f"{RUN}/groups", len(body), SAFETENSORS), body) for body in bodies]
+    return [Numbered(http_post(f"{RUN}/groups", len(body), SAFETENSORS, token=token), body) for body in bodies]
 
 
 @cache
@@ -76,9 +78,11 @@ def json_submissions(shape: Shape, groups: int) -> list[Numbered]:
     return [Numbered(http_post(f"{RUN}/groups", len(text), JSON), text.encode()) for text in texts]
 
 
-def http_post(path: str, body_bytes: int, media_type: str, accept: str = "*/*") -> bytes:
+def http_post(path: str, body_bytes: int, media_type: str, accept: str = "*/*", token: str | None = None) -> bytes:
     """Write the head of a POST request."""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\nAccept: {accept}\r\n"
+    if token is not None:
+        head += f"Authorization: Bearer {token}\r\n"
     return f"{head}Content-Length: {body_bytes}\r\n\r\n".encode()
 
 

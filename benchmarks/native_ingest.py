@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape, http_post
-from benchmarks.contestants import Contestant
+from benchmarks.contestants import Contestant, Lachesis
 from benchmarks.ingest import LARGE, NEVER_A_BATCH, PER_MILLION, SMALL
 from benchmarks.load import Request, closed_loop
 from benchmarks.native import RUN
-from benchmarks.results import Results, Table
+from benchmarks.results import US, Results, Table
 
 JSON_NAME, BARE_NAME = "lachesis, JSON", "bare"
 RATE = Table(
@@ -31,7 +31,15 @@ CPU = Table(
     unit="CPU s per million tokens",
     more_is_better=False,
     versus=("atropos", JSON_NAME, BARE_NAME),
-    note="User and system time of the server and its Redis (Atropos has none), without the client's.",
+    note="User and system time of the server and its Redis (Atropos has none), without the load generator's.",
+)
+OWN = Table(
+    key="native_generator",
+    title="Processor time of the load generator, natively",
+    unit="CPU s per million tokens",
+    more_is_better=False,
+    versus=(),
+    note="What the load generator itself used in the rounds above, on the cores of the server that it loads.",
 )
 CASES = [
     (shape, groups, connections)
@@ -65,21 +73,23 @@ async def measure(arena: Arena, results: Results) -> None:
                 sent = load.calls * groups
                 assert way.held() == sent, f"{way.name}: {way.held()} of {sent} held"
                 results.add(RATE, case, way.name, load.per_s * groups)
-                results.add(CPU, case, way.name, cpu_s * PER_MILLION / sent / shape.tokens_per_group)
+                million_tokens = sent * shape.tokens_per_group / PER_MILLION
+                results.add(CPU, case, way.name, cpu_s / million_tokens)
+                results.add(OWN, case, way.name, load.own_cpu_s / million_tokens)
                 way.fresh()
 
 
 def ways(arena: Arena, shape: Shape, groups: int) -> list[Way]:
     """Everybody who takes such requests, in the order they are measured in each round."""
-    lachesis, atropos, bare = arena.lachesis, arena.atropos, arena.as_sent
+    atropos, bare = arena.atropos, arena.as_sent
 
-    def native_way(name: str, submissions: Sequence[native.Numbered]) -> Way:
+    def native_way(name: str, server: Lachesis, submissions: Sequence[native.Numbered]) -> Way:
         return Way(
             name,
-            lachesis,
-            lambda: native.fresh(lachesis, NEVER_A_BATCH),
+            server,
+            lambda: native.fresh(server, NEVER_A_BATCH),
             lambda n: submissions[n % len(submissions)](n),
-            lambda: native.held(lachesis),
+            lambda: native.held(server),
         )
 
     binary = native.binary_submissions(shape, groups)
@@ -90,8 +100,9 @@ def ways(arena: Arena, shape: Shape, groups: int) -> list[Way]:
     path, value = ("/scored_data_list", text) if groups > 1 else ("/scored_data", text[0])
     to_atropos = http_post(path, json.dumps(value).encode())
     return [
-        native_way("lachesis", binary),
-        native_way(JSON_NAME, native.json_submissions(shape, groups)),
+        native_way(US, arena.lachesis, binary),
+        native_way(arena.everysec.name, arena.everysec, binary),
+        native_way(JSON_NAME, arena.lachesis, native.json_submissions(shape, groups)),
         Way("atropos", atropos, lambda: atropos.fresh(NEVER_A_BATCH, 0), lambda _: to_atropos, atropos.held),
         Way(BARE_NAME, bare, lambda: bare.fresh(NEVER_A_BATCH, len(body)), lambda _: to_bare, bare.held),
     ]

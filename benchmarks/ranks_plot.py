@@ -1,13 +1,13 @@
-"""The picture of `docs/how-to/ranks.md`: what dividing by cost buys, and what a window adds."""
+"""The picture of `docs/how-to/ranks.md`: what dividing by cost buys, and what a lookahead adds."""
 
 from pathlib import Path
 
-from benchmarks import balance, window
+from benchmarks import balance, lookahead
 from benchmarks.results import US, Results
 
 WAYS = {
     "contiguous": "in training order",
-    "strided": "dealt out in turns",
+    "strided": "in turns",
     "KK": "Karmarkar-Karp",
     US: "by this service",
 }
@@ -16,17 +16,17 @@ BLUES = ("#c9d9ea", "#92b4d4", "#5c8cbb", "#2d5f93")
 
 
 def plot(results: Results, file: Path) -> None:
-    """Draw how much longer than the mean a step takes, by way of dividing and by depth of window."""
+    """Draw how much longer than the mean a step takes, by way of dividing and by depth of lookahead."""
     import matplotlib  # late: half a second that only this needs
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    depths = {name: name for name in results.contestants(window.SLOWER.key)}
+    depths = {name: name for name in results.contestants(lookahead.SLOWER.key)}
     for axes, table, names, colors in (
         (left, balance.EQUAL.key, WAYS, GREYS_AND_OURS),
-        (right, window.SLOWER.key, depths, BLUES),
+        (right, lookahead.SLOWER.key, depths, BLUES),
     ):
         cases = list(results.values[table])
         width = 0.8 / len(names)

@@ -26,7 +26,7 @@ from benchmarks.replay_calls import (
 from benchmarks.replay_others import RedisAlone, Reverb, reverb
 from benchmarks.results import Results, Table
 from lachesis import AsyncReplay
-from lachesis.wire.replay import StrategyName
+from lachesis.wire.replay import SamplingStrategy
 
 PAYLOAD_BYTES = 100_000
 CHUNKS = 1000
@@ -110,7 +110,7 @@ async def sample(arena: Arena, results: Results, other: Reverb | None, said: str
     await fill(lachesis, PAYLOAD_BYTES, CHUNKS)
     alone = RedisAlone(arena.redis, PAYLOAD_BYTES)
     alone.insert(32, 0, CHUNKS)
-    strategies: tuple[StrategyName, ...] = ("uniform", "proportional")
+    strategies: tuple[SamplingStrategy, ...] = ("uniform", "proportional")
     for strategy in strategies:
         if other is not None:
             other.call("empty", f"{strategy}-{PAYLOAD_BYTES}")
@@ -128,7 +128,7 @@ async def sample(arena: Arena, results: Results, other: Reverb | None, said: str
             results.add(table, only, OVER_HTTP, await over_http(arena, strategy, binary=False))
 
 
-async def by_sdk(arena: Arena, strategy: StrategyName) -> float:
+async def by_sdk(arena: Arena, strategy: SamplingStrategy) -> float:
     """Take samples into arrays for a while; per second."""
     done = 0
     async with (

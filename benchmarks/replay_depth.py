@@ -4,8 +4,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
-from app.core.replay.sampling import SamplingStrategy
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.contestants import Lachesis
@@ -14,6 +14,7 @@ from benchmarks.native_depth import settled
 from benchmarks.replay_calls import FRAME_FRAGMENTS, SAMPLED, chunks, fill, fresh, take
 from benchmarks.replay_others import RedisAlone, Reverb, reverb
 from benchmarks.results import Results, Table
+from lachesis.wire.replay import SamplingStrategy
 
 PAYLOAD_BYTES = 64
 TAKEN = 15
@@ -76,9 +77,7 @@ async def measure(arena: Arena, results: Results) -> None:
 async def deepen(arena: Arena, results: Results, said: str) -> None:
     """Take samples from ever more chunks."""
     lachesis, there = arena.lachesis, 0
-    strategies = (
-        list(SamplingStrategy) if arena.effort.thorough else [SamplingStrategy.UNIFORM, SamplingStrategy.PROPORTIONAL]
-    )
+    strategies = list(get_args(SamplingStrategy)) if arena.effort.thorough else ["uniform", "proportional"]
     fresh(lachesis)
     for depth in arena.effort.depths:
         began = time.perf_counter()
@@ -116,12 +115,12 @@ def deepen_alone(arena: Arena, results: Results) -> None:
 
 def deepen_reverb(arena: Arena, results: Results, other: Reverb) -> None:
     """The same of Reverb, a table for each strategy."""
-    for strategy in (SamplingStrategy.UNIFORM, SamplingStrategy.PROPORTIONAL):
+    for strategy in ("uniform", "proportional"):
         table = f"{strategy}-{PAYLOAD_BYTES}"
         other.call("empty", table)
         for depth in arena.effort.depths:
             per_s = other.call("insert", table, FRAME_FRAGMENTS, 0, depth - other.call("size", table))
-            if strategy is SamplingStrategy.UNIFORM:
+            if strategy == "uniform":
                 results.add(results.tables[FILLING.key], f"to {depth:,}", other.name, per_s)
             for took_ms in other.call("latencies", table, TAKEN):
                 results.add(results.tables[LATENCY.key], f"{depth:,} chunks, {strategy}", other.name, took_ms)
@@ -149,7 +148,7 @@ async def remember(arena: Arena, results: Results, other: Reverb | None, said: s
     grown = int(arena.redis.client.info("memory")["used_memory"]) - used
     results.add(table, "1 fragment a chunk", alone.name, grown / MEASURED_CHUNKS - PAYLOAD_BYTES)
     if other is not None:
-        name = f"{SamplingStrategy.UNIFORM}-{PAYLOAD_BYTES}"
+        name = f"uniform-{PAYLOAD_BYTES}"
         other.call("insert", name, FRAME_FRAGMENTS, 0, FRAME_FRAGMENTS)
         used = other.resident_bytes()
         other.call("insert", name, FRAME_FRAGMENTS, 0, MEASURED_CHUNKS)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import balance, curriculum, curriculum_plot, ranks_plot, window
+from benchmarks import balance, curriculum, curriculum_plot, lookahead, ranks_plot
 from benchmarks.results import US, Results, Table
 
 
@@ -15,7 +15,7 @@ def write(folder: Path, results: Results, machine: Mapping[str, Any]) -> None:
     (folder / "benchmarks.json").write_text(json.dumps(results.as_json(machine), indent=1) + "\n")
     (folder / "benchmarks.md").write_text(page(results, machine))
     plot(results, folder / "benchmarks.svg")
-    if {balance.EQUAL.key, window.SLOWER.key} <= results.tables.keys():
+    if {balance.EQUAL.key, lookahead.SLOWER.key} <= results.tables.keys():
         ranks_plot.plot(results, folder / "ranks.svg")
     if curriculum.SPEED.key in results.tables:
         curriculum_plot.plot(results, folder / "curriculum.svg")
@@ -27,14 +27,17 @@ def page(results: Results, machine: Mapping[str, Any]) -> str:
     head = f"""# Benchmarks
 
 Measured by `make bench`. Servers, Redis and the load generator share one machine's cores. The contestants get the same
-bodies in interleaved rounds; every figure is the median of its rounds, all of which are in `benchmarks.json`. "vs" says
-how many times better this service is: below 1 x it is worse.
+bodies in interleaved rounds. A figure is the median of its rounds, with the lowest and the highest in brackets;
+`benchmarks.json` has every round. "vs" is the ratio of two medians, and says how many times better this service is:
+below 1 x it is worse. Rates change with the day and the machine, ratios much less.
 
 | machine | |
 | --- | --- |
 {named}
 
-- **lachesis**: this service, one API process, its embedded Redis with every write fsynced before it is answered.
+- **lachesis**: this service with its default settings: one API process, and an embedded Redis that fsyncs every write
+  before it answers.
+- **lachesis, everysec**: the same with `LACHESIS_FSYNC=everysec`: its Redis fsyncs once a second.
 - **atropos**: the server of `atroposlib` from PyPI, as its own command starts it. It keeps everything in its memory and
   waits for no disk: one request at a time, this service cannot be faster than one wait for the disk allows.
 - **bare, as sent**: the limit of the stack. An ASGI endpoint that stores each body in the same kind of Redis, unread.
@@ -42,6 +45,12 @@ how many times better this service is: below 1 x it is worse.
 - **redis alone**: the same bytes written to Redis without HTTP.
 - **dm-reverb**: its server and one client, in a virtual environment of their own. It keeps everything in the memory of
   a C++ process, and waits for no disk.
+
+| what each keeps of what it has acknowledged | its process is killed | its Redis is killed | the power fails |
+| --- | --- | --- | --- |
+| lachesis, bare, redis alone | all | all | all |
+| lachesis, everysec | all | all but up to 2 s | all but up to 2 s |
+| atropos, dm-reverb | nothing | has none | nothing |
 
 Where the native API is measured, **lachesis** speaks safetensors, **lachesis, JSON** its JSON, and **bare** stores the
 same bytes.
@@ -57,11 +66,17 @@ def section(results: Results, table: Table) -> str:
     columns = [table.unit, *who, *(f"vs {other}" for other in table.versus)]
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
     for case in results.values[table.key]:
-        medians = [number(results.median(table.key, case, name)) for name in who]
+        medians = [median_and_range(results, table, case, name) for name in who]
         ratios = [times(results.ratio(table.key, case, other)) for other in table.versus]
         lines.append([case, *medians, *ratios])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"\n## {table.title}\n\n{table.note}\n\n{rows}\n"
+
+
+def median_and_range(results: Results, table: Table, case: str, contestant: str) -> str:
+    """Write the median of the rounds and, in brackets, the lowest and the highest."""
+    median, extremes = results.median(table.key, case, contestant), results.extremes(table.key, case, contestant)
+    return number(median) + (f" ({number(extremes[0])} to {number(extremes[1])})" if extremes else "")
 
 
 def number(value: float | None) -> str:

@@ -51,6 +51,11 @@ class Results:
         values = self.values[table][case].get(contestant)
         return statistics.median(values) if values else None
 
+    def extremes(self, table: str, case: str, contestant: str) -> tuple[float, float] | None:
+        """The lowest and the highest value of the rounds, or None if there were fewer than two."""
+        values = self.values[table][case].get(contestant, [])
+        return (min(values), max(values)) if len(values) > 1 else None
+
     def ratio(self, table: str, case: str, other: str) -> float | None:
         """How many times better this service is than another; below 1 it is worse."""
         ours, theirs = self.median(table, case, US), self.median(table, case, other)

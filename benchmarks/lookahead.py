@@ -1,4 +1,4 @@
-"""What it buys to choose batches from a window of the queue: ranks' time, and groups' patience."""
+"""What a lookahead gains when it chooses batches: time of ranks, and how often groups are passed over."""
 
 import statistics
 import time
@@ -17,17 +17,17 @@ from benchmarks.results import Results, Table
 BATCHES, DEPTHS, MOST = 150, (1, 2, 4, 8), 2
 
 SLOWER = Table(
-    key="window-time",
-    title="Training on batches chosen from a window of the queue",
+    key="lookahead-time",
+    title="Training on batches chosen with a lookahead",
     unit="% over the mean load",
     more_is_better=False,
     versus=(),
     note=f"How much longer {BATCHES} steps in a row take than if every rank always had the mean load. The queue holds "
-    f"`balance_window` batches' worth, or one batch's without a window; a group is passed over {MOST} times at most. "
+    f"`balance_window` batches of groups, one without a lookahead. A group is passed over at most {MOST} times. "
     "Groups stay whole. Lengths as above.",
 )
 DELAY = Table(
-    key="window-delay",
+    key="lookahead-delay",
     title="How often a group is passed over, on the average",
     unit="batches",
     more_is_better=False,
@@ -35,12 +35,12 @@ DELAY = Table(
     note="The same batches.",
 )
 DURATION = Table(
-    key="window-duration",
-    title="Time to choose from the window",
+    key="lookahead-duration",
+    title="Time to choose with a lookahead",
     unit="ms",
     more_is_better=False,
     versus=(),
-    note="The same batches; the median of a batch. To divide what was chosen comes on top of it.",
+    note="The same batches; the median of a batch. The division of the batch takes further time.",
 )
 
 
@@ -55,7 +55,7 @@ class Trained:
 
 
 async def measure(_: Arena, results: Results) -> None:
-    """Train on the same stream of groups with every depth of window."""
+    """Train on the same stream of groups with each depth of the lookahead."""
     for case, sequences, ranks, size in (
         ("16 groups of 8 on 8 ranks", 128, 8, GROUP),
         ("128 groups of 8 on 64 ranks", 1024, 64, GROUP),
@@ -63,7 +63,7 @@ async def measure(_: Arena, results: Results) -> None:
     ):
         for depth in DEPTHS:
             trained = simulate(stream(sequences, size), sequences // size, ranks, size, depth)
-            name = "no window" if depth == 1 else f"window {depth}"
+            name = "no lookahead" if depth == 1 else f"lookahead {depth}"
             results.add(SLOWER, case, name, (trained.slowest / trained.mean - 1) * 100)
             if depth > 1:
                 results.add(DELAY, case, name, trained.delay)
