@@ -14,7 +14,7 @@ import sys
 
 from lachesis import LachesisError, Trainer
 from lachesis.errors import CurriculumNotFound
-from lachesis.wire.curricula import StrategyName
+from lachesis.wire.curricula import CurriculumStrategy
 
 TASKS = 200
 GROUP_SIZE = 8
@@ -37,7 +37,7 @@ class Learner:
         return rewards
 
 
-def main(strategy: StrategyName, attempts: int) -> None:
+def main(strategy: CurriculumStrategy, attempts: int) -> None:
     """Let a learner try so many tasks."""
     learner = Learner()
     with Trainer() as trainer:

@@ -4,6 +4,7 @@
 
 It makes as much as examples/trainer.py takes, which also makes the run: start the two in either order, as often as
 you like. What is wanted is asked for group by group; without a trainer that takes batches, nothing is any more.
+If the service asks for tokens, LACHESIS_TOKEN or LACHESIS_TOKEN_FILE gives the one to send.
 """
 
 import argparse

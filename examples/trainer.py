@@ -3,6 +3,7 @@
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trainer.py
 
 It takes all batches that examples/environment.py fills. When you start it again, it continues the run.
+If the service asks for tokens, LACHESIS_TOKEN or LACHESIS_TOKEN_FILE gives the one to send.
 """
 
 import argparse

@@ -1,0 +1,74 @@
+"""Record the page of `make demo` as an animation for the README: `python -m tools.record_demo docs/demo.webp`.
+
+It runs the demo, takes a picture of the page every two seconds, and joins the pictures. This takes about two minutes,
+and needs Chromium (`tools/chromium`).
+"""
+
+import argparse
+import io
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+from tests.ports import free_port
+
+DEMO = Path(__file__).parents[1] / "examples" / "demo" / "demo.py"
+STORY = (("now", 36), ("shares", 8), ("curriculum", 10), ("groups", 8), ("now", 8))
+"""The views of the page, and for how many seconds each."""
+
+EVERY_S, SHOWN_MS, LAST_MS = 2.0, 260, 3000
+WIDTH, HEIGHT = 1120, 760
+MOST_BYTES = 1_500_000
+
+
+def pictures(page: Page, url: str) -> list[Image.Image]:
+    """Take the pictures of the story."""
+    taken = []
+    for view, seconds in STORY:
+        page.goto(f"{url}/runs/demo/{view}")
+        page.wait_for_selector("h1")
+        for _ in range(round(seconds / EVERY_S)):
+            page.wait_for_timeout(EVERY_S * 1000)
+            taken.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+    return taken
+
+
+def main(place: Path, quality: int) -> None:
+    """Run the demo, and write the animation."""
+    port = free_port()
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        sys.exit("there is no Chromium: run `tools/chromium`")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        command = [sys.executable, str(DEMO), "--no-comparison", "--groups", "4000", "--port", str(port)]
+        demo = subprocess.Popen([*command, "--folder", folder], start_new_session=True)
+        try:
+            while not (Path(folder) / "demo" / "policy.npz").exists():
+                if demo.poll() is not None:
+                    sys.exit("the demo has ended; the lines above say why")
+                time.sleep(0.1)
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--no-proxy-server"])
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+            first, *others = pictures(page, f"http://127.0.0.1:{port}")
+        finally:
+            demo.send_signal(signal.SIGINT)
+            demo.wait()
+    shown_ms = [SHOWN_MS] * len(others) + [LAST_MS]
+    first.save(place, save_all=True, append_images=others, duration=shown_ms, loop=0, quality=quality, method=6)
+    if place.stat().st_size > MOST_BYTES:
+        sys.exit(f"{place} has {place.stat().st_size:,} bytes, at most {MOST_BYTES:,}: lower --quality or EVERY_S")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("place", type=Path, help="the file to write: .webp")
+    parser.add_argument("--quality", type=int, default=60)
+    given = parser.parse_args()
+    main(given.place, given.quality)
