@@ -1,0 +1,1 @@
+"""The trace contexts of groups and batches in Redis."""
