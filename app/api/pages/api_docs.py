@@ -8,22 +8,17 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+
+from app.api.http.routing import GuardedRoute, requires
+from app.core.access.permissions import Permission
 
 _PAGES = Path(__file__).parent
 _SWAGGER_UI = _PAGES / "vendor" / "swagger-ui"
 _VERSION = json.loads((_SWAGGER_UI / "manifest.json").read_text())["version"]
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 # Addresses are relative, so that the page works behind a proxy that adds a prefix.
 _PAGE = f"""<!doctype html>
 <html lang="en">
@@ -31,8 +26,8 @@ _PAGE = f"""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Lachesis: HTTP API</title>
-<link rel="icon" href="data:,">
 <link rel="stylesheet" href="docs/swagger-ui.css?v={_VERSION}">
+<link rel="stylesheet" href="docs/docs.css">
 </head>
 <body>
 <div id="swagger-ui"></div>
@@ -42,19 +37,28 @@ _PAGE = f"""<!doctype html>
 </html>
 """
 
-DocsFile = Literal["swagger-ui.css", "swagger-ui-bundle.js", "docs.js"]
+DocsFile = Literal["swagger-ui.css", "swagger-ui-bundle.js", "docs.js", "docs.css"]
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+
+
+@router.get("/openapi.json")
+@requires(Permission.DESCRIBE)
+async def document(request: Request) -> JSONResponse:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs")
+@requires(Permission.DESCRIBE)
 async def docs() -> HTMLResponse:
     """Return the page."""
-    return HTMLResponse(_PAGE, headers=_HEADERS)
+    return HTMLResponse(_PAGE)
 
 
 @router.get("/docs/{file}")
+@requires(Permission.DESCRIBE)
 async def docs_file(file: Annotated[DocsFile, PathParameter()]) -> FileResponse:
     """Return a file that the page loads."""
-    path = (_PAGES if file == "docs.js" else _SWAGGER_UI) / file
+    path = (_SWAGGER_UI if file.startswith("swagger-ui") else _PAGES) / file
     return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers={"Cache-Control": "max-age=3600"})

@@ -1,0 +1,82 @@
+// The REST API, which is all that the page asks.
+
+// This file is at pages/VERSION/lib/ below the root of the service.
+export const root = new URL("../../../", import.meta.url);
+
+const TOKEN = "lachesis.token";
+
+/** What the service answered in place of what was asked. */
+export class Refused extends Error {
+  constructor(status, code, detail) {
+    super(detail);
+    Object.assign(this, { status, code });
+  }
+}
+
+/** The service did not answer. */
+export class Unreachable extends Error {
+  constructor() {
+    super("the service does not answer");
+    this.code = "unreachable";
+  }
+}
+
+/** Keep a token until the browser's tab is closed. An empty one forgets it. */
+export function keepToken(token) {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+
+export function headers() {
+  const token = sessionStorage.getItem(TOKEN);
+  return { Accept: "application/json", ...(token === null ? {} : { Authorization: `Bearer ${token}` }) };
+}
+
+/**
+ * Ask for a path below the root, and return the text of the answer. With a body, the request is a POST. With
+ * `maxAgeSeconds`, the service may send what it told another reader so long ago: ten open pages then cost it about as
+ * much as one.
+ */
+export const ask = (path, signal, body = null, maxAgeSeconds = 0) =>
+  exchange({ method: body === null ? "GET" : "POST", path, body, maxAgeSeconds }, signal);
+
+/** Send a request that changes something, and return the answer, null without one. It is never repeated by itself. */
+export async function send({ method, path, body }) {
+  const text = await exchange({ method, path, body: body === undefined ? null : JSON.stringify(body) });
+  return text === "" ? null : JSON.parse(text);
+}
+
+async function exchange({ method, path, body, maxAgeSeconds = 0 }, signal) {
+  const type = body === null ? {} : { "Content-Type": "application/json" };
+  const shared = maxAgeSeconds > 0 ? { "Cache-Control": `max-age=${maxAgeSeconds}` } : {};
+  let reply;
+  let text;
+  try {
+    reply = await fetch(new URL(path, root), {
+      method,
+      headers: { ...headers(), ...type, ...shared },
+      body,
+      signal,
+      // Without credentials of the browser's own: it would ask for a password by itself.
+      credentials: "omit",
+      cache: "no-store",
+    });
+    text = await reply.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Unreachable();
+  }
+  if (reply.ok) return text;
+  throw refused(reply.status, text);
+}
+
+function refused(status, text) {
+  try {
+    const problem = JSON.parse(text);
+    return new Refused(status, String(problem.code ?? status), String(problem.detail ?? problem.title ?? status));
+  } catch {
+    return new Refused(status, String(status), `the service answered ${status}`);
+  }
+}

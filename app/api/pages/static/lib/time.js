@@ -1,0 +1,38 @@
+// The time that the reader looks at: the last hour, day or month, or a range that they brushed. It is in the address.
+import { useMemo } from "./html.js";
+import { choose, useRoute } from "./route.js";
+
+const DAY_S = 86400;
+const MOST_POINTS = 400;
+const STEPS_S = [10, 60, 900, 3600, 21600, DAY_S];
+
+export const RANGES = { "1h": [3600, "1 h"], "1d": [DAY_S, "1 d"], "30d": [30 * DAY_S, "30 d"] };
+const NAMES = ["range", "from", "to"];
+
+/** The part of the address that other views keep. */
+export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
+
+/**
+ * The range: `{range, from, to, step, isLive}`. `from` and `to` are seconds, or null where the API's default does.
+ * `step` is the shortest span that a chart can show.
+ */
+export function useTime() {
+  const { query } = useRoute();
+  const [from, to] = [number(query.get("from")), number(query.get("to"))];
+  const range = RANGES[query.get("range")] ? query.get("range") : "1h";
+  const isBrushed = from !== null && to !== null && from < to;
+  const seconds = isBrushed ? to - from : RANGES[range][0];
+  const step = STEPS_S.find((one) => seconds / one <= MOST_POINTS) ?? DAY_S;
+  // The default is the last hour. A longer range begins at a fixed time, so that its address stays.
+  const begin = useMemo(() => Math.floor((Date.now() / 1000 - seconds) / step + 1) * step, [seconds, step]);
+  if (isBrushed) return { range: null, from, to, step, isLive: false };
+  return { range, from: range === "1h" ? null : begin, to: null, step, isLive: true };
+}
+
+const number = (text) => (/^\d{1,12}$/.test(text ?? "") ? Number(text) : null);
+
+/** Show one of `RANGES`. The last hour is the default, and not in the address. */
+export const showRange = (range) => choose({ range: range === "1h" ? null : range, from: null, to: null });
+
+/** Show the time from one moment up to another, seconds. */
+export const showBetween = (from, to) => choose({ range: null, from: Math.floor(from), to: Math.ceil(to) });

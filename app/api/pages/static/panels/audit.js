@@ -1,0 +1,73 @@
+// Audit: who changed or removed what, newest first.
+import { useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { choose, useRoute } from "../lib/route.js";
+import { shown } from "../lib/text.js";
+import { Panel } from "../parts/panel.js";
+import { Empty, Shown } from "../parts/states.js";
+
+const PAGE = 100;
+
+export function AuditView() {
+  const { query } = useRoute();
+  const chosen = { run: query.get("run") ?? "", before: query.get("before") ?? "" };
+  const asked = new URLSearchParams(Object.entries({ limit: PAGE, ...chosen }).filter(([, value]) => value !== ""));
+  const path = `v1/audit?${asked}`;
+  const feed = useFeed(path, chosen.before ? 60 : 5);
+  const show = (event) => {
+    event.preventDefault();
+    choose({ run: new FormData(event.target).get("run"), before: null });
+  };
+  return html`<${Panel} title="Audit trail" level=${1} paths=${[path]} wide>
+      <form class="filter" onSubmit=${show}>
+        <label>Run <input type="search" name="run" defaultValue=${chosen.run} pattern="[A-Za-z0-9._\\-]*" /></label>
+        <button type="submit">Show</button>
+        ${chosen.before && html`<button type="button" onClick=${() => choose({ before: null })}>Newest</button>`}
+      </form>
+      <${Shown} feed=${feed} role="operator">${(data) => html`<${Trail} data=${data} />`}<//>
+    <//>`;
+}
+
+const time = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+// What changed, as the trail has it: the event, and its fields without the run.
+function words({ event, run: _, ...fields }) {
+  return Object.keys(fields).length === 0 ? event : `${event}: ${JSON.stringify(fields.changes ?? fields)}`;
+}
+
+function Trail({ data }) {
+  if (data.entries.length === 0) return html`<${Empty}>The trail has no entries here.<//>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Entries">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Time (${zone})</th><th scope="col">Who</th><th scope="col">Run</th>
+            <th scope="col">Request</th><th scope="col">Answer</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${data.entries.map(
+            (one) => html`<tr key=${one.id}>
+              <td class="number">${time.format(one.at_s * 1000)}</td>
+              <td>
+                <bdi>${shown(one.identity ?? one.kind ?? "command line", 64)}</bdi>${one.role && ` (${one.role})`}
+              </td>
+              <td>${one.run === null ? "" : shown(one.run, 64)}</td>
+              <td class="request">
+                <code>${shown(`${one.method} ${one.path}`, 160)}</code>
+                ${one.changes.map(
+                  (change, at) => html`<div key=${at} class="quiet">${shown(words(change), 240)}</div>`,
+                )}
+              </td>
+              <td>${one.status}${one.code ? ` ${shown(one.code)}` : ""}</td>
+            </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${
+      data.next_before !== null &&
+      html`<button type="button" onClick=${() => choose({ before: data.next_before })}>Older</button>`
+    }`;
+}

@@ -1,0 +1,128 @@
+// Batches: what the latest ones consist of and where they are, and how evenly each was divided between ranks.
+import { useFeed } from "../lib/feeds.js";
+import { html, useState } from "../lib/html.js";
+import { address, choose, useRoute } from "../lib/route.js";
+import { duration, known, number, percent, shown } from "../lib/text.js";
+import { Lines } from "../parts/chart.js";
+import { History, TimeBar } from "../parts/history.js";
+import { Environment, hue } from "../parts/names.js";
+import { Panel } from "../parts/panel.js";
+import { Headline, useStatus } from "../parts/run.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+import { BatchView, stateOf } from "./batch.js";
+
+const PAGE = 100;
+const MOST_NAMED = 16; // environments in the legend; of more, the bars tell
+
+export function BatchesView({ run }) {
+  const { query } = useRoute();
+  const status = useStatus(run);
+  const opened = query.get("batch");
+  return html`<${Shown} feed=${status}>
+    ${(data) =>
+      html`<${Headline} status=${data} />
+        ${
+          opened === null
+            ? html`<${Latest} run=${run} status=${data} query=${query} /><${Imbalance} run=${run} status=${data} />`
+            : html`<${BatchView} key=${opened} run=${run} id=${opened} />`
+        }`}
+  <//>`;
+}
+
+function Latest({ run, status, query }) {
+  const asked = new URLSearchParams({ limit: PAGE });
+  if (query.get("cursor")) asked.set("cursor", query.get("cursor"));
+  const path = `v1/runs/${run}/batches/recent?${asked}`;
+  const feed = useFeed(path);
+  const { environments } = status;
+  return html`<${Panel} title="Latest batches" paths=${[path]} wide>
+    ${
+      environments.length <= MOST_NAMED &&
+      html`<ul class="legend" aria-label="Colours of environments">
+        ${environments.map((one) => html`<li key=${one.id}><${Environment} id=${one.id} name=${one.name} /></li>`)}
+      </ul>`
+    }
+    <${Shown} feed=${feed}>${(data) => html`<${Found} key=${path} run=${run} data=${data} query=${query} />`}<//>
+  <//>`;
+}
+
+// The list stays where it is while it is read; the states of its batches follow. Newer batches wait at the top.
+function Found({ run, data, query }) {
+  const { batches, cursor } = data;
+  const [first, setFirst] = useState(batches[0]?.batch ?? null);
+  const newest = batches[0]?.batch ?? null;
+  const newer = Math.max(
+    0,
+    batches.findIndex((one) => one.batch === first),
+  );
+  if (first === null && newest !== null) setFirst(newest);
+  if (batches.length === 0) {
+    return html`<${Empty}>No batch was handed out yet. The Now view says what the next one waits for.<//>`;
+  }
+  return html`
+    <p class="quiet" role="status">
+      ${
+        newer > 0
+          ? html`<button type="button" class="small" onClick=${() => setFirst(newest)}>
+              ${number(newer)} new: show them
+            </button>`
+          : "No newer batches."
+      }
+    </p>
+    <div class="entry batch-row heads quiet" aria-hidden="true">
+      <span class="number">Step</span><span>State</span><span>Sequences by environment</span
+      ><span class="number">Sequences</span><span class="number">Groups</span><span class="number">Deliveries</span
+      ><span class="number">Imbalance (bound)</span><span class="number">Formed</span>
+    </div>
+    <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
+      draw=${(one) => html`<${Row} run=${run} batch=${one} />`} />
+    <div class="filter pages">
+      ${
+        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>Newest</button>`
+      }
+      ${cursor !== null && html`<button type="button" onClick=${() => choose({ cursor })}>Older</button>`}
+      <span class="quiet">A run remembers its latest 128 batches.</span>
+    </div>`;
+}
+
+function Row({ run, batch }) {
+  const { ranks } = batch;
+  return html`<div class="entry batch-row" data-batch=${batch.batch}>
+    <span class="number"
+      ><a data-page href=${address("batches", run, { batch: batch.batch })}>${number(batch.step)}</a></span
+    >
+    <span>${stateOf(batch)}${batch.relaxed ? html` <span class="relaxed">relaxed</span>` : ""}</span>
+    <${Composition} environments=${batch.environments} />
+    <span class="number">${number(batch.size)}</span>
+    <span class="number">${number(batch.groups)}</span>
+    <span class="number">${known(batch.delivery_count, number)}</span>
+    <span class="number">${ranks === null ? "–" : `${percent(ranks.imbalance)} (${percent(ranks.bound)})`}</span>
+    <span class="number">${known(batch.formed_age_s, (age) => `${duration(age)} ago`)}</span>
+  </div>`;
+}
+
+const nameOf = ({ environment, name }) =>
+  environment === null ? "no environment" : shown(name ?? `environment ${environment}`, 48);
+
+function Composition({ environments }) {
+  const text = environments.map((one) => `${nameOf(one)} ${number(one.sequences)}`).join(", ");
+  return html`<span class="composition" role="img" aria-label=${text} title=${text}>
+    ${environments.map(
+      (one) => html`<i key=${one.environment} data-hue=${one.environment === null ? null : hue(one.environment)}
+        style=${{ flexGrow: one.sequences }}></i>`,
+    )}
+  </span>`;
+}
+
+function Imbalance({ run, status }) {
+  if (status.ranks === null) return null;
+  return html`<${TimeBar} />
+    <${History} run=${run} fields=${["run.rank_imbalance"]}>
+    ${(history, path) => html`<${Panel} title="Imbalance between ranks" unit="largest load over mean load, minus 1"
+      paths=${[path]} wide>
+      <${Lines} title="Imbalance between ranks" times=${history.times_s}
+        series=${[{ label: "imbalance", values: history.run.rank_imbalance, token: "accent" }]} />
+    <//>`}
+  <//>`;
+}

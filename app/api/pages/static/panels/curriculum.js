@@ -1,0 +1,117 @@
+// Curriculum: how well the items are solved, now and over time, each item, and what other settings would draw.
+import { root } from "../lib/api.js";
+import { useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { choose, useRoute } from "../lib/route.js";
+import { counted, measured, number, shown } from "../lib/text.js";
+import { Bins } from "../parts/bins.js";
+import { Lines } from "../parts/chart.js";
+import { Heat } from "../parts/heat.js";
+import { History, TimeBar } from "../parts/history.js";
+import { Panel } from "../parts/panel.js";
+import { Headline, useStatus } from "../parts/run.js";
+import { Empty, Shown } from "../parts/states.js";
+import { Items } from "./items.js";
+import { WhatIf } from "./what_if.js";
+
+const LIST_S = 10;
+
+export function CurriculumView({ run }) {
+  const status = useStatus(run);
+  const path = `v1/runs/${run}/curricula`;
+  const feed = useFeed(path, LIST_S);
+  return html`<${Shown} feed=${status}>
+    ${(data) =>
+      html`<${Headline} status=${data} />
+        <${Shown} feed=${feed}>
+          ${({ curricula }) => html`<${Curricula} run=${run} status=${data} path=${path} curricula=${curricula} />`}
+        <//>`}
+  <//>`;
+}
+
+function Curricula({ run, status, path, curricula }) {
+  const { query } = useRoute();
+  if (curricula.length === 0) {
+    const command =
+      `curl -X PUT '${new URL(path, root).href}/NAME' -H 'Content-Type: application/json' ` +
+      `-d '{"strategy": "learnability"}'`;
+    return html`<${Empty} command=${command}>This run has no curriculum. Set one up:<//>`;
+  }
+  const wanted = query.get("curriculum");
+  const listed = curricula.find((one) => one.name === wanted) ?? curricula[0];
+  return html`<${Curriculum} key=${listed.name} run=${run} status=${status} path=${path} curricula=${curricula}
+    listed=${listed} />`;
+}
+
+function Curriculum({ run, status, path, curricula, listed }) {
+  const own = `${path}/${encodeURIComponent(listed.name)}`;
+  const chosen = useFeed(own).data ?? listed;
+  return html`<div class="filter">
+      <label
+        >Curriculum <select onChange=${(event) => choose({ ...NOTHING, curriculum: event.target.value })}>
+          ${curricula.map(
+            ({ name }) =>
+              html`<option key=${name} value=${name} selected=${name === chosen.name}>${shown(name, 48)}</option>`,
+          )}
+        </select></label
+      >
+      <span>${summary(chosen)}</span>
+    </div>
+    <${Panel} title="Items by mean reward" unit="now" paths=${[own]} wide><${Now} curriculum=${chosen} /><//>
+    <${OverTime} run=${run} status=${status} curriculum=${chosen} />
+    <${WhatIf} path=${own} curriculum=${chosen} />
+    <${Items} run=${run} path=${own} curriculum=${chosen} />`;
+}
+
+const NOTHING = { item: null, search: null, sort: null, descending: null, bin: null, cursor: null, strategy: null };
+
+function summary({ settings, items, items_seen: seen, in_flight: flying, observations, samples }) {
+  return (
+    `${settings.strategy}: ${number(seen)} of ${counted(items, "item")} seen, ${number(flying)} in flight. ` +
+    `${counted(observations, "observation")}, ${counted(samples, "sample")}.`
+  );
+}
+
+/** Labels of the tenths of the range of rewards, the lowest first. The ends have all items beyond them, too. */
+function tenths({ reward_edges: edges, items_by_reward: counts }) {
+  return counts.map((_, at) => {
+    const [low, high] = [measured(edges[at]), measured(edges[at + 1])];
+    if (at === 0) return `below ${high}`;
+    return at === counts.length - 1 ? `${low} and above` : `${low} to ${high}`;
+  });
+}
+
+const UNSEEN = "not seen";
+
+function Now({ curriculum }) {
+  const { items, items_by_reward: counts, items_unseen: unseen } = curriculum;
+  if (items === 0) return html`<p class="quiet">It has no items yet.</p>`;
+  const rows = tenths(curriculum).map((label, at) => ({ label, value: counts[at], text: number(counts[at]) }));
+  rows.reverse().push({ label: UNSEEN, value: unseen, text: number(unseen) });
+  return html`<${Bins} rows=${rows} most=${Math.max(...counts, unseen)} />
+    <p class="quiet">
+      The easiest items are at the top. An unseen item counts by its prior, or as not seen if it has none.
+    </p>`;
+}
+
+function OverTime({ run, status, curriculum }) {
+  return html`<${TimeBar} />
+    <${History} run=${run} fields=${["run.curricula"]}>
+      ${(history, path) => html`<${Panel} title="Items by mean reward over time" unit="items" paths=${[path]} wide>
+      <${Density} history=${history} series=${history.run.curricula[curriculum.name]} curriculum=${curriculum} />
+    <//>`}
+  <//>`;
+}
+
+function Density({ history, series, curriculum }) {
+  if (series === undefined) {
+    return html`<p class="quiet">
+      No data for this time. The history has the first 8 curricula of a run by name, and only while workers are alive.
+    </p>`;
+  }
+  const rows = tenths(curriculum).map((label, at) => ({ label, values: series.items_by_reward[at] }));
+  rows.reverse();
+  const unseen = { label: UNSEEN, values: series.unseen, token: "accent" };
+  return html`<${Heat} title="Items by mean reward over time" times=${history.times_s} rows=${rows} noun="items" />
+    <${Lines} title="Items not seen over time" times=${history.times_s} series=${[unseen]} />`;
+}

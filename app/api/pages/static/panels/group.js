@@ -1,0 +1,160 @@
+// One group: its way through the run, and its sequences side by side.
+import { ONCE, useFeed } from "../lib/feeds.js";
+import { html, useMemo } from "../lib/html.js";
+import { useKeys } from "../lib/keys.js";
+import { choose, useRoute } from "../lib/route.js";
+import { counted, shown, shownLines } from "../lib/text.js";
+import { Comparison } from "../parts/comparison.js";
+import { Export } from "../parts/export.js";
+import { Lineage } from "../parts/lineage.js";
+import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
+import { Panel } from "../parts/panel.js";
+import { Sequence } from "../parts/sequence.js";
+import { Shown } from "../parts/states.js";
+
+const WHOLE_BYTES = 1024 * 1024; // larger groups come a sequence at a time
+const TOKENS = 400; // of each sequence, until the reader asks for more
+const COMPARED = 20_000; // tokens of each of two sequences of a large group
+const SIBLINGS = 16;
+const RAW_CHARACTERS = 200_000;
+const CHOICES = ["group", "overlay", "sequence", "compare", "tokens", "view"]; // of an opened group, in the address
+const CONTENTS_ROLE = "viewer with contents, or trainer";
+
+export function GroupView({ run, id }) {
+  const path = `v1/runs/${run}/groups/${encodeURIComponent(id)}`;
+  const feed = useFeed(path);
+  const close = () => choose(Object.fromEntries(CHOICES.map((name) => [name, null])));
+  useKeys({ Escape: ["back to the list", close] });
+  return html`<${Panel} title="Group" paths=${[path, `${path}/content`]} wide>
+    <p class="filter">
+      <button type="button" onClick=${close}>All groups</button>
+      <code>${shown(id, 200)}</code>
+    </p>
+    <${Shown} feed=${feed}>
+      ${(group) => html`<${Lineage} run=${run} group=${group} />
+        <${Contents} run=${run} path=${`${path}/content`} group=${group} />`}
+    <//>
+  <//>`;
+}
+
+function Contents({ run, path, group }) {
+  const service = useFeed("version", ONCE);
+  return html`<${Shown} feed=${service}>
+    ${({ tokenizer }) => html`<${Kept} run=${run} path=${path} group=${group} tokenizer=${tokenizer} />`}
+  <//>`;
+}
+
+function Kept({ run, path, group, tokenizer }) {
+  const { query } = useRoute();
+  const isText = tokenizer !== null && query.get("tokens") !== "ids";
+  const isWhole = group.payload_bytes <= WHOLE_BYTES;
+  // Of a large group, the first token of the first sequence tells how long all sequences are.
+  const asked = (part) => `${path}?${new URLSearchParams({ ...part, ...(isText ? { text: true } : {}) })}`;
+  const feed = useFeed(asked(isWhole ? {} : { sequence: 0, tokens: 1 }), ONCE);
+  const raw = query.get("view") === "raw";
+  useKeys({ x: ["raw JSON", () => choose({ view: raw ? null : "raw" })] });
+  return html`
+    ${
+      tokenizer !== null &&
+      html`<p class="filter">
+        <label
+          >Tokens as <select onChange=${(event) => choose({ tokens: event.target.value })}>
+            <option value="" selected=${isText}>text</option>
+            <option value="ids" selected=${!isText}>ids</option>
+          </select></label
+        >
+        <span class="quiet">${isText && html`Text by <code>${shown(tokenizer)}</code>.`}</span>
+      </p>`
+    }
+    <${Shown} feed=${feed} role=${CONTENTS_ROLE}>
+      ${(content) =>
+        raw
+          ? html`<pre tabindex="0" aria-label="Raw JSON">
+${shownLines(JSON.stringify(content, null, 1), RAW_CHARACTERS)}</pre
+            >`
+          : html`<${Siblings} run=${run} group=${group} asked=${asked} content=${content} isWhole=${isWhole} />`}
+    <//>`;
+}
+
+/** The sequences, best score first; those of a large group in their own order. */
+function order(content, isWhole) {
+  const all = content.lengths.map((_, at) => at);
+  return isWhole ? all.sort((one, other) => content.scores[other] - content.scores[one] || one - other) : all;
+}
+
+function Siblings({ run, group, asked, content, isWhole }) {
+  const { query } = useRoute();
+  const all = order(content, isWhole);
+  const first = Math.max(0, all.indexOf(Number(query.get("sequence") ?? all[0])));
+  const overlays = useMemo(() => overlaysOf(content), [content]);
+  const chosen = query.get("overlay");
+  const overlay = overlays.find((one) => one.name === chosen) ?? null;
+  const range = useMemo(() => overlay && rangeOf(overlay), [overlay]);
+  const other = all.find((at) => String(at) === query.get("compare") && at !== all[first]) ?? null;
+  const move = (by) => choose({ sequence: all[Math.max(0, Math.min(all.length - 1, first + by))] });
+  useKeys({ "[": ["previous sibling", () => move(-1)], "]": ["next sibling", () => move(1)] });
+  return html`
+    <div class="filter">
+      <label
+        >Overlay <select onChange=${(event) => choose({ overlay: event.target.value })}>
+          <option value="">none</option>
+          ${overlays.map(
+            ({ name, title }) => html`<option key=${name} value=${name} selected=${name === chosen}>${title}</option>`,
+          )}
+        </select></label
+      >
+      <label
+        >Compare sequence ${all[first]} with <input type="number" min="0" max=${all.length - 1} step="1" name="compare"
+          value=${query.get("compare") ?? ""} onChange=${(event) => choose({ compare: event.target.value })}
+      /></label>
+      <button type="button" disabled=${first === 0} onClick=${() => move(-1)}>Previous sibling</button>
+      <button type="button" disabled=${first === all.length - 1} onClick=${() => move(1)}>Next sibling</button>
+      <${Export} run=${run} group=${group} content=${content} rows=${all} isWhole=${isWhole} asked=${asked}
+        chosen=${chosen} />
+      <span class="quiet">
+        ${counted(all.length, "sequence")}, ${isWhole ? "best score first" : "in their own order"}. Underlined: in the
+        loss. Point at a token for its values, or move with ← and →.
+      </span>
+      ${isWhole && range && html`<${Ramp} overlay=${overlay} range=${range} />`}
+    </div>
+    ${
+      other !== null &&
+      html`<${Compared} asked=${asked} content=${content} isWhole=${isWhole} left=${all[first]} right=${other} />`
+    }
+    <div class="siblings">
+      ${all.slice(first, first + SIBLINGS).map((at) =>
+        isWhole
+          ? html`<${Sequence} key=${at} number=${at} at=${at} content=${content} overlays=${overlays}
+                overlay=${overlay} tokens=${TOKENS} />`
+          : html`<${Part} key=${at} asked=${asked} number=${at} chosen=${chosen} />`,
+      )}
+    </div>`;
+}
+
+function Compared({ asked, content, isWhole, left, right }) {
+  const feeds = [left, right].map((at) => useFeed(isWhole ? null : asked({ sequence: at, tokens: COMPARED }), ONCE));
+  if (isWhole) {
+    const [one, two] = [left, right].map((at) => ({ number: at, at, content }));
+    return html`<${Comparison} key=${`${left} ${right}`} left=${one} right=${two} />`;
+  }
+  return html`<${Shown} feed=${feeds[0]} role=${CONTENTS_ROLE}>
+    ${(one) => html`<${Shown} feed=${feeds[1]} role=${CONTENTS_ROLE}>
+      ${(two) => html`<${Comparison} key=${`${left} ${right}`} left=${{ number: left, at: 0, content: one }}
+          right=${{ number: right, at: 0, content: two }} />`}
+    <//>`}
+  <//>`;
+}
+
+function Part({ asked, number: at, chosen }) {
+  const feed = useFeed(asked({ sequence: at, tokens: TOKENS }), ONCE);
+  return html`<${Shown} feed=${feed} role=${CONTENTS_ROLE}>
+    ${(content) => html`<${PartShown} content=${content} number=${at} chosen=${chosen} />`}
+  <//>`;
+}
+
+function PartShown({ content, number: at, chosen }) {
+  const overlays = useMemo(() => overlaysOf(content), [content]);
+  const overlay = overlays.find(({ name }) => name === chosen) ?? null;
+  return html`<${Sequence} number=${at} at=${0} content=${content} overlays=${overlays} overlay=${overlay}
+    tokens=${TOKENS} isAlone />`;
+}

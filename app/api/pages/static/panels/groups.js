@@ -1,0 +1,143 @@
+// Groups: find them by what they are and where they are, and open one.
+import { ONCE, useFeed } from "../lib/feeds.js";
+import { html, useState } from "../lib/html.js";
+import { address, choose, useRoute } from "../lib/route.js";
+import { compact, duration, known, measured, number, shown } from "../lib/text.js";
+import { Environment } from "../parts/names.js";
+import { DeleteGroups } from "../parts/operate.js";
+import { Panel } from "../parts/panel.js";
+import { Headline, useStatus } from "../parts/run.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+import { GroupView } from "./group.js";
+
+const PAGE = 100;
+const STATES = ["queued", "buffered", "leased", "kept", "delivered", "dropped"];
+// What the list can be filtered by: the name in the address and in the API, and how its field is.
+const FIELDS = [
+  ["environment", "Environment", { type: "search" }],
+  ["item", "Item", { type: "search" }],
+  ["score_min", "Minimum mean score", { type: "number", step: "any" }],
+  ["staleness_min", "Minimum staleness", { type: "number", min: 0, step: 1 }],
+  ["dropped", "Reason for the drop", { type: "search" }],
+];
+const FILTERS = ["state", ...FIELDS.map(([name]) => name)];
+
+export function GroupsView({ run }) {
+  const { query } = useRoute();
+  const status = useStatus(run);
+  const opened = query.get("group");
+  return html`<${Shown} feed=${status}>
+    ${(data) =>
+      html`<${Headline} status=${data} />
+        ${
+          opened === null ? html`<${List} run=${run} status=${data} />` : html`<${GroupView} run=${run} id=${opened} />`
+        }`}
+  <//>`;
+}
+
+function List({ run, status }) {
+  const { query } = useRoute();
+  const asked = new URLSearchParams({ limit: PAGE });
+  for (const name of [...FILTERS, "cursor"]) if (query.get(name)) asked.set(name, query.get(name));
+  const path = `v1/runs/${run}/groups?${asked}`;
+  const feed = useFeed(path, ONCE);
+  return html`<${Panel} title="Groups" paths=${[path]} wide>
+    <${Filters} query=${query} />
+    <div class="actions"><${DeleteGroups} run=${run} status=${status} query=${query} /></div>
+    <${Newer} key=${path} accepted=${status.groups.accepted} refresh=${feed.retry} />
+    <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} />`}<//>
+  <//>`;
+}
+
+// The list stays as it is while it is read. This says what came in the meantime.
+function Newer({ accepted, refresh }) {
+  const [seen, setSeen] = useState(accepted);
+  const more = accepted - seen;
+  const show = () => {
+    setSeen(accepted);
+    refresh();
+  };
+  return html`<p class="quiet" role="status">
+    ${
+      more > 0
+        ? html`<button type="button" class="small" onClick=${show}>${number(more)} new: show them</button>`
+        : "No new groups."
+    }
+  </p>`;
+}
+
+function Filters({ query }) {
+  const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
+  return html`<div class="filter">
+    <label
+      >State <select onChange=${set("state")}>
+        <option value="">any</option>
+        ${STATES.map(
+          (state) =>
+            html`<option key=${state} value=${state} selected=${query.get("state") === state}>${state}</option>`,
+        )}
+      </select></label
+    >
+    ${FIELDS.map(
+      ([name, title, field]) =>
+        html`<label key=${name}
+          >${title} <input ...${field} name=${name} value=${query.get(name) ?? ""} onChange=${set(name)}
+        /></label>`,
+    )}
+  </div>`;
+}
+
+function Found({ run, data, query }) {
+  const chosen = Object.fromEntries([...query].filter(([name]) => FILTERS.includes(name)));
+  const more = data.cursor !== null;
+  return html`
+    ${
+      data.groups.length === 0 &&
+      html`<${Empty}>
+        ${more ? "None on this page. There may be some on the next one." : "The run knows no such group."}
+      <//>`
+    }
+    ${data.groups.length > 0 && html`<${Heads} />`}
+    <${Rows}
+      label="Groups"
+      items=${data.groups}
+      id=${(group) => group.id}
+      height=${32}
+      draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...chosen, group: group.id })} />`}
+    />
+    <div class="filter pages">
+      ${
+        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>First page</button>`
+      }
+      ${more && html`<button type="button" onClick=${() => choose({ cursor: data.cursor })}>Next page</button>`}
+      <span class="quiet">${number(data.looked_at)} groups looked at.</span>
+    </div>`;
+}
+
+function Heads() {
+  return html`<div class="group heads quiet" aria-hidden="true">
+    <span>Group</span><span>State</span><span>Environment</span><span class="number">Sequences</span
+    ><span class="number">Tokens</span><span class="number">Mean score</span><span class="number">Staleness</span
+    ><span class="item">Item</span><span class="number">Received</span>
+  </div>`;
+}
+
+function Row({ group, href }) {
+  const { environment, environment_name: name } = group;
+  return html`<div class="group" data-group=${group.id}>
+    <a data-page href=${href}><code>${shown(group.id, 36)}</code></a>
+    <span>${group.state}${group.reason === null ? "" : `: ${shown(group.reason, 40)}`}</span>
+    ${
+      environment === null
+        ? html`<span>–</span>`
+        : html`<${Environment} id=${environment} name=${name ?? environment} />`
+    }
+    <span class="number">${number(group.size)}</span>
+    <span class="number">${known(group.tokens, compact)}</span>
+    <span class="number">${known(group.mean_score, measured)}</span>
+    <span class="number">${known(group.staleness, number)}</span>
+    <span class="item">${known(group.item, (item) => shown(item, 60))}</span>
+    <span class="number">${duration(group.received_age_s)} ago</span>
+  </div>`;
+}

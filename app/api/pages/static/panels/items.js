@@ -1,0 +1,169 @@
+// The items of a curriculum: sorted or searched, and one of them in full.
+import { ONCE, useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { useKeys } from "../lib/keys.js";
+import { address, choose, useRoute } from "../lib/route.js";
+import { counted, duration, known, measured, number, shown, shownLines } from "../lib/text.js";
+import { Figures } from "../parts/figures.js";
+import { Panel } from "../parts/panel.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+
+const PAGE = 1000;
+const SORTS = {
+  mean_reward: "mean reward",
+  posterior: "pass rate",
+  signal: "signal of the last group",
+  last: "reward of the last group",
+  drawn: "last handed out",
+};
+
+export function Items({ run, path, curriculum }) {
+  const { query } = useRoute();
+  const opened = query.get("item");
+  const asked = new URLSearchParams({ limit: PAGE });
+  const names = query.get("search") ? ["search", "cursor"] : ["sort", "descending", "bin", "cursor"];
+  for (const name of names) if (query.get(name)) asked.set(name, query.get(name));
+  const items = `${path}/items?${asked}`;
+  const feed = useFeed(items, ONCE);
+  if (opened !== null) return html`<${Item} run=${run} path=${path} name=${opened} />`;
+  return html`<${Panel} title="Items" paths=${[items]} wide>
+    <${Filters} query=${query} bins=${curriculum.bins.length} refresh=${feed.retry} />
+    <${Shown} feed=${feed}>${(data) => html`<${Found} data=${data} query=${query} />`}<//>
+  <//>`;
+}
+
+function Filters({ query, bins, refresh }) {
+  const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
+  const isSearch = Boolean(query.get("search"));
+  const sort = SORTS[query.get("sort")] ? query.get("sort") : "mean_reward";
+  return html`<div class="filter">
+    <label
+      >Key contains <input type="search" name="search" value=${query.get("search") ?? ""} onChange=${set("search")}
+    /></label>
+    <label
+      >Sort by <select disabled=${isSearch} onChange=${(event) =>
+        choose({ sort: event.target.value, bin: null, cursor: null })}>
+        ${Object.entries(SORTS).map(
+          ([name, title]) => html`<option key=${name} value=${name} selected=${name === sort}>${title}</option>`,
+        )}
+      </select></label
+    >
+    <label
+      ><input
+        type="checkbox"
+        disabled=${isSearch}
+        checked=${query.get("descending") === "true"}
+        onChange=${(event) => choose({ descending: event.target.checked ? "true" : null, cursor: null })}
+      /> largest first</label
+    >
+    <label
+      >Bin <select disabled=${isSearch || sort !== "mean_reward"} onChange=${set("bin")}>
+        <option value="">any</option>
+        ${Array.from({ length: bins }, (_, at) => String(at)).map(
+          (bin) => html`<option key=${bin} value=${bin} selected=${query.get("bin") === bin}>${bin}</option>`,
+        )}
+      </select></label
+    >
+    <button type="button" onClick=${refresh}>Read again</button>
+  </div>`;
+}
+
+function Found({ data, query }) {
+  const { items, cursor } = data;
+  return html`
+    ${
+      items.length === 0 &&
+      html`<${Empty}>
+        ${cursor === null ? "There is no such item." : "None on this page. There may be some on the next one."}
+      <//>`
+    }
+    ${
+      items.length > 0 &&
+      html`<div class="entry item-row heads quiet" aria-hidden="true">
+        <span>Item</span><span class="number">Bin</span><span class="number">Mean reward</span
+        ><span class="number">Pass rate</span><span class="number">Observations</span><span>Category</span>
+      </div>`
+    }
+    <${Rows} label="Items" items=${items} id=${(item) => item.key} height=${32}
+      draw=${(item) => html`<${Row} item=${item} />`} />
+    <div class="filter pages">
+      ${
+        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>First page</button>`
+      }
+      ${cursor !== null && html`<button type="button" onClick=${() => choose({ cursor })}>Next page</button>`}
+      <span class="quiet">${counted(items.length, "item")} on this page.</span>
+    </div>`;
+}
+
+function Row({ item }) {
+  return html`<div class="entry item-row" data-item=${item.key}>
+    <span
+      ><button type="button" class="link" onClick=${() => choose({ item: item.key })}
+        ><code>${shown(item.key, 80)}</code></button
+      ></span
+    >
+    <span class="number">${item.bin}</span>
+    <span class="number">${known(item.mean_reward, measured)}</span>
+    <span class="number">${measured(item.pass_rate)}</span>
+    <span class="number">${number(item.count)}</span>
+    <span>${known(item.category, (category) => shown(category, 60))}</span>
+  </div>`;
+}
+
+function Item({ run, path, name }) {
+  const own = `${path}/items/${encodeURIComponent(name)}`;
+  const feed = useFeed(own);
+  const close = () => choose({ item: null });
+  useKeys({ Escape: ["back to the list", close] });
+  return html`<${Panel} title="Item" paths=${[own]} wide>
+    <p class="filter">
+      <button type="button" onClick=${close}>All items</button>
+      <code>${shown(name, 200)}</code>
+      <a data-page href=${address("groups", run, { item: name })}>its groups</a>
+    </p>
+    <${Shown} feed=${feed}>${(item) => html`<${Facts} item=${item} />`}<//>
+  <//>`;
+}
+
+function Facts({ item }) {
+  return html`<div class="pair">
+    <${Figures}
+      rows=${[
+        ["Mean reward", known(item.mean_reward, measured), item.count === 0 && item.prior !== null ? "its prior" : ""],
+        ["Pass rate", measured(item.pass_rate), `passed ${measured(item.passed)}, failed ${measured(item.failed)}`],
+        ["Observations", number(item.count)],
+        ["Bin", item.bin, "0 is the easiest"],
+        ["Signal of its last group", measured(item.signal)],
+        ["Category", known(item.category, (category) => shown(category, 80))],
+        ["Last handed out", item.drawn === 0 ? "never" : `by sample ${number(item.drawn)}`],
+        ["In flight", item.in_flight_s === 0 ? "no" : `for another ${duration(item.in_flight_s)}`],
+      ]}
+    />
+    <div>
+      <h3>Mean rewards of its last groups</h3>
+      <${Marks} values=${item.history} />
+      ${
+        item.metadata !== null &&
+        html`<h3>Metadata</h3>
+          <pre tabindex="0" aria-label="Metadata">${shownLines(JSON.stringify(item.metadata, null, 1), 8000)}</pre>`
+      }
+    </div>
+  </div>`;
+}
+
+function Marks({ values }) {
+  if (values.length === 0) return html`<p class="quiet">No reward was reported yet.</p>`;
+  const [least, most] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const height = (value) => (most > least ? Math.abs(value) / (most - least) : 0);
+  return html`<div class="marks">
+    <svg viewBox=${`0 0 ${values.length} 1`} preserveAspectRatio="none" role="img"
+      aria-label=${`${counted(values.length, "group")}, oldest first, the last ${measured(values.at(-1))}`}>
+      ${values.map(
+        (value, at) => html`<rect key=${at} x=${at + 0.1} width="0.8" height=${height(value)}
+          y=${(most - Math.max(0, value)) / (most - least || 1)}><title>${measured(value)}</title></rect>`,
+      )}
+    </svg>
+    <p class="quiet">Oldest first, from ${measured(least)} to ${measured(most)}. Last: ${measured(values.at(-1))}.</p>
+  </div>`;
+}

@@ -1,0 +1,151 @@
+// Now: is the run healthy, and if not, what blocks it and who must act?
+import { useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { bytes, counted, duration, measured, number, percent, shown } from "../lib/text.js";
+import { hue, Environment } from "../parts/names.js";
+import { Bar, Figures } from "../parts/figures.js";
+import { Panel } from "../parts/panel.js";
+import { explainPath, Headline, Notices, statusPath, useStatus } from "../parts/run.js";
+import { QuarantineActions, RunActions } from "../parts/operate.js";
+import { Ledger } from "../parts/ledger.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+import { Trends } from "../parts/trends.js";
+import { root } from "../lib/api.js";
+
+export function NowView({ run }) {
+  const feed = useStatus(run);
+  const explained = useFeed(explainPath(run));
+  return html`<${Shown} feed=${feed}>
+    ${(status) => html`<${Now} run=${run} status=${status} explained=${explained.data} />`}
+  <//>`;
+}
+
+function Now({ run, status, explained }) {
+  const path = statusPath(run);
+  return html`<${Headline} status=${status} explained=${explained} />
+    <${Notices} status=${status} />
+    <${RunActions} run=${run} status=${status} />
+    <${Ledger} ledger=${status.ledger} />
+    <div class="grid">
+      <${Panel} title="Progress" paths=${[path, explainPath(run)]}>
+        <${Progress} status=${status} explained=${explained} />
+      <//>
+      <${Panel} title="Groups" paths=${[path]}><${Groups} status=${status} /><//>
+      <${Panel} title="Dropped" unit="groups" paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
+      <${Panel} title="Leases" paths=${[`v1/runs/${run}/batches`]}><${Leases} run=${run} status=${status} /><//>
+    </div>
+    <${Trends} run=${run} status=${status} />
+    <div class="grid">
+      <${Panel} title="Queue by environment" unit="sequences" paths=${[path, explainPath(run)]} wide>
+        <${Queue} run=${run} status=${status} explained=${explained} />
+      <//>
+    </div>`;
+}
+
+function Progress({ status, explained }) {
+  const rates = explained?.environments.filter((one) => one.sequences_per_s !== null) ?? [];
+  const rate = rates.reduce((sum, one) => sum + one.sequences_per_s, 0);
+  const age = explained?.last_batch_age_s ?? null;
+  return html`<${Figures}
+    rows=${[
+      ["Step", number(status.current_step)],
+      ["Policy version", number(status.policy_version)],
+      ["Last batch", age === null ? "none yet" : `${duration(age)} ago`],
+      ["Next batch", status.ready ? "ready" : expected(status.blocked)],
+      ["Batch size", status.batch_size < 0 ? "not set" : counted(status.batch_size, "sequence")],
+      ["Arriving", rates.length === 0 ? "nothing yet" : `${measured(rate)} sequences/s`],
+      ["Oldest waiting", status.oldest_waiting_s === null ? "none" : duration(status.oldest_waiting_s)],
+      ["Relaxed batches", number(status.relaxed_batches)],
+      ...(status.ranks === null
+        ? []
+        : [["Rank imbalance", percent(status.ranks.mean_imbalance), `bound ${percent(status.ranks.mean_bound)}`]]),
+    ]}
+  />`;
+}
+
+const expected = (blocked) => (blocked?.expected_s == null ? "unknown" : `in about ${duration(blocked.expected_s)}`);
+
+function Groups({ status }) {
+  const { groups, bytes: held } = status;
+  return html`<${Figures}
+    rows=${[
+      ["Accepted", number(groups.accepted)],
+      ["Queued", number(groups.queued), bytes(held.queued)],
+      ["Buffered", number(groups.buffered), bytes(held.buffered)],
+      ["Leased", number(groups.leased), bytes(held.leased)],
+      ["Delivered", number(groups.delivered)],
+      ["Too large for a batch", number(groups.oversized)],
+      ["Kept for a rewind", counted(status.kept_batches, "batch", "batches"), bytes(held.kept)],
+      ["Without environment", number(status.unowned_groups)],
+    ]}
+  />`;
+}
+
+function Dropped({ dropped }) {
+  const rows = Object.entries(dropped).filter(([, count]) => count > 0);
+  if (rows.length === 0) return html`<p class="quiet">Nothing was dropped.</p>`;
+  return html`<${Figures} rows=${rows.map(([reason, count]) => [shown(reason, 40), number(count)])} />`;
+}
+
+function Leases({ run, status }) {
+  if (status.leases.length === 0) return html`<p class="quiet">No batch is handed out.</p>`;
+  return html`<table>
+    <thead>
+      <tr>
+        <th scope="col">Batch</th>
+        <th scope="col" class="number">Step</th>
+        <th scope="col">State</th>
+        <th scope="col" class="number">Deliveries</th>
+      </tr>
+    </thead>
+    <tbody>
+      ${status.leases.slice(0, 50).map(
+        (lease) => html`<tr key=${lease.batch}>
+          <td>
+            <code>${shown(lease.batch, 16)}</code>
+            ${
+              lease.state === "quarantined" &&
+              html`<${QuarantineActions} run=${run} batch=${lease.batch} step=${lease.step} />`
+            }
+          </td>
+          <td class="number">${number(lease.step)}</td>
+          <td>${lease.state}</td>
+          <td class="number">${lease.delivery_count}</td>
+        </tr>`,
+      )}
+    </tbody>
+  </table>
+  ${status.leases.length > 50 && html`<p class="quiet">${number(status.leases.length - 50)} more.</p>`}`;
+}
+
+function Queue({ run, status, explained }) {
+  const { environments } = status;
+  if (environments.length === 0) {
+    const command = `LACHESIS_URL=${root.href.replace(/\/$/, "")} LACHESIS_RUN=${run} python my_environment.py`;
+    return html`<${Empty} command=${command}>No environment has joined. Start one:<//>`;
+  }
+  const most = Math.max(1, ...environments.map((one) => one.queued_sequences));
+  const rates = new Map(explained?.environments.map((one) => [one.environment, one.sequences_per_s]) ?? []);
+  return html`<${Rows}
+      label="Environments"
+      items=${environments}
+      id=${(one) => one.id}
+      height=${36}
+      draw=${(one) => html`<div class="queue" data-environment=${one.id}>
+        <${Environment} id=${one.id} name=${one.name} />
+        <${Bar} value=${one.queued_sequences} most=${most} hue=${hue(one.id)} />
+        <span class="number">${number(one.queued_sequences)}</span>
+        <span class="number rate">${rate(rates.get(one.id))}</span>
+        <span class="quiet seen">${one.alive ? "heard" : "silent, heard"} ${duration(one.last_seen_age_s)} ago</span>
+      </div>`}
+    />
+    ${
+      status.next_after !== null &&
+      html`<p class="quiet">
+        The first ${number(environments.length)} of ${number(status.registered_environments)} environments.
+      </p>`
+    }`;
+}
+
+const rate = (perSecond) => (perSecond == null ? "" : `${measured(perSecond)}/s`);

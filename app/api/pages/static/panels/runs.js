@@ -1,0 +1,147 @@
+// All runs: which are healthy, which are stuck, and why.
+import { root } from "../lib/api.js";
+import { health } from "../lib/health.js";
+import { useFeed } from "../lib/feeds.js";
+import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
+import { address, choose, useRoute } from "../lib/route.js";
+import { compact, counted, duration, number, shown } from "../lib/text.js";
+import { Sentence, State } from "../parts/names.js";
+import { Panel } from "../parts/panel.js";
+import { namesOf } from "../parts/run.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+
+const LIST = "v1/runs?limit=1000";
+const MOST_A_SECOND = 5; // requests for the states of the runs in sight
+const NAMED = 16; // environments whose names the sentence of a run can use
+const LOOKED_AT = 64; // runs whose states give the order; more would cost the service too much
+const LOOK_EVERY_S = 15;
+const URGENCY = ["bad", "warn", "wait", "good", "idle"];
+const COMMAND = `curl -X POST -H 'Content-Type: application/json' \\
+    -d '{"name": "math-7b", "batch_size": 32}' ${new URL("v1/runs", root).href}`;
+
+export function RunsView() {
+  const list = useFeed(LIST, 5);
+  return html`<${Panel} title="Runs" level=${1} paths=${[LIST]} wide>
+    <${Shown} feed=${list}>${(data) => html`<${List} data=${data} />`}<//>
+  <//>`;
+}
+
+function List({ data }) {
+  const { query } = useRoute();
+  const wanted = query.get("name") ?? "";
+  const [inSight, setInSight] = useState([]);
+  const narrow = useNarrow();
+  const list = useRef(null);
+  const [kinds, note] = useKinds(list);
+  if (data.runs.length === 0 && data.unreadable.length === 0) {
+    return html`<${Empty} command=${COMMAND}>
+      There is no run yet, or none that you may see. A trainer makes one, or:
+    <//>`;
+  }
+  const found = [...data.unreadable, ...data.runs].filter((run) => run.name.includes(wanted));
+  const urgency = (run) => (run.step === undefined ? 0 : URGENCY.indexOf(kinds.get(run.name) ?? "good"));
+  const items = found.toSorted((one, other) => urgency(one) - urgency(other));
+  const seen = new Set(inSight.map((run) => run.name));
+  const unseen = data.runs.slice(0, LOOKED_AT).filter((run) => !seen.has(run.name));
+  const every = Math.max(2, inSight.length / MOST_A_SECOND);
+  return html`<div class="filter">
+      <label>Name <input
+        type="search"
+        value=${wanted}
+        onInput=${(event) => choose({ name: event.target.value })}
+      /></label>
+      <span class="quiet" role="status">
+        ${counted(items.length, "run")}${data.next_after ? ", the first by name, of more" : ""}.
+        Runs that are stuck come first.
+      </span>
+    </div>
+    ${unseen.map((run) => html`<${Unseen} key=${run.name} run=${run} note=${note} />`)}
+    <div ref=${list}>
+      <${Rows}
+        label="Runs"
+        items=${items}
+        id=${(run) => run.name}
+        height=${narrow ? 104 : 52}
+        onSight=${setInSight}
+        draw=${(run) => html`<${Row} run=${run} every=${every} note=${note} />`}
+      />
+    </div>`;
+}
+
+/** The states of runs that give the order, which stays while the pointer or the focus is in the list. */
+function useKinds(list) {
+  const known = useRef(new Map());
+  const [kinds, setKinds] = useState(known.current);
+  const isStill = () => list.current?.matches(":hover, :focus-within") ?? false;
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (known.current !== kinds && !isStill()) setKinds(known.current);
+    }, 500);
+    return () => clearInterval(timer);
+  }, [kinds]);
+  const note = (name, kind) => {
+    if (known.current.get(name) !== kind) known.current = new Map(known.current).set(name, kind);
+  };
+  return [kinds, note];
+}
+
+const statusOf = (run) => `v1/runs/${run.name}/status?limit=${NAMED}`;
+
+function useNoted(feed, run, note) {
+  const kind = feed.data === null ? null : health(feed.data).kind;
+  useEffect(() => {
+    if (kind !== null) note(run.name, kind);
+  }, [kind]);
+}
+
+// A run that is not in sight may get stuck, too.
+function Unseen({ run, note }) {
+  useNoted(useFeed(statusOf(run), LOOK_EVERY_S), run, note);
+  return null;
+}
+
+function useNarrow() {
+  const query = useRef(matchMedia("(max-width: 800px)"));
+  const redraw = useRedraw();
+  useEffect(() => {
+    query.current.addEventListener("change", redraw);
+    return () => query.current.removeEventListener("change", redraw);
+  }, []);
+  return query.current.matches;
+}
+
+function Row({ run, every, note }) {
+  const isReadable = run.step !== undefined;
+  const feed = useFeed(isReadable ? statusOf(run) : null, every);
+  useNoted(feed, run, note);
+  const status = feed.data;
+  const { kind, word, sentence } = isReadable
+    ? stateOf(feed)
+    : { kind: "bad", word: "Unreadable", sentence: run.detail };
+  return html`<div class="run" data-run=${run.name} data-kind=${kind}>
+    <${State} kind=${kind} word=${word} />
+    <a data-page href=${address("now", run.name)}>${shown(run.name, 64)}</a>
+    <span class="sentence" title=${shown(sentence, 2000)}>
+      <${Sentence} text=${shown(sentence, 400)} names=${status === null ? new Map() : namesOf(status)} />
+    </span>
+    <span class="facts">
+      ${
+        status !== null &&
+        html`<span>step <b>${number(status.current_step)}</b></span>
+        <span><b>${compact(status.groups.queued)}</b> queued${
+          status.oldest_waiting_s === null ? "" : `, oldest ${duration(status.oldest_waiting_s)}`
+        }</span>
+        <span>
+          <b>${status.alive_environments}</b> of ${counted(status.registered_environments, "environment")} alive
+        </span>`
+      }
+    </span>
+  </div>`;
+}
+
+function stateOf({ data, error }) {
+  if (data !== null) return health(data);
+  if (error === null) return { kind: "idle", word: "…", sentence: "" };
+  return { kind: "warn", word: "Unknown", sentence: `${error.code}: ${error.message}` };
+}

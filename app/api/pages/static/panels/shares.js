@@ -1,0 +1,111 @@
+// Shares: what was promised to each environment, what it got, and how that was over time.
+import { html } from "../lib/html.js";
+import { own } from "../lib/series.js";
+import { counted, measured, percent } from "../lib/text.js";
+import { Bullet } from "../parts/figures.js";
+import { History, TimeBar } from "../parts/history.js";
+import { Environment, hue } from "../parts/names.js";
+import { ShareAction } from "../parts/operate.js";
+import { Panel } from "../parts/panel.js";
+import { Headline, statusPath, useStatus } from "../parts/run.js";
+import { Rows } from "../parts/rows.js";
+import { Sparkline } from "../parts/sparkline.js";
+import { Empty, Shown } from "../parts/states.js";
+import { BatchCounts } from "../parts/trends.js";
+
+const FIELDS = ["run.batches", "run.relaxed_batches"].concat(
+  ["got_share", "promised_share", "owed_sequences"].map((name) => `environments.${name}`),
+);
+
+export function SharesView({ run }) {
+  const feed = useStatus(run);
+  return html`<${Shown} feed=${feed}>
+    ${(status) =>
+      html`<${Headline} status=${status} />
+        ${
+          status.environments.length === 0
+            ? html`<${Empty}>No environment has joined.<//>`
+            : html`<${TimeBar} />
+                <${History} run=${run} fields=${FIELDS} least=${60}>
+                  ${(history, path) => html`<${Shares} run=${run} status=${status} history=${history} path=${path} />`}
+                <//>`
+        }`}
+  <//>`;
+}
+
+function Shares({ run, status, history, path }) {
+  return html`<div class="grid charts">
+      <${BatchCounts} history=${history} path=${path} />
+    </div>
+    <${Panel} title="Promised and got" unit="share of sequences handed out" paths=${[statusPath(run), path]} wide>
+      <${List} run=${run} status=${status} history=${history} />
+    <//>`;
+}
+
+function List({ run, status, history }) {
+  const { environments } = status;
+  const ends = environments.map((one) => Math.max(one.share_got ?? 0, one.share_promised));
+  const most = Math.max(0.01, ...ends);
+  const known = Object.values(history.environments);
+  const top = (names) => Math.max(0, ...known.flatMap((own) => names.flatMap((name) => own[name])));
+  const [mostShare, mostOwed] = [Math.max(0.01, top(["got_share", "promised_share"])), top(["owed_sequences"])];
+  const relaxed = `Handed out with less than a minimum: ${counted(status.relaxed_batches, "batch", "batches")}.`;
+  const gotNone = environments.every((one) => one.share_got === null);
+  return html`<p class="quiet">
+      ${gotNone ? "No batch was handed out yet. " : ""}The bar is what an environment got in all, the tick what it was
+      promised, the band what it may have. All bars end at ${percent(most)}. ${relaxed}
+    </p>
+    <p class="quiet">
+      Over time: got (line) and promised (dashes) up to ${percent(mostShare)}, then what is owed, up to${" "}
+      ${counted(Math.round(mostOwed), "sequence")}.
+    </p>
+    <${Rows}
+      label="Shares of environments"
+      items=${environments}
+      id=${(one) => one.id}
+      height=${40}
+      draw=${(one) =>
+        html`<${Row} run=${run} one=${one} most=${most} own=${own(history.environments, one.name)}
+          mostShare=${mostShare} mostOwed=${mostOwed} />`}
+    />`;
+}
+
+function Row({ run, one, most, own, mostShare, mostOwed }) {
+  return html`<div class="share" data-environment=${one.id}>
+    <${Environment} id=${one.id} name=${one.name} />
+    <${Bullet}
+      got=${one.share_got}
+      promised=${one.share_promised}
+      limit=${one.share_limit}
+      most=${most}
+      hue=${hue(one.id)}
+    />
+    <span class="number">${one.share_got === null ? "–" : percent(one.share_got)}</span>
+    <span class="quiet promised">${promised(one)}</span>
+    <span class="over">
+      ${
+        own !== undefined &&
+        html`<${Sparkline} title="Share over time" most=${mostShare}
+          series=${[["promised", own.promised_share], ["got", own.got_share]]} />`
+      }
+    </span>
+    <span class="over debt">
+      ${
+        own !== undefined &&
+        html`<${Sparkline} title=${`Owed over time, now ${measured(one.owed_sequences)}`} most=${mostOwed}
+          series=${[["owed", own.owed_sequences]]} />`
+      }
+    </span>
+    <span class="owed" data-kind=${one.owed_sequences > 0 ? "warn" : null}>
+      ${one.owed_sequences > 0 ? `owed ${counted(one.owed_sequences, "sequence")}` : ""}
+    </span>
+    <${ShareAction} run=${run} environment=${one} />
+  </div>`;
+}
+
+function promised({ share_promised: least, share_limit: most }) {
+  const parts = [];
+  if (least > 0) parts.push(`at least ${percent(least)}`);
+  if (most !== null) parts.push(`at most ${percent(most)}`);
+  return parts.join(", ");
+}

@@ -1,0 +1,95 @@
+// Workers: the members of each environment, when they were heard, and what they run.
+import { useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { choose, useRoute } from "../lib/route.js";
+import { counted, duration, number, shown } from "../lib/text.js";
+import { Environment, State } from "../parts/names.js";
+import { DisconnectAction } from "../parts/operate.js";
+import { Panel } from "../parts/panel.js";
+import { Headline, statusPath, useStatus } from "../parts/run.js";
+import { Rows } from "../parts/rows.js";
+import { Empty, Shown } from "../parts/states.js";
+
+export function WorkersView({ run }) {
+  const feed = useStatus(run);
+  return html`<${Shown} feed=${feed}>
+    ${(status) => html`<${Headline} status=${status} />
+      <${Environments} run=${run} status=${status} />`}
+  <//>`;
+}
+
+function Environments({ run, status }) {
+  const { query } = useRoute();
+  const chosen = query.get("environment");
+  const { environments } = status;
+  const opened = environments.find((one) => String(one.id) === chosen);
+  return html`${opened && html`<${Members} run=${run} environment=${opened} />`}
+    <${Panel} title="Environments" paths=${[statusPath(run)]} wide>
+      ${environments.length === 0 && html`<${Empty}>No environment has joined.<//>`}
+      <${List} environments=${environments} chosen=${chosen} />
+    <//>`;
+}
+
+function List({ environments, chosen }) {
+  return html`<${Rows}
+    label="Environments"
+    items=${environments}
+    id=${(one) => one.id}
+    height=${40}
+    draw=${(one) => html`<button
+      type="button"
+      class="worker"
+      data-environment=${one.id}
+      aria-expanded=${String(one.id) === chosen}
+      onClick=${() => choose({ environment: String(one.id) === chosen ? null : one.id })}
+    >
+      <${Environment} id=${one.id} name=${one.name} />
+      <${State} ...${alive(one)} />
+      <span>${counted(one.members, "member")}</span>
+      <span>${counted(one.running_groups, "group")} running</span>
+      <span class="quiet">heard ${duration(one.last_seen_age_s)} ago</span>
+    </button>`}
+  />`;
+}
+
+function alive(one) {
+  if (!one.connected) return { kind: "idle", word: "left" };
+  return one.alive ? { kind: "good", word: "alive" } : { kind: "warn", word: "silent" };
+}
+
+function Members({ run, environment }) {
+  const path = `v1/runs/${run}/environments/${environment.id}/members`;
+  const feed = useFeed(path);
+  return html`<${Panel} title="Members" wide paths=${[path]}>
+    <p class="actions">
+      <${Environment} id=${environment.id} name=${environment.name} />
+      ${environment.connected && html`<${DisconnectAction} run=${run} environment=${environment} />`}
+    </p>
+    <${Shown} feed=${feed}>
+      ${({ members, next_after: more }) =>
+        members.length === 0
+          ? html`<p class="quiet">No worker process is a member now.</p>`
+          : html`<table>
+                <thead>
+                  <tr>
+                    <th scope="col">Member</th>
+                    <th scope="col" class="number">Running groups</th>
+                    <th scope="col">Heard</th>
+                    <th scope="col">Joined</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  ${members.map(
+                    (one) => html`<tr key=${one.member}>
+                      <td><code>${shown(one.member, 64)}</code></td>
+                      <td class="number">${number(one.running_groups)}</td>
+                      <td>${duration(one.last_seen_age_s)} ago</td>
+                      <td>${duration(one.joined_age_s)} ago</td>
+                    </tr>`,
+                  )}
+                </tbody>
+              </table>
+              ${more !== null && html`<p class="quiet">The first ${number(members.length)}, by name.</p>`}`}
+    <//>
+  <//>`;
+}

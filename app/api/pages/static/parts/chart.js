@@ -1,0 +1,127 @@
+// Lines over time. Gaps stay gaps. The labels say the latest values, or those under the pointer.
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { measured, shown } from "../lib/text.js";
+import { showBetween } from "../lib/time.js";
+import uPlot from "../vendor/uplot/uPlot.esm.js";
+
+const HEIGHT = 144;
+const TOGETHER = "time"; // charts under one pointer show the same moment
+const AXIS = 56;
+const TIMES = 32;
+const DAY_S = 86400;
+const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3]];
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** A moment in the time zone of the reader. */
+export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
+
+const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
+
+/**
+ * Draw series over `times` (seconds). A series is `{label, values, token, dash}`: `token` names its colour. With
+ * `band`, two lists of values, the place between them is filled. The axis ends at `most`, if that is given. Who drags
+ * over it looks at that time alone.
+ */
+export function Lines({ title, times, series, band = null, most = null }) {
+  const place = useRef(null);
+  const chart = useRef(null);
+  const [at, setAt] = useState(null);
+  const data = [times, ...(band ?? []), ...series.map((one) => one.values)];
+  const shape = series.map((one) => `${one.label} ${one.token} ${one.dash}`).join("\n") + (band !== null);
+
+  useEffect(() => {
+    const draw = () => {
+      chart.current?.destroy();
+      chart.current = new uPlot(options(place.current.clientWidth, series, band, most, setAt), data, place.current);
+    };
+    draw();
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const sizes = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
+    sizes.observe(place.current);
+    dark.addEventListener("change", draw);
+    addEventListener("lachesis-theme", draw);
+    return () => {
+      sizes.disconnect();
+      dark.removeEventListener("change", draw);
+      removeEventListener("lachesis-theme", draw);
+      chart.current.destroy();
+      chart.current = null;
+    };
+  }, [shape]);
+  useEffect(() => chart.current?.setData(data));
+
+  const shownAt = at ?? lastKnown(times, series);
+  return html`<div class="chart">
+    <ul class="labels" aria-label=${`${title}: values`}>
+      ${series.map(
+        (one) =>
+          html`<li key=${one.label}>
+            <i
+              class="line"
+              style=${{ "--line": `var(--${one.token})` }}
+              data-dash=${one.dash ?? 0}
+              aria-hidden="true"
+            ></i>
+            <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
+          </li>`,
+      )}
+      ${shownAt !== null && html`<li class="quiet">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
+    </ul>
+    <div ref=${place} role="img" aria-label=${title}></div>
+  </div>`;
+}
+
+const value = (one) => (one == null ? "–" : measured(one));
+
+function lastKnown(times, series) {
+  for (let at = times.length - 1; at >= 0; at--) if (series.some((one) => one.values[at] != null)) return at;
+  return null;
+}
+
+/** Marks of the time axis: hours and minutes, or days if they are far apart. */
+export const clock = (marks) => marks.map((at) => (marks[1] - marks[0] < DAY_S ? hours : days).format(at * 1000));
+
+function brushed(plot) {
+  const { left, width } = plot.select;
+  if (width === 0 || plot.cursor.event?.target?.closest?.(".uplot") !== plot.root) return;
+  plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+  showBetween(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+}
+
+function options(width, series, band, end, setAt) {
+  const paths = uPlot.paths.stepped({ align: 1 });
+  const edge = () => ({ paths, width: 0, points: { show: false } });
+  const ink = colour("ink-2");
+  const rule = { stroke: colour("rule"), width: 1 };
+  return {
+    width,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: {
+      y: false,
+      drag: { x: true, y: false, setScale: false, dist: 4 },
+      points: { show: false },
+      sync: { key: TOGETHER, setSeries: false, scales: ["x", null] },
+    },
+    scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), end ?? (Math.max(0, most ?? 0) || 1)] } },
+    axes: [
+      { stroke: ink, grid: { show: false }, ticks: rule, size: TIMES, values: (_, marks) => clock(marks) },
+      { stroke: ink, grid: rule, ticks: { show: false }, size: AXIS, values: (_, marks) => marks.map(measured) },
+    ],
+    series: [
+      {},
+      ...(band === null ? [] : [edge(), edge()]),
+      ...series.map((one) => ({
+        stroke: colour(one.token),
+        width: 1.5,
+        dash: DASHES[one.dash ?? 0],
+        paths,
+        points: { show: false },
+      })),
+    ],
+    bands: band === null ? [] : [{ series: [2, 1], fill: `${colour(series[0].token)}33` }],
+    hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)], setSelect: [brushed] },
+  };
+}

@@ -1,0 +1,150 @@
+// How a value was distributed over time: times × values. The stronger a bin, the more groups it has. Lines: quantiles.
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { counted, measured, number } from "../lib/text.js";
+import { clock, moment } from "./chart.js";
+
+const HEIGHT = 144;
+const FAINTEST = 0.12;
+const DASHES = { p10: [2, 2], p50: [], p90: [2, 2] };
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/**
+ * Draw `counts` (of each time, the groups by bin between `edges`) over `times`. `quantiles` are series at the moments
+ * of `quantiles.times`, and `steps` has the step of the run then. `open(edge)` opens the groups from a value on; null
+ * if they cannot be found by it.
+ */
+export function DensityMap(shown) {
+  if (shown.edges.length === 0) return html`<p class="quiet">No data for this time.</p>`;
+  return html`<${Bins} ...${shown} />`;
+}
+
+function Bins({ title, times, edges, counts, quantiles, steps, open }) {
+  const canvas = useRef(null);
+  const [at, setAt] = useState(null);
+  const most = Math.max(1, ...counts.map((bins) => Math.max(0, ...bins)));
+  const bins = edges.length - 1;
+  useEffect(() => {
+    const redraw = () => draw(canvas.current, { times, edges, counts, quantiles, most, at });
+    redraw();
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const sizes = new ResizeObserver(redraw);
+    sizes.observe(canvas.current);
+    dark.addEventListener("change", redraw);
+    addEventListener("lachesis-theme", redraw);
+    return () => {
+      sizes.disconnect();
+      dark.removeEventListener("change", redraw);
+      removeEventListener("lachesis-theme", redraw);
+    };
+  });
+  const bounded = ([time, bin]) => [
+    Math.max(0, Math.min(times.length - 1, time)),
+    Math.max(0, Math.min(bins - 1, bin)),
+  ];
+  const placeOf = (event) => {
+    const { left, top, width, height } = canvas.current.getBoundingClientRect();
+    const across = ((event.clientX - left) / width) * times.length;
+    const up = (1 - (event.clientY - top) / height) * bins;
+    return bounded([Math.floor(across), Math.floor(up)]);
+  };
+  const press = (event) => {
+    if (event.key === "Enter" && at !== null) open?.(edges[at[1]]);
+    else if (event.key === "Escape") setAt(null);
+    else if (event.key in MOVES) {
+      const [across, up] = MOVES[event.key];
+      const [time, bin] = at ?? [times.length - 1, 0];
+      setAt(bounded([time + across, bin + up]));
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const first = steps.find((step) => step !== null);
+  const last = steps.findLast((step) => step !== null);
+  const [begin, end] = clock([times[0], times.at(-1)]);
+  const hint = open === null ? "" : " Click a bin to list groups with at least its score.";
+  const grows = edges.at(-1) - edges.at(-2) > 1.5 * (edges[1] - edges[0]);
+  return html`<div class="density">
+    <div class="scale quiet" aria-hidden="true">
+      <span>${measured(edges.at(-1))}</span>${grows && html`<span>log</span>`}<span>${measured(edges[0])}</span>
+    </div>
+    <button
+      type="button"
+      aria-label=${`${title} over time. Arrows move${open === null ? "" : ", Enter opens the groups from a value on"}`}
+      onPointerMove=${(event) => setAt(placeOf(event))}
+      onPointerLeave=${() => setAt(null)}
+      onBlur=${() => setAt(null)}
+      onKeyDown=${press}
+      onClick=${(event) => event.detail > 0 && open?.(edges[placeOf(event)[1]])}
+    >
+      <canvas ref=${canvas} height=${HEIGHT}></canvas>
+    </button>
+    <div class="ends quiet">
+      <span>${begin}${first === undefined ? "" : `, step ${number(first)}`}</span>
+      <span>${end}${last === undefined ? "" : `, step ${number(last)}`}</span>
+    </div>
+    <p class="quiet" role="status">
+      ${
+        at === null || at[0] >= times.length
+          ? `The strongest colour is ${counted(most, "group")}.${hint}`
+          : `${moment.format(times[at[0]] * 1000)}, ${measured(edges[at[1]])} to ${measured(edges[at[1] + 1])}: ` +
+            `${counted(counts[at[0]]?.[at[1]] ?? 0, "group")}.`
+      }
+    </p>
+  </div>`;
+}
+
+function draw(canvas, { times, edges, counts, quantiles, most, at }) {
+  const width = canvas.clientWidth * devicePixelRatio;
+  const height = HEIGHT * devicePixelRatio;
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, width, height);
+  const bins = edges.length - 1;
+  const across = width / times.length;
+  const up = height / bins;
+  const x = (time) => Math.round(time * across);
+  const y = (bin) => Math.round(height - bin * up);
+  context.fillStyle = colour("accent");
+  counts.forEach((column, time) =>
+    column.forEach((count, bin) => {
+      if (count === 0) return;
+      context.globalAlpha = FAINTEST + (1 - FAINTEST) * Math.sqrt(count / most);
+      context.fillRect(x(time), y(bin + 1), x(time + 1) - x(time), y(bin) - y(bin + 1));
+    }),
+  );
+  context.globalAlpha = 1;
+  context.strokeStyle = colour("ink");
+  context.lineWidth = 1.25 * devicePixelRatio;
+  const places = new Map(quantiles.times.map((time, place) => [time, place]));
+  for (const [name, dash] of Object.entries(DASHES)) {
+    context.setLineDash(dash.map((one) => one * devicePixelRatio));
+    context.beginPath();
+    let isOn = false;
+    times.forEach((time, column) => {
+      const value = quantiles[name][places.get(time)] ?? null;
+      if (value !== null) {
+        const level = y(heightOf(value, edges));
+        if (isOn) context.lineTo(x(column), level);
+        else context.moveTo(x(column), level);
+        context.lineTo(x(column + 1), level);
+      }
+      isOn = value !== null;
+    });
+    context.stroke();
+  }
+  if (at !== null) {
+    context.setLineDash([]);
+    context.strokeRect(x(at[0]), y(at[1] + 1), Math.max(2, across), up);
+  }
+}
+
+/** Where a value is, in bins from the bottom. */
+function heightOf(value, edges) {
+  const above = edges.findIndex((edge) => edge > value);
+  if (above === 0) return 0;
+  if (above < 0) return edges.length - 1;
+  return above - 1 + (value - edges[above - 1]) / (edges[above] - edges[above - 1]);
+}

@@ -1,0 +1,119 @@
+// What is around each view: the bar with the place and the connection, the tabs, the list of keys.
+import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
+import { connection, useConnection } from "../lib/feeds.js";
+import { useKeys } from "../lib/keys.js";
+import { address, go } from "../lib/route.js";
+import { duration, shown } from "../lib/text.js";
+import { Dialog, useMay } from "./action.js";
+
+const THEMES = ["system", "light", "dark"];
+const THEME = "lachesis.theme";
+
+function useTheme() {
+  const [theme, setTheme] = useState(localStorage.getItem(THEME) ?? "system");
+  const next = () => {
+    const chosen = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    if (chosen === "system") {
+      localStorage.removeItem(THEME);
+      delete document.documentElement.dataset.theme;
+    } else {
+      localStorage.setItem(THEME, chosen);
+      document.documentElement.dataset.theme = chosen;
+    }
+    setTheme(chosen);
+    dispatchEvent(new Event("lachesis-theme"));
+  };
+  return [theme, next];
+}
+
+export function Frame({ view, run, tabs, keys, children }) {
+  const [theme, nextTheme] = useTheme();
+  const [help, setHelp] = useState(false);
+  const may = useMay("tokens");
+  const all = {
+    ...Object.fromEntries(tabs.map((tab, at) => [String(at + 1), [`view ${tab.title}`, () => go(tab.href)]])),
+    r: ["all runs", () => go(address("runs"))],
+    t: ["light, dark or as the system", nextTheme],
+    "?": ["this list", () => setHelp(true)],
+    ...keys,
+  };
+  useKeys(all);
+  return html`
+    <a class="skip" href="#main">Skip to the content</a>
+    <header class="bar">
+      <nav aria-label="Place">
+        <a class="brand" data-page href=${address("runs")}>Lachesis</a>
+        ${run !== null && html`<span aria-hidden="true">/</span> <strong class="place">${shown(run, 64)}</strong>`}
+      </nav>
+      <${Live} />
+      <a data-page href=${address("audit")}>audit</a>
+      ${may && html`<a data-page href=${address("tokens")}>tokens</a>`}
+      <a data-page href=${address("about")}>about</a>
+      <button type="button" class="small" onClick=${nextTheme} title="Light, dark, or as the system">
+        theme: ${theme === "system" ? "auto" : theme}
+      </button>
+      <button type="button" class="small" onClick=${() => setHelp(true)}>keys (?)</button>
+    </header>
+    ${run !== null && html`<${Tabs} tabs=${tabs} view=${view} />`}
+    <${Lost} />
+    <main id="main" tabindex="-1">${children}</main>
+    <${Dialog} />
+    ${help && html`<${Help} keys=${all} close=${() => setHelp(false)} />`}
+  `;
+}
+
+function Tabs({ tabs, view }) {
+  return html`<nav class="tabs" aria-label="Views of the run">
+    ${tabs.map(
+      (tab) =>
+        html`<a key=${tab.view} data-page href=${tab.href} aria-current=${tab.view === view ? "page" : null}
+          >${tab.title}</a
+        >`,
+    )}
+    <select aria-label="View of the run" onChange=${(event) => go(event.target.value)}>
+      ${tabs.map(
+        (tab) => html`<option key=${tab.view} value=${tab.href} selected=${tab.view === view}>${tab.title}</option>`,
+      )}
+    </select>
+  </nav>`;
+}
+
+function Live() {
+  const { lostAt } = useConnection();
+  return html`<span class="live" data-kind=${lostAt === null ? "good" : "bad"}>
+    <i class="dot" aria-hidden="true"></i>${lostAt === null ? "live" : "lost"}
+  </span>`;
+}
+
+function Lost() {
+  const { lostAt } = useConnection();
+  const redraw = useRedraw();
+  useEffect(() => {
+    if (lostAt === null) return undefined;
+    const timer = setInterval(redraw, 1000);
+    return () => clearInterval(timer);
+  }, [lostAt]);
+  if (lostAt === null) return null;
+  const age = connection.answeredAt === null ? null : (Date.now() - connection.answeredAt) / 1000;
+  return html`<div class="lost" data-state="disconnected">
+    <span role="alert">The service does not answer. The page keeps trying.</span>
+    ${age !== null && html` What you see is ${duration(age)} old.`}
+  </div>`;
+}
+
+function Help({ keys, close }) {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="keys">
+    <h2 id="keys">Keys</h2>
+    <dl class="keys">
+      ${Object.entries({
+        ...keys,
+        "j / k": ["next, previous row"],
+        Enter: ["open what has the focus"],
+        Esc: ["close"],
+      }).map(([key, [what]]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}
+    </dl>
+    <button type="button" onClick=${() => dialog.current.close()}>Close</button>
+  </dialog>`;
+}

@@ -1,0 +1,36 @@
+// The token ledger: what became of every generated token.
+import { html } from "../lib/html.js";
+import { compact, measured, number } from "../lib/text.js";
+
+// In the order in which tokens go through a run. The first two are always named.
+const PARTS = ["trained", "queued", "leased", "stale", "filtered", "dropped", "surplus"];
+const ALWAYS = 2;
+
+/** The ledger as a sum and as one bar. `ledger` is that of a run or of an environment. */
+export function Ledger({ ledger }) {
+  const generated = ledger.generated_tokens;
+  const parts = PARTS.map((name) => ({ name, tokens: ledger[`${name}_tokens`], cost: ledger.cost?.[name] ?? null }));
+  const named = parts.filter((part, at) => at < ALWAYS || part.tokens > 0);
+  return html`<section class="ledger" aria-label="Token ledger">
+    <p>
+      <span>
+        <strong title=${number(generated)}>${compact(generated)}</strong> tokens
+        generated${price(ledger.cost?.generated)}${" ="}
+      </span>
+      ${named.map(
+        ({ name, tokens, cost }, at) => html`<span key=${name} class="part" title=${`${number(tokens)} tokens ${name}`}>
+          ${at > 0 ? "+ " : ""}<i class="swatch" data-part=${name} aria-hidden="true"></i>${" "}
+          <b>${compact(tokens)}</b> ${name}${price(cost)}
+        </span>`,
+      )}
+    </p>
+    <div class="parts" aria-hidden="true">
+      ${parts.map(
+        ({ name, tokens }) =>
+          tokens > 0 && html`<span key=${name} data-part=${name} style=${{ flexGrow: tokens / generated }}></span>`,
+      )}
+    </div>
+  </section>`;
+}
+
+const price = (cost) => (cost == null ? "" : ` (cost ${measured(cost)})`);

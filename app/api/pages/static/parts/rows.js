@@ -1,0 +1,79 @@
+// A list that draws only the rows in sight. It scrolls with the page, and its rows have one height.
+import { html, useEffect, useLayoutEffect, useRedraw, useRef } from "../lib/html.js";
+import { useKeys } from "../lib/keys.js";
+
+const AROUND = 4;
+
+/**
+ * Draw rows of a list. `j` and `k` move between them.
+ *
+ * `items` are the rows, `id(item)` their keys, `height` theirs in pixels, `draw(item)` what they show: the row's first
+ * link or button gets the focus. `onSight(items)` hears which are in sight.
+ */
+export function Rows({ items, id, height, draw, label, onSight }) {
+  const list = useRef(null);
+  const focused = useRef(-1);
+  const redraw = useRedraw();
+  useEffect(() => {
+    const options = { passive: true };
+    addEventListener("scroll", redraw, options);
+    addEventListener("resize", redraw, options);
+    redraw();
+    return () => {
+      removeEventListener("scroll", redraw);
+      removeEventListener("resize", redraw);
+    };
+  }, []);
+  const top = list.current?.getBoundingClientRect().top ?? 0;
+  const first = Math.max(0, Math.min(items.length, Math.floor(-top / height)) - AROUND);
+  const inView = Math.max(0, Math.ceil((innerHeight - top) / height)); // none of a list that is below
+  const last = Math.min(items.length, inView + AROUND);
+  const inSight = items.slice(first, Math.max(first, last));
+  const names = inSight.map(id).join("\n");
+  useEffect(() => onSight?.(inSight), [names]);
+
+  const wanted = useRef(false);
+  const focus = () => {
+    const row = list.current?.querySelector(`[aria-posinset="${focused.current + 1}"] :is(a, button)`);
+    if (row) row.focus({ preventScroll: true });
+  };
+  useLayoutEffect(() => {
+    if (wanted.current) focus();
+    wanted.current = false;
+  });
+  const move = (by) => {
+    const at = Math.max(0, Math.min(items.length - 1, focused.current + by));
+    focused.current = at;
+    const place = list.current.getBoundingClientRect().top + at * height;
+    if (place < 80) scrollBy(0, place - 80);
+    else if (place + height > innerHeight) scrollBy(0, place + height - innerHeight);
+    wanted.current = true;
+    redraw();
+  };
+  useKeys({ j: ["next row", () => move(1)], k: ["previous row", () => move(-1)] });
+  const note = (event) => {
+    const row = event.target.closest("[aria-posinset]");
+    if (row) focused.current = Number(row.getAttribute("aria-posinset")) - 1;
+  };
+
+  return html`<ul
+    class="rows"
+    role="list"
+    aria-label=${label}
+    ref=${list}
+    style=${{ height: `${items.length * height}px` }}
+    onFocusIn=${note}
+  >
+    ${inSight.map(
+      (item, at) =>
+        html`<li
+          key=${id(item)}
+          aria-setsize=${items.length}
+          aria-posinset=${first + at + 1}
+          style=${{ top: `${(first + at) * height}px`, height: `${height}px` }}
+        >
+          ${draw(item)}
+        </li>`,
+    )}
+  </ul>`;
+}

@@ -1,0 +1,81 @@
+// What all views of a run share: its status, and the sentence that says how it is.
+import { useFeed } from "../lib/feeds.js";
+import { health } from "../lib/health.js";
+import { html } from "../lib/html.js";
+import { counted, duration, shown } from "../lib/text.js";
+import { Sentence, State } from "./names.js";
+
+const MOST_ENVIRONMENTS = 1000;
+const INTAKE_PAUSED = "an operator has paused intake: environments start no groups";
+
+/** The path of the status of a run, with its environments. */
+export const statusPath = (run) => `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS}`;
+export const explainPath = (run) => `v1/runs/${encodeURIComponent(run)}/batches/explain`;
+
+export const useStatus = (run) => useFeed(statusPath(run));
+
+/** Names of environments by number. */
+export const namesOf = (status) => new Map(status.environments.map((one) => [one.id, one.name]));
+
+/** The first line of a run: how it is, why, and who must act. */
+export function Headline({ status, explained }) {
+  const { kind, word, sentence } = health(status);
+  const names = namesOf(status);
+  const age = explained?.last_batch_age_s ?? null;
+  return html`<section class="headline" data-kind=${kind} aria-label="State of the run">
+    <h1>
+      <${State} kind=${kind} word=${word} /> <span class="why"><${Sentence} text=${sentence} names=${names} /></span>
+    </h1>
+    ${age !== null && html`<p class="quiet">The last batch was taken ${duration(age)} ago.</p>`}
+    ${status.blocked && html`<${WhoMustAct} status=${status} />`}
+    <span class="spoken" role="status">${word}</span>
+  </section>`;
+}
+
+const heard = (one) =>
+  [
+    `last heard ${duration(one.last_seen_age_s)} ago`,
+    counted(one.members, "member"),
+    counted(one.running_groups, "running group"),
+  ].join(", ");
+
+function WhoMustAct({ status }) {
+  const { missing_by_environment: missing, relaxes_s: relaxes } = status.blocked;
+  const rows = status.environments.filter((one) => String(one.id) in missing);
+  if (rows.length === 0 && relaxes === null) return null;
+  return html`<ul class="who">
+    ${rows.map(
+      (one) => html`<li key=${one.id}>
+        <${Sentence} text=${`environment ${one.id}`} names=${new Map([[one.id, one.name]])} />${" "}
+        ${`lacks ${counted(missing[one.id], "sequence")}: ${heard(one)}.`}
+      </li>`,
+    )}
+    ${relaxes !== null && html`<li>Minimums are relaxed in ${duration(relaxes)}.</li>`}
+  </ul>`;
+}
+
+/** Alerts, warnings and failures, each in its own words. */
+export function Notices({ status }) {
+  const names = namesOf(status);
+  const headline = health(status).sentence;
+  const quarantined = status.leases.filter((lease) => lease.state === "quarantined");
+  const notices = [
+    ...(status.alert === null ? [] : [["bad", "Alert", status.alert.detail]]),
+    ...(status.intake_paused ? [["warn", "Paused", INTAKE_PAUSED]] : []),
+    ...quarantined.map((lease) => [
+      "warn",
+      "Quarantine",
+      `batch ${lease.batch} of step ${lease.step} was handed out ${counted(lease.delivery_count, "time")}, and no ` +
+        "trainer finished it",
+    ]),
+    ...status.warnings.map((warning) => ["warn", "Warning", warning.detail]),
+  ].filter(([, , text]) => text !== headline);
+  if (notices.length === 0) return null;
+  return html`<ul class="notices" aria-label="Alerts and warnings">
+    ${notices.map(
+      ([kind, word, text], at) => html`<li key=${at} data-kind=${kind}>
+        <${State} kind=${kind} word=${word} /> <span><${Sentence} text=${shown(text, 2000)} names=${names} /></span>
+      </li>`,
+    )}
+  </ul>`;
+}

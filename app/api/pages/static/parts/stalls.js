@@ -1,0 +1,119 @@
+// The stall timeline: what blocked the run from training, one lane for each cause.
+import { html, useRef, useState } from "../lib/html.js";
+import { duration } from "../lib/text.js";
+import { showBetween } from "../lib/time.js";
+import { moment } from "./chart.js";
+
+// The causes of the API, each with a title and the sentence of a moment.
+const CAUSES = [
+  ["waiting_for_data", "waiting for data", "too few sequences were queued"],
+  ["minimum_short", "a minimum is short", "an environment had too little for its minimum share"],
+  ["no_exact_fit", "no exact fit", "sizes of groups did not sum to a batch, or could not be divided"],
+  ["trainer_holds_batch", "the trainer holds the batch", "a trainer held a batch"],
+  ["starvation", "nothing trainable arrives", "nothing trainable arrived"],
+  ["paused", "paused by an operator", "an operator had paused serving"],
+];
+const POINT = "Point at a moment to read what blocked the run.";
+const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
+
+/**
+ * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on. The reader points at a span to
+ * read what happened, and drags to look at that time alone. Keys do the same: arrows move, with Shift they mark, and
+ * Enter looks closer.
+ */
+export function Stalls({ times, stepSeconds, blocked }) {
+  const [at, setAt] = useState(null);
+  const [since, setSince] = useState(null);
+  const lanes = useRef(null);
+  const last = times.length - 1;
+  const bounded = (place) => Math.max(0, Math.min(last, place));
+  const placeOf = (event) => {
+    const { left, width } = lanes.current.querySelector("svg").getBoundingClientRect();
+    return bounded(Math.floor(((event.clientX - left) / width) * times.length));
+  };
+  const look = (one, other) => showBetween(times[Math.min(one, other)], times[Math.max(one, other)] + stepSeconds);
+  const clear = () => {
+    setAt(null);
+    setSince(null);
+  };
+  const down = (event) => {
+    if (event.button !== 0 || last < 0) return;
+    event.preventDefault();
+    lanes.current.focus({ preventScroll: true });
+    lanes.current.setPointerCapture(event.pointerId);
+    setSince(placeOf(event));
+    setAt(placeOf(event));
+  };
+  const up = (event) => {
+    if (since === null) return;
+    if (placeOf(event) !== since) look(since, placeOf(event));
+    setSince(null);
+  };
+  const press = (event) => {
+    if (event.key === "Escape") clear();
+    else if (event.key === "Enter" && at !== null) look(since ?? at, at);
+    else if (event.key in MOVES && last >= 0) {
+      setSince(event.shiftKey ? (since ?? at ?? last) : null);
+      setAt(bounded((at ?? last) + MOVES[event.key]));
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const mark = { since, at, count: times.length };
+  return html`<div
+      class="timeline"
+      ref=${lanes}
+      tabindex="0"
+      role="group"
+      aria-label="Stalls over time: arrows move, with Shift they mark a time, Enter looks at it"
+      onPointerMove=${(event) => last >= 0 && setAt(placeOf(event))}
+      onPointerLeave=${() => since === null && setAt(null)}
+      onPointerDown=${down}
+      onPointerUp=${up}
+      onKeyDown=${press}
+    >
+      <dl class="stalls">
+        ${CAUSES.map(
+          ([cause, title]) =>
+            html`<div key=${cause}>
+              <dt>${title}</dt>
+              <dd>
+                <${Lane} cause=${cause} title=${title} times=${times} step=${stepSeconds} values=${blocked[cause]}
+                  mark=${mark} />
+              </dd>
+            </div>`,
+        )}
+      </dl>
+    </div>
+    <p class="quiet moment" role="status">
+      ${at === null || at > last ? POINT : told(times, stepSeconds, blocked, at)}
+    </p>`;
+}
+
+function told(times, step, blocked, at) {
+  const found = CAUSES.filter(([cause]) => blocked[cause][at] > 0)
+    .sort(([one], [other]) => blocked[other][at] - blocked[one][at])
+    .map(([cause, , sentence]) => `${sentence} for ${duration(blocked[cause][at])}`);
+  const isKnown = CAUSES.some(([cause]) => blocked[cause][at] !== null);
+  const what = found.length > 0 ? found.join("; ") : isKnown ? "nothing blocked the run" : "nothing is known";
+  return `${moment.format(times[at] * 1000)}, ${duration(step)}: ${what}.`;
+}
+
+function Lane({ cause, title, times, step, values, mark }) {
+  const spans = values.flatMap((seconds, at) => (seconds > 0 ? [[at, seconds]] : []));
+  const last = spans.at(-1);
+  const summary = last ? `last at ${moment.format(times[last[0]] * 1000)}` : "never in this time";
+  return html`<svg viewBox=${`0 0 ${Math.max(1, times.length)} 1`} preserveAspectRatio="none" role="img"
+    data-cause=${cause} aria-label=${`${title}: ${summary}`}>
+    <path d=${spans.map(([at, seconds]) => bar(at, Math.min(1, seconds / step))).join("")} />
+    ${mark.at !== null && html`<${Mark} ...${mark} />`}
+  </svg>`;
+}
+
+const bar = (at, height) => `M${at} 1v${-height}h1v${height}z`;
+
+function Mark({ since, at, count }) {
+  const first = Math.min(since ?? at, at);
+  const width = Math.abs((since ?? at) - at) + 1;
+  return html`<rect class="mark" x=${first} y="0" width=${since === null ? count / 600 : width} height="1" />`;
+}

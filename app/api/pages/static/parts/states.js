@@ -1,0 +1,68 @@
+// What a panel shows when it has nothing to show: loading, empty, an error, or no permission.
+import { hasToken, keepToken, Unreachable } from "../lib/api.js";
+import { refreshAll } from "../lib/feeds.js";
+import { html, useState } from "../lib/html.js";
+import { shown } from "../lib/text.js";
+
+/** Show a feed: its state, or what `children` make of its data. `role` is the least role that may read it. */
+export function Shown({ feed, role = "viewer", children }) {
+  if (feed.data !== null) return children(feed.data);
+  if (feed.error !== null) return html`<${Failure} error=${feed.error} retry=${feed.retry} role=${role} />`;
+  return html`<p class="quiet" aria-busy="true">Loading…</p>`;
+}
+
+function Failure({ error, retry, role }) {
+  if (error instanceof Unreachable) return html`<p class="quiet">Waiting for the service.</p>`;
+  if (error.status === 401) return html`<${TokenForm} error=${error} role=${role} />`;
+  if (error.code === "permission_denied") {
+    return html`<div class="state" data-state="forbidden">
+      <p><strong>Not allowed.</strong> ${shown(error.message, 500)}.</p>
+      <p>This needs a token of the role ${role}${role === "operator" ? "" : ", or one that may do more"}.</p>
+      <button type="button" onClick=${forget}>Use another token</button>
+    </div>`;
+  }
+  return html`<div class="state" data-state="error">
+    <p><strong>${shown(error.code)}</strong>: ${shown(error.message, 500)}</p>
+    <button type="button" onClick=${retry}>Try again</button>
+  </div>`;
+}
+
+function forget() {
+  keepToken("");
+  refreshAll();
+}
+
+function TokenForm({ error, role }) {
+  const [token, setToken] = useState("");
+  const send = (event) => {
+    event.preventDefault();
+    keepToken(token.trim());
+    refreshAll();
+  };
+  return html`<form class="state" data-state="token" onSubmit=${send}>
+    <p>
+      <strong>This service needs a token.</strong>${" "}
+      ${hasToken() ? `It refused yours: ${shown(error.message, 300)}.` : ""} The role ${role} is enough for this view.
+      An operator makes a token with <code>python -m app token create${" "}
+      --role ${role === "operator" ? role : "viewer"} --run "*"</code>.
+    </p>
+    <label>Token <input
+      type="password"
+      name="token"
+      autocomplete="current-password"
+      required
+      value=${token}
+      onInput=${(event) => setToken(event.target.value)}
+    /></label>
+    <button type="submit">Use it</button>
+    <p class="quiet">It stays in this browser tab, and goes only to this service, in a header.</p>
+  </form>`;
+}
+
+/** Say that there is nothing, and what changes that. */
+export function Empty({ children, command }) {
+  return html`<div class="state" data-state="empty">
+    <p>${children}</p>
+    ${command && html`<pre tabindex="0" aria-label="Command">${command}</pre>`}
+  </div>`;
+}

@@ -1,0 +1,152 @@
+"""The operators' page: what browsers get, from where, and what programs get at the same address."""
+
+import posixpath
+import re
+from html.parser import HTMLParser
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from app.api.pages.operators import FILES, TABS, VERSION
+from tests.api.access.conftest import Tokens, bearer, tokens
+from tests.api.conftest import Start
+
+__all__ = ["tokens"]  # the fixture
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+class Page(HTMLParser):
+    """What a page links to, loads and runs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        addresses = [value or "" for name, value in attrs if name in ("href", "src")]
+        (self.links if tag == "a" else self.loaded).extend(addresses)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+PAGES = ("/", "/runs/mine/atropos/", "/about", "/audit", "/tokens", *(f"/runs/mine/{tab}" for tab in TABS))
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_browser_gets_a_page_that_loads_only_files_of_the_service(client: httpx.AsyncClient, path: str) -> None:
+    reply = await client.get(path, headers={"accept": BROWSER})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["vary"] == "Accept"
+    page = Page(reply.text)
+    assert not {"style", "img", "iframe"} & set(page.tags)
+    assert not {"style", "onclick"} & set(page.attributes)
+    assert re.findall(r"<script[^>]*>([^<]*)", reply.text) == [""] * page.tags.count("script")
+    assert len(page.loaded) == len(FILES) == len(set(page.loaded))
+    for address in page.loaded:
+        assert urlsplit(address).netloc == "", "nothing from outside"
+        file = await client.get(httpx.URL(f"{client.base_url}{path}").join(address))
+        assert (file.status_code, file.headers["cache-control"]) == (200, "max-age=31536000, immutable")
+        media_type = file.headers["content-type"].partition(";")[0]
+        assert media_type in ("text/css", "text/javascript", "image/svg+xml")
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        None,
+        "",
+        "*/*",
+        "application/json",
+        "text/html;q=0",
+        "text/html;q=0.5, application/json",
+        "application/json, text/html",
+        "text/*",
+    ],
+)
+async def test_programs_get_the_reply_of_the_contract(client: httpx.AsyncClient, accept: str | None) -> None:
+    request = client.build_request("GET", "/")
+    del request.headers["accept"]
+    if accept is not None:
+        request.headers["accept"] = accept
+    reply = await client.send(request)
+    assert reply.json() == {"message": "AtroposLib API"}
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["vary"] == "Accept"
+
+
+async def test_other_files_are_not_served(client: httpx.AsyncClient) -> None:
+    for name in ("operators.py", "vendor/preact/manifest.json", "..%2Foperators.py", "lib"):
+        assert (await client.get(f"/pages/{VERSION}/{name}")).status_code == 404
+
+
+async def test_browsers_do_not_keep_a_file_under_the_address_of_another_version(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/pages/older/app.js")
+    assert (reply.status_code, reply.headers["cache-control"]) == (200, "no-store")
+
+
+async def test_every_page_says_that_there_is_no_access_control(start: Start) -> None:
+    closed, insecure = await start(), await start(insecure=True)
+    for path in PAGES:
+        assert "LACHESIS_INSECURE" in (await insecure.get(path, headers={"accept": BROWSER})).text
+        assert "LACHESIS_INSECURE" not in (await closed.get(path, headers={"accept": BROWSER})).text
+
+
+async def test_the_page_needs_no_token_and_what_it_shows_does(start: Start, tokens: Tokens) -> None:
+    await tokens.make("operator")
+    client = await start()
+    for path in (*PAGES, f"/pages/{VERSION}/app.js"):
+        assert (await client.get(path, headers={"accept": BROWSER})).status_code == 200
+        assert (await client.get(path, headers={"accept": BROWSER} | bearer("wrong"))).status_code == 200
+    for path in ("/v1/runs", "/version", "/v1/audit", "/runs/mine/atropos/status"):
+        assert (await client.get(path, headers={"accept": BROWSER})).status_code == 401
+    assert (await client.get("/")).status_code == 401, "programs"
+    assert (await client.post("/", headers={"accept": BROWSER})).status_code == 401
+
+
+OWN = {name: content.decode() for name, content in FILES.items() if not name.startswith("vendor/")}
+SCRIPTS = {name: text for name, text in OWN.items() if name.endswith(".js")}
+
+
+def test_every_module_imports_files_that_are_served() -> None:
+    imported = {"app.js", "theme.js"}
+    for name, text in SCRIPTS.items():
+        for address in re.findall(r'^(?:import|export|\})[^;]*?from "([^"]+)";$', text, re.M):
+            assert address.startswith("."), f"{name} imports {address}"
+            imported.add(posixpath.normpath(posixpath.join(posixpath.dirname(name), address)))
+    assert imported == {name for name in FILES if name.endswith(".js")}
+
+
+def test_no_module_turns_text_into_markup_or_code() -> None:
+    """Names and contents of others are shown as text. Only Preact, which escapes it, makes elements."""
+    unsafe = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|javascript:"
+    )
+    assert {name: found for name, text in SCRIPTS.items() if (found := unsafe.findall(text))} == {}
+
+
+def test_modules_are_short_and_have_the_house_format() -> None:
+    faults = [
+        f"{name}:{number}"
+        for name, text in OWN.items()
+        if not name.endswith(".svg")
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > 120 or number > 500 or line != line.rstrip() or "\t" in line
+    ]
+    assert faults == []
+    assert [name for name, text in SCRIPTS.items() if not text.startswith("// ")] == [], "each says what it is"
+
+
+def test_every_view_of_the_address_has_a_panel() -> None:
+    (views,) = re.findall(r"const OF_A_RUN = \{(.*?)\};", SCRIPTS["app.js"], re.S)
+    assert tuple(re.findall(r"(\w+): \[", views)) == TABS

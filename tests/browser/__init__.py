@@ -1,0 +1,1 @@
+"""The operators' page in a real browser: `make test-browser`."""

@@ -1,0 +1,93 @@
+"""With tokens, the page asks for one, keeps it in the browser tab, and says which role a view needs."""
+
+import re
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.api.access.conftest import Tokens, bearer
+from tests.browser.conftest import Open, Watch
+from tests.scenarios.native_calls import RUN
+
+
+@pytest.fixture(autouse=True)
+async def run(client: httpx.AsyncClient, operator: str) -> None:
+    """There is a run."""
+    made = await client.post("/v1/runs", json={"name": "run", "batch_size": 4}, headers=bearer(operator))
+    assert made.status_code == 201
+
+
+async def enter(page: Page, token: str) -> None:
+    form = page.locator("[data-state=token]").first
+    await form.get_by_label("Token").fill(token)
+    await form.get_by_role("button", name="Use it").click()
+
+
+async def test_the_page_asks_for_a_token_once(
+    client: httpx.AsyncClient, operator: str, tokens: Tokens, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("401")
+    viewer = await tokens.make("viewer", "run")
+    page = await show("/")
+    await expect(page.locator("[data-state=token]")).to_contain_text("This service needs a token.")
+    assert await page.locator("input[name=token]").get_attribute("type") == "password"
+    await enter(page, "lachesis_wrong")
+    await expect(page.locator("[data-state=token]")).to_contain_text("It refused yours")
+    await enter(page, viewer)
+    await page.get_by_role("link", name="run", exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("No environment has joined")
+    await page.reload()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("No environment has joined")
+    await page.goto("/")
+    await expect(page.locator(".run")).to_have_count(1)
+
+    stored = await page.evaluate("[JSON.stringify(localStorage), document.cookie, JSON.stringify(sessionStorage)]")
+    assert [viewer in one for one in stored] == [False, False, True]
+    assert [url for url in watch.asked if viewer in url] == []
+
+
+async def test_a_view_that_the_role_does_not_allow_says_which_role_does(
+    operator: str, tokens: Tokens, show: Open, watch: Watch
+) -> None:
+    watch.expected += ["401", "403"]
+    page = await show("/audit")
+    await enter(page, await tokens.make("viewer", "run"))
+    refusal = page.locator("[data-state=forbidden]")
+    await expect(refusal).to_contain_text("role viewer does not allow this request, which needs: audit")
+    await expect(refusal).to_contain_text("This needs a token of the role operator")
+    await refusal.get_by_role("button", name="Use another token").click()
+    await enter(page, operator)
+    await expect(page.get_by_role("cell", name="POST /v1/runs")).to_be_visible()
+
+
+async def test_environments_may_not_look_at_runs(operator: str, tokens: Tokens, show: Open, watch: Watch) -> None:
+    watch.expected += ["401", "403"]
+    page = await show("/runs/run/now")
+    await enter(page, await tokens.make("environment", "run"))
+    await expect(page.locator("[data-state=forbidden]")).to_contain_text("This needs a token of the role viewer")
+
+
+async def test_what_is_shown_goes_when_its_token_ends(
+    client: httpx.AsyncClient, operator: str, tokens: Tokens, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("401")
+    viewer = await tokens.make("viewer", "run")
+    page = await show("/runs/run/now")
+    await enter(page, viewer)
+    await expect(page.get_by_role("region", name="Progress")).to_be_visible()
+    revoked = await client.delete(f"/v1/tokens/{viewer.split('_')[2]}", headers=bearer(operator))
+    assert revoked.status_code == 204
+    await expect(page.locator("[data-state=token]")).to_be_visible()
+    await expect(page.get_by_role("region", name="Progress")).to_have_count(0)
+
+
+async def test_commands_name_the_token_and_do_not_hold_it(operator: str, show: Open, watch: Watch) -> None:
+    watch.expected.append("401")
+    page = await show("/runs/run/now")
+    await enter(page, operator)
+    await page.get_by_role("button", name="commands that fetch Groups").click()
+    commands = await page.locator(".commands pre").all_inner_texts()
+    assert len(commands) == 2
+    assert [command for command in commands if "LACHESIS_TOKEN" not in command or operator in command] == []
+    assert re.search(rf"http://127\.0\.0\.1:\d+{RUN}/status", commands[0])

@@ -1,0 +1,130 @@
+"""Everyone can use the page: axe finds nothing, and the keyboard reaches every control."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.conftest import Open, Watch
+from tests.scenarios.native_calls import RUN, group, make_run, submit, take
+
+AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text()
+VIEWS = (
+    *("/", "/about", "/audit", "/tokens", "/runs/run/now", "/runs/run/shares", "/runs/run/workers?environment=0"),
+    *("/runs/run/freshness", "/runs/run/rewards", "/runs/run/curriculum", "/runs/run/replay"),
+    "/runs/run/batches",
+    *("/runs/run/groups", "/runs/run/groups?group=c0", "/runs/run/groups?group=c0&view=raw"),
+)
+CONTROLS = "a[href], button:enabled, input, select, textarea, summary, [tabindex='0']"
+
+
+async def fill(client: httpx.AsyncClient, state: str) -> None:
+    """Make a run that is empty, blocked or healthy."""
+    await make_run(client)
+    if state == "empty":
+        return
+    for name, share in (("math", 0.5), ("code", None)):
+        settings = {"name": name, "min_share": share, "member": f"{name}-1"}
+        assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
+    await submit(client, *(group(f"c{number}", environment=1) for number in range(3)))
+    await client.put(f"{RUN}/replay", json={"groups": True})
+    await client.put(f"{RUN}/curricula/gsm8k", json={"strategy": "plr"})
+    await client.post(f"{RUN}/curricula/gsm8k/items", json={"items": ["a", "b"]})
+    if state == "healthy":
+        await submit(client, *(group(f"m{number}", environment=0) for number in range(3)))
+        await take(client)
+
+
+async def findings(page: Page) -> list[str]:
+    """What axe finds: rules of WCAG and good practice."""
+    await page.evaluate(AXE)
+    found = await page.evaluate("axe.run().then(result => result.violations)")
+    return [f"{one['id']}: {node['target']} {node['failureSummary']}" for one in found for node in one["nodes"]]
+
+
+async def settled(page: Page) -> None:
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)
+    await expect(page.locator("main h1")).to_be_visible()
+
+
+@pytest.mark.parametrize("state", ["empty", "blocked", "healthy"])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
+async def test_axe_finds_nothing(
+    client: httpx.AsyncClient, show: Open, watch: Watch, state: str, theme: str, width: int
+) -> None:
+    if state == "empty":
+        watch.expected.append("404")  # there is no group to open
+    await fill(client, state)
+    for path in VIEWS:
+        page = await show(path, width=width, color_scheme=theme, reduced_motion="reduce")
+        await settled(page)
+        for button in await page.get_by_role("button", name="commands that fetch").all():
+            await button.click()
+        assert await findings(page) == [], path
+        await page.context.close()
+
+
+async def test_axe_finds_nothing_in_the_list_of_keys_and_in_errors(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("404")
+    page = await show("/runs/nothing/now")
+    await expect(page.locator("[data-state=error]")).to_be_visible()
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    assert await findings(page) == []
+
+
+@pytest.mark.parametrize("path", VIEWS)
+async def test_the_keyboard_reaches_every_control(client: httpx.AsyncClient, show: Open, path: str) -> None:
+    await fill(client, "blocked")
+    page = await show(path)
+    await settled(page)
+    mark = f"""[...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility())
+        .forEach((one, at) => one.dataset.control = at)"""
+    await page.evaluate(mark)
+    wanted = await page.locator("[data-control]").count()
+    reached = set()
+    for _ in range(2 * wanted + 10):
+        await page.keyboard.press("Tab")
+        reached.add(await page.evaluate("document.activeElement.dataset.control ?? null"))
+    assert len(reached - {None}) == wanted
+
+
+async def test_keys_change_the_view_and_are_listed(client: httpx.AsyncClient, show: Open) -> None:
+    await fill(client, "blocked")
+    page = await show("/runs/run/now")
+    await settled(page)
+    for key, view in (("2", "shares"), ("9", "workers"), ("1", "now")):
+        await page.keyboard.press(key)
+        await expect(page).to_have_url(re.compile(f"/runs/run/{view}$"))
+    await page.keyboard.press("?")
+    keys = page.get_by_role("dialog")
+    await expect(keys).to_contain_text("view Shares")
+    await expect(keys).to_contain_text("all runs")
+    await page.keyboard.press("Escape")
+    await expect(keys).to_have_count(0)
+    await page.keyboard.press("r")
+    await expect(page.locator(".run")).to_have_count(1)
+    await page.keyboard.press("j")
+    await expect(page.get_by_role("link", name="run", exact=True)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile("/runs/run/now$"))
+
+
+async def test_the_reader_chooses_the_theme_and_it_stays(client: httpx.AsyncClient, show: Open) -> None:
+    page = await show("/about", color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(paper)
+    button = page.get_by_role("button", name="Theme")
+    await button.click()
+    assert await page.evaluate(paper) == light
+    await page.keyboard.press("t")
+    await expect(button).to_have_text("theme: dark")
+    dark = await page.evaluate(paper)
+    assert dark != light
+    await page.reload()
+    await expect(button).to_have_text("theme: dark")
+    assert await page.evaluate(paper) == dark

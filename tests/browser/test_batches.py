@@ -1,0 +1,60 @@
+"""The tab of batches shows the latest ones, and the loads of their ranks."""
+
+import re
+
+import httpx
+from playwright.async_api import expect
+
+from tests.browser.conftest import Open
+from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+
+PAGE = "/runs/run/batches"
+
+
+async def test_batches_are_listed_and_follow_the_run(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4)
+    await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
+    page = await show(PAGE, height=1600)
+    await expect(page.locator("[data-state=empty]")).to_contain_text("No batch was handed out yet.")
+    hostile = "<img src=x onerror=alert(1)>"
+    await submit(client, group("first", environment=0), *(group(f"g{n}", environment=0) for n in range(3)))
+    batch = await taken(client, trainer=hostile)
+    row = page.locator(f"[data-batch='{batch['batch']}']")
+    await expect(row).to_contain_text(re.compile(r"^\s*1\s*held"))
+    await expect(row.get_by_role("img", name="math 4")).to_be_visible()
+    await end(client, batch)
+    await expect(row).to_contain_text("kept")
+    second = await taken(client)
+    await expect(page.locator("[data-batch]")).to_have_count(1)
+    await page.get_by_role("button", name="1 new: show them").click()
+    await expect(page.locator("[data-batch]").first).to_contain_text(re.compile(r"^\s*2\s*held"))
+
+    await row.get_by_role("link", name="1").click()
+    await expect(page).to_have_url(re.compile(rf"/batches\?batch={batch['batch']}$"))
+    await page.reload()
+    facts = page.get_by_role("region", name="Batch", exact=True)
+    await expect(facts).to_contain_text(re.compile(r"Trainer\s*<img src=x"))
+    groups = page.get_by_role("region", name=re.compile("^Groups of the batch"))
+    await expect(groups.get_by_role("link").first).to_have_attribute("href", re.compile(r"/groups\?group=first$"))
+    await expect(groups.get_by_role("link")).to_have_count(2)
+    assert await page.locator("img[src]").count() == 0
+    await page.keyboard.press("Escape")
+    await expect(page.locator("[data-batch]")).to_have_count(2)
+    await end(client, second, "nack")
+    await expect(page.locator(f"[data-batch='{second['batch']}']")).to_contain_text("given back")
+
+
+async def test_loads_of_ranks_are_dots_beside_the_bound(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4)
+    await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
+    await submit(client, *(group(f"g{n}", size=1, tokens=[[7] * (n + 1)], masks=[[7] * (n + 1)]) for n in range(4)))
+    query = {"rank": 0, "world_size": 2}
+    batch = (await client.post(f"{RUN}/batches", params=query, json={})).json()
+    page = await show(f"{PAGE}?batch={batch['batch']}", height=1200)
+    ranks = page.get_by_role("region", name=re.compile("^Ranks load of each of 2 ranks"))
+    await expect(ranks).to_contain_text("Loads are in tokens. The largest is 0 % above the mean.")
+    dots = ranks.locator(".dots i")
+    await expect(dots).to_have_count(2)
+    assert await dots.first.get_attribute("title") == "rank 0: 5"
+    await expect(ranks.locator(".level")).to_have_count(2)
+    await expect(ranks).to_contain_text("1 rank got the shard, 0 acknowledged it.")

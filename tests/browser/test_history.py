@@ -1,0 +1,116 @@
+"""Charts show the series of the API, and follow the run."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import Open
+from tests.scenarios.native_calls import end, group, make_run, submit, taken
+from tests.waiting import wait_until
+
+
+async def train(client: httpx.AsyncClient) -> None:
+    """Make a run with an environment, and train on a batch of it."""
+    await make_run(client, batch_size=4)
+    await client.post("/v1/runs/run/environments", json={"name": "math"})
+    await submit(client, *(group(f"g{number}", environment=0, policy_version=0) for number in range(3)))
+    await end(client, await taken(client))
+
+
+async def test_now_shows_what_came_in_and_went_out(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/now")
+    arrived = page.get_by_role("region", name=re.compile("^In tokens in 10 s"))
+    await expect(arrived.get_by_role("img")).to_be_visible()
+    await expect(arrived.locator(".labels").get_by_text("12", exact=True)).to_be_visible()
+    trained = page.get_by_role("region", name=re.compile("^Out tokens in 10 s"))
+    await expect(trained.locator(".labels").get_by_text("8", exact=True)).to_be_visible()
+    await expect(page.get_by_role("region", name=re.compile("^Stalls")).get_by_role("img")).to_have_count(6)
+
+
+async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/rewards")
+    rewards = page.get_by_role("region", name=re.compile("^Rewards trained on"))
+    await expect(rewards.locator(".labels")).to_contain_text(re.compile("mean 0.5"))
+    await page.get_by_role("button", name="1 d").click()
+    await expect(page).to_have_url(re.compile(r"/rewards\?range=1d$"))
+    await expect(rewards.locator(".labels")).to_contain_text(re.compile("mean 0.5"))
+    await page.goto("/runs/run/freshness")
+    staleness = page.get_by_role("region", name=re.compile("^Staleness at delivery"))
+    await expect(staleness.locator(".labels")).to_contain_text(re.compile("mean 0"))
+    forecast = (await client.get("/v1/runs/run/status")).json()["staleness_forecast"]
+    assert forecast["waiting_sequences"] == 2
+    await expect(page.get_by_role("region", name=re.compile("^Forecast"))).to_contain_text(forecast["detail"][1:])
+    await expect(page.get_by_text("Nothing was dropped in this time.")).to_be_visible()
+
+
+async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClient, show: Open) -> None:
+    """Beside it stands how what was trained on differs from what was generated, in the words of the API."""
+    await train(client)
+    page = await show("/runs/run/rewards")
+
+    async def histograms(value: str) -> Any:
+        return (await client.get(f"/v1/runs/run/history/histograms?value={value}&environment=math")).json()
+
+    async def is_written() -> bool:
+        return (await histograms("reward"))["shift"] is not None
+
+    await wait_until(is_written)
+    for value in ("reward", "length"):
+        found = await histograms(value)
+        bias = page.get_by_role("region", name=re.compile(f"^Bias by {value}"))
+        await expect(bias).to_contain_text(found["shift"])
+        await expect(bias.locator(".labels")).to_have_text(re.compile(r"generated\s*3 groups\s*trained on\s*2 groups"))
+    rewards = page.get_by_role("region", name=re.compile("^Rewards generated"))
+    bins = rewards.get_by_role("button", name=re.compile("^Rewards generated over time"))
+    await bins.focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(rewards.get_by_role("status")).to_contain_text(re.compile(r", 0 to 1: \d groups?\."))
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile(r"/groups\?environment=0&score_min=0$"))
+    await expect(page.locator("[data-group]")).not_to_have_count(0)
+
+
+async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/shares")
+    row = page.get_by_role("list", name="Shares of environments").locator("[data-environment='0']")
+    await expect(row.get_by_role("img", name="Share over time").locator("path[data-of=got]")).to_have_attribute(
+        "d", re.compile("^M")
+    )
+    await expect(page.get_by_role("region", name=re.compile("^Batches batches in 1 min"))).to_be_visible()
+
+
+async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/now")
+    chart = page.get_by_role("region", name=re.compile("^Queue sequences")).locator(".u-over")
+    await expect(chart).to_be_visible()
+    await chart.scroll_into_view_if_needed()
+    box = await chart.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 40)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 40, steps=5)
+    await page.mouse.up()
+    await expect(page).to_have_url(re.compile(r"/now\?from=\d+&to=\d+$"))
+    from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
+    assert to_s - from_s == pytest.approx(1800, abs=60)
+
+    # The keyboard does the same on the timeline.
+    timeline = page.get_by_role("group", name=re.compile("^Stalls over time"))
+    await timeline.focus()
+    for key in ("End", "Shift+ArrowLeft", "Shift+ArrowLeft"):
+        await page.keyboard.press(key)
+    await expect(page.locator(".moment")).to_contain_text(re.compile("is known|blocked the run|held|queued"))
+    await page.keyboard.press("Enter")
+    await expect(page).not_to_have_url(re.compile(str(from_s)))
+    closer = page.url.partition("?")[2]
+    await page.get_by_role("link", name="Freshness").click()
+    assert page.url.endswith(f"/freshness?{closer}")
+    await page.get_by_role("button", name="Clear").click()
+    assert page.url.endswith("/freshness")

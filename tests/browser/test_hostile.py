@@ -1,0 +1,60 @@
+"""Names of others are text: no markup, no control characters, no direction, no length reaches the reader."""
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.api.access.conftest import bearer
+from tests.browser.conftest import Open, Watch
+from tests.scenarios.native_calls import make_run
+
+MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script><b>bold</b>&lt;i&gt;${1}'
+ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00"
+BIDI = "\u202egnp.exe\u2066\u200b\u200f"
+NAMES = (MARKUP + ESCAPES + BIDI, BIDI * 10, "n" * 4096, "__proto__", '{"constructor":null,"type":"b"}')
+UNSEEN = [*"\x1b\x07\x9b\x00\u202e\u2066\u200b\u200f"]
+
+
+async def check_inert(page: Page) -> None:
+    """Check that nothing ran, nothing became an element, and nothing makes the page wider than the window."""
+    assert await page.evaluate("window.hacked") is None
+    assert await page.locator("main :is(img, script)").count() == 0
+    assert await page.locator("main b").get_by_text("bold", exact=True).count() == 0
+    markup = await page.content()
+    assert [character for character in UNSEEN if character in markup] == []
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/run/now", "/runs/run/shares", "/runs/run/workers?environment=0"])
+async def test_hostile_names_of_environments_are_inert(client: httpx.AsyncClient, show: Open, path: str) -> None:
+    await make_run(client, batch_size=10)
+    for name in NAMES:
+        settings = {"name": name, "min_share": 0.2}
+        assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
+    page = await show(path)
+    await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
+    await check_inert(page)
+    assert "n" * 300 not in await page.content()
+
+
+async def test_a_hostile_address_is_inert(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    query = "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E%E2%80%AE"
+    page = await show(f"/?name={query}")
+    await expect(page.get_by_text("0 runs")).to_be_visible()
+    assert await page.evaluate("window.hacked") is None
+
+
+async def test_hostile_names_of_tokens_are_inert_in_the_audit_trail(
+    client: httpx.AsyncClient, operator: str, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("401")
+    asked = {"role": "operator", "name": (MARKUP + BIDI)[:128]}
+    made = await client.post("/v1/tokens", json=asked, headers=bearer(operator))
+    token = made.json()["token"]
+    await client.post("/v1/runs", json={"name": "run", "batch_size": 4}, headers=bearer(token))
+    page = await show("/audit")
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Use it").click()
+    await expect(page.get_by_role("cell", name="<img src=x").first).to_be_visible()
+    await check_inert(page)

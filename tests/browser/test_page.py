@@ -1,0 +1,212 @@
+"""What the page shows is what a live service holds, and it follows the service without being loaded again."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.conftest import Open, Watch
+from tests.scenarios.native_calls import end, group, make_run, submit, take, taken
+from tests.waiting import wait_until
+
+
+async def environment(client: httpx.AsyncClient, name: str, run: str = "run", **settings: Any) -> int:
+    reply = await client.post(f"/v1/runs/{run}/environments", json={"name": name, **settings})
+    assert reply.status_code in (200, 201), reply.text
+    return int(reply.json()["id"])
+
+
+def figure(page: Page, panel: str, name: str) -> Any:
+    """The value of a figure in a panel."""
+    row = page.get_by_role("region", name=re.compile(f"^{panel}")).locator(".figures > div")
+    return row.filter(has=page.get_by_text(name, exact=True)).locator("dd")
+
+
+async def test_the_runs_are_listed_with_their_state_in_words(client: httpx.AsyncClient, show: Open) -> None:
+    page = await show("/")
+    await expect(page.get_by_text("There is no run yet")).to_be_visible()
+    await make_run(client, name="empty")
+    await make_run(client, name="stuck")
+    await environment(client, "gsm8k", "stuck", min_share=0.5)
+    await make_run(client, name="fed", batch_size=2)
+    await submit(client, "a", run="/v1/runs/fed")
+    rows = page.locator(".run")
+    for name, word, sentence in (
+        ("empty", "Empty", "No environment has joined"),
+        ("stuck", "Blocked", "gsm8k needs 2 of 4 sequences"),
+        ("fed", "Ready", "A batch of 2 sequences waits for the trainer"),
+    ):
+        row = rows.and_(page.locator(f"[data-run={name}]"))
+        await expect(row.locator(".kind")).to_have_text(word)
+        await expect(row.locator(".sentence")).to_contain_text(sentence)
+    for place, name in enumerate(("stuck", "fed", "empty")):
+        await expect(rows.nth(place)).to_have_attribute("data-run", name)
+    await take(client, run="/v1/runs/fed")
+    await expect(page.locator("[data-run=fed] .kind")).to_have_text("Training")
+    await client.patch("/v1/runs/empty", json={"archived": True})
+    await expect(page.locator("[data-run=empty] .kind")).to_have_text("Archived")
+    await page.get_by_label("Name").fill("stu")
+    await expect(rows).to_have_count(1)
+    assert page.url.endswith("/?name=stu")
+    await page.get_by_role("link", name="stuck").click()
+    await expect(page).to_have_url(re.compile("/runs/stuck/now$"))
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("gsm8k needs 2 of 4 sequences, has 0 queued")
+
+
+async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4)
+    page = await show("/runs/run/now")
+    await expect(page.get_by_text("No environment has joined. Start one:")).to_be_visible()
+    math = await environment(client, "math")
+    row = page.locator(f"[data-environment='{math}']")
+    await expect(row).to_contain_text("math")
+    await submit(client, group("a", environment=math), group("b", environment=math))
+    await expect(row.locator(".number").first).to_have_text("4")
+    await expect(figure(page, "Groups", "Queued")).to_contain_text(re.compile("^2 "))
+    ledger = page.get_by_role("region", name="Token ledger")
+    await expect(ledger).to_contain_text(re.compile(r"8 tokens\s+generated =\s+0 trained\s*\+\s+8 queued"))
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Ready")
+
+    batch = await taken(client)
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("The trainer holds the batch of step 1")
+    leases = page.get_by_role("region", name="Leases")
+    await expect(leases.get_by_role("row")).to_have_count(2)
+    await expect(leases.get_by_role("cell", name="held")).to_be_visible()
+    await expect(ledger).to_contain_text("8 leased")
+    await end(client, batch)
+    await expect(ledger).to_contain_text(re.compile(r"=\s+8 trained\s*\+\s+0 queued"))
+    await expect(figure(page, "Progress", "Step")).to_have_text("1")
+    await expect(figure(page, "Groups", "Delivered")).to_have_text("2")
+    await expect(leases).to_contain_text("No batch is handed out.")
+
+
+async def test_now_shows_what_was_dropped_and_what_is_wrong(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4, max_staleness=0)
+    page = await show("/runs/run/now")
+    await expect(page.get_by_text("Nothing was dropped.")).to_be_visible()
+    await submit(client, group("a", policy_version=0))
+    await client.put("/v1/runs/run/policy-version", json={"policy_version": 1})
+    await expect(figure(page, "Dropped", "stale")).to_have_text("1")
+    await environment(client, "large", group_size=8)
+    await expect(page.get_by_role("list", name="Alerts and warnings")).to_contain_text("Warning")
+
+
+async def test_shares_show_what_was_promised_and_got(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4)
+    first = await environment(client, "first", min_share=0.25)
+    second = await environment(client, "second", max_share=0.75)
+    page = await show("/runs/run/shares")
+    row = page.locator(f"[data-environment='{first}']")
+    await expect(row).to_contain_text("at least 25 %")
+    await expect(page.locator(f"[data-environment='{second}']")).to_contain_text("at most 75 %")
+    await expect(row.locator(".tick")).to_be_visible()
+    await submit(client, group("a", environment=first), group("b", environment=second))
+    await end(client, await taken(client))
+    await expect(row.locator(".number")).to_have_text("50 %")
+
+
+async def test_workers_shows_members_of_the_environment_in_the_address(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    math = await environment(client, "math", member="node7-1")
+    await environment(client, "math", member="node8-2")
+    await environment(client, "code")
+    page = await show("/runs/run/workers")
+    await page.get_by_role("button", name=re.compile("math")).click()
+    assert page.url.endswith(f"/runs/run/workers?environment={math}")
+    members = page.get_by_role("region", name="Members")
+    await expect(members.get_by_role("row")).to_have_count(3)
+    await page.reload()
+    await expect(members.get_by_text("node8-2")).to_be_visible()
+    await client.delete(f"/v1/runs/run/environments/{math}", params={"member": "node8-2"})
+    await expect(members.get_by_text("node8-2")).to_have_count(0)
+
+
+async def test_the_audit_trail_is_there_for_operators(client: httpx.AsyncClient, show: Open) -> None:
+    page = await show("/audit")
+    await expect(page.get_by_text("The trail has no entries here.")).to_be_visible()
+    await make_run(client, name="math")
+    await make_run(client, name="code")
+    await expect(page.get_by_role("cell", name="POST /v1/runs")).to_have_count(2)
+    await page.get_by_label("Run").fill("math")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.get_by_role("cell", name="POST /v1/runs")).to_have_count(1)
+    assert page.url.endswith("/audit?run=math")
+
+
+async def test_each_panel_offers_commands_that_fetch_what_it_shows(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    page = await show("/runs/run/now")
+    panels = page.locator("main .panel > header")
+    await expect(panels.first).to_be_visible()
+    for panel in await panels.all():
+        await panel.get_by_role("button").click()
+    commands = await page.locator(".commands pre").all_inner_texts()
+    addresses = {match for command in commands for match in re.findall(r"'(http[^']+)'", command)}
+    assert len(addresses) >= 3
+    for address in addresses:
+        assert (await client.get(address)).status_code == 200
+    assert all(command.startswith(("curl -s '", "import httpx")) for command in commands)
+
+
+@pytest.mark.parametrize("path", ["/", "/about", "/audit", "/runs/run/now", "/runs/run/shares", "/runs/run/workers"])
+async def test_a_lost_connection_is_shown_and_what_was_there_stays(
+    client: httpx.AsyncClient, show: Open, watch: Watch, path: str
+) -> None:
+    await make_run(client)
+    watch.expected.append("ERR_INTERNET_DISCONNECTED")
+    page = await show(path)
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)
+    before = await page.locator("main h1").inner_text()
+    await page.context.set_offline(True)
+    if path == "/about":  # it asks once a minute
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(page.locator("[data-state=disconnected]")).to_contain_text("The service does not answer")
+    assert await page.locator("main h1").inner_text() == before
+    await page.context.set_offline(False)
+    if path == "/about":
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(page.locator("[data-state=disconnected]")).to_have_count(0)
+
+
+async def test_a_run_that_does_not_exist_is_an_error_with_its_code(show: Open, watch: Watch) -> None:
+    watch.expected.append("404")
+    page = await show("/runs/nothing/now")
+    await expect(page.locator("[data-state=error]")).to_contain_text("run_not_found: there is no run nothing")
+    await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+async def test_a_hidden_page_asks_for_nothing(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
+    await make_run(client)
+    page = await show("/runs/run/now")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    hide = "hidden => { Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});"
+    hide += " document.dispatchEvent(new Event('visibilitychange')) }"
+    await page.clock.install()
+    await page.evaluate(hide, True)
+    asked = len(watch.asked)
+    await page.clock.run_for(60_000)
+    await environment(client, "later")
+    assert len(watch.asked) == asked
+    await page.evaluate(hide, False)
+    await expect(page.locator("[data-environment='0']")).to_contain_text("later")
+
+
+async def test_two_hundred_environments_are_few_elements(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    for number in range(200):
+        await environment(client, f"task-{number:03d}")
+    page = await show("/runs/run/now")
+    rows = page.get_by_role("list", name="Environments").get_by_role("listitem")
+    await expect(rows.first).to_have_attribute("aria-setsize", "200")
+    assert await rows.count() < 60
+    last = page.locator("[data-environment='199']")
+
+    async def scrolled_to_the_end() -> bool:
+        await page.mouse.wheel(0, 100_000)  # charts that are drawn later move the end down
+        return await last.count() > 0
+
+    await wait_until(scrolled_to_the_end)
+    await expect(last).to_contain_text("task-199")
+    assert await rows.count() < 60
