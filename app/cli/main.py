@@ -1,23 +1,32 @@
-"""The command line for operators: `python -m app serve | status | shards | version`."""
+"""The command line for operators: `python -m app serve | status | token | backup | doctor | …`."""
 
+import os
+import ssl
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import httpx
 import typer
 from pydantic import ValidationError
 
-from app.cli.output import show, table
+from app.cli.address import own_url
+from app.cli.backups import backup, restore
+from app.cli.doctor import doctor
+from app.cli.output import cut, fail, show, show_json, table
 from app.cli.shards import shards_cli
+from app.cli.tls import tls_context
+from app.cli.tokens import tokens_cli
 from app.settings import InvalidSettings, Settings, load_settings
 from app.version import lachesis_version
 from lachesis.wire.address import wrong_run, wrong_url
 from lachesis.wire.curricula import Curricula
 from lachesis.wire.replay import ReplayState
 from lachesis.wire.runs import Runs
-from lachesis.wire.status import RunStatus
+from lachesis.wire.status import Ledger, RunStatus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,6 +41,10 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.add_typer(shards_cli, name="shards")
+cli.add_typer(tokens_cli, name="token")
+cli.command()(backup)
+cli.command()(restore)
+cli.command()(doctor)
 
 
 def main() -> None:
@@ -59,7 +72,7 @@ def serve(context: typer.Context) -> None:
     others. docs/reference/service-settings.md has all of them.
     """
     if context.args:
-        _fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
+        fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
     settings = _settings()
     from app.process.serve import serve as run  # late: the other commands need not wait for it
 
@@ -80,36 +93,63 @@ def status(
     run: Annotated[str, typer.Option(envvar="LACHESIS_RUN", help="The run to ask about.")] = "default",
     json: Annotated[bool, typer.Option("--json", help="Print the reply as JSON.")] = False,
 ) -> None:
-    """Show the status of a run: who takes part, what waits, what blocks."""
+    """Show the status of a run: who takes part, what waits, what blocks.
+
+    LACHESIS_TOKEN holds the token, if the service asks for one, or LACHESIS_TOKEN_FILE names a file with it.
+    """
     if wrong := wrong_run(run):
-        _fail(f"--run: {wrong}")
-    base = (url or _own_url(_settings())).rstrip("/")
+        fail(f"--run: {wrong}")
+    base = (url or own_url(_settings())).rstrip("/")
     if "://" not in base:
         base = f"http://{base}"
     if wrong := wrong_url(_shown(base)):
-        _fail(f"--url: {wrong}")
+        fail(f"--url: {wrong}")
     # The run `default` exists before anybody creates it. Under /v1 a request creates no run.
     answer = _get(base, "/status" if run == "default" else f"/v1/runs/{quote(run, safe='')}/status")
     if answer.status_code == httpx.codes.NOT_FOUND:
-        _fail(f"{_detail_of(answer)[:300]}; {_runs_at(base)}")
+        fail(f"{_detail_of(answer)[:300]}; {_runs_at(base)}")
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        fail(f"{_detail_of(answer)[:300]}; set LACHESIS_TOKEN or LACHESIS_TOKEN_FILE to a valid token")
     if answer.status_code != httpx.codes.OK:
-        _fail(f"the service answered {answer.status_code}: {_detail_of(answer)[:300]}")
+        fail(f"the service answered {answer.status_code}: {_detail_of(answer)[:300]}")
     if json:
-        typer.echo(answer.text)
+        show_json(answer.text)
         return
     try:
         found = RunStatus.model_validate_json(answer.content)
         beside = list(_describe_beside(base, f"/v1/runs/{quote(run, safe='')}"))
     except ValidationError:
-        _fail("the reply is not that of a Lachesis service of this version; --json prints it")
+        fail("the reply is not that of a Lachesis service of this version; --json prints it")
     show((_shown(base), *_describe(found, beside)))
 
 
 def _get(base: str, path: str) -> httpx.Response:
     try:
-        return httpx.get(base + path, timeout=10.0, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _fail(f"no answer from {_shown(base)}: {error}")
+        token = _token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.get(base + path, timeout=10.0, trust_env=False, headers=headers, verify=_verify(base))
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        fail(f"no answer from {_shown(base)}: {error}")
+
+
+@cache
+def _verify(base: str) -> ssl.SSLContext | bool:
+    if not base.startswith("https:"):
+        return False  # to load certificates takes 25 ms
+    settings = _settings()
+    return tls_context(settings if base == own_url(settings) else None)
+
+
+def _token() -> str:
+    """Return the token of this program. It is no option: every user of the machine can read command lines."""
+    token, file = os.environ.get("LACHESIS_TOKEN", ""), os.environ.get("LACHESIS_TOKEN_FILE", "")
+    if token or not file:
+        return token
+    try:
+        return Path(file).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        fail(f"LACHESIS_TOKEN_FILE: cannot read {file}: {reason}")
 
 
 def _runs_at(base: str) -> str:
@@ -117,7 +157,7 @@ def _runs_at(base: str) -> str:
     try:
         names = [found.name for found in Runs.model_validate_json(_get(base, "/v1/runs").content).runs]
     except ValidationError:
-        return f"and no list of runs: is {_shown(base)} the service itself, as http://127.0.0.1:8000 would be?"
+        return f"{_shown(base)} lists no runs: use the root of the service, such as http://127.0.0.1:8000"
     shown = ", ".join(names[:_MOST_RUNS]) + (", …" if len(names) > _MOST_RUNS else "")
     return f"there are: {shown}" if names else "nobody has made one yet"
 
@@ -156,18 +196,10 @@ def _settings() -> Settings:
         sys.exit(1)
 
 
-def _fail(message: str, code: int = 1) -> NoReturn:
-    typer.echo(f"lachesis: {' '.join(message.split())}", err=True)
-    sys.exit(code)
-
-
-def _own_url(settings: Settings) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - nothing is bound here
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
-
-
 def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"]:
     size = "not set" if found.batch_size < 0 else found.batch_size
+    if found.access == "insecure":
+        yield "warning: LACHESIS_INSECURE is set: anyone who reaches the service may do everything"
     yield f"run {found.run} · step {found.current_step} · batch size {size} · {found.durability}"
     groups = found.groups
     dropped = sum(found.dropped.values())
@@ -175,6 +207,7 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"
         f"groups: {groups.accepted} accepted = {groups.queued} queued + {groups.buffered} buffered + {groups.leased} "
         f"leased + {groups.delivered} delivered + {dropped} dropped"
     )
+    yield _tokens(found.ledger)
     if groups.oversized:
         yield f"set aside, larger than a batch: {groups.oversized}"
     if found.oldest_waiting_s is not None:
@@ -184,9 +217,9 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"
     else:
         yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
     if found.alert:
-        yield f"alert: {found.alert.detail}, since {found.alert.started_age_s:.0f} s ago"
+        yield f"alert for {found.alert.started_age_s:.0f} s: {found.alert.detail}"
     if found.upkeep:
-        yield f"upkeep fails: {found.upkeep.detail}, since {found.upkeep.failing_age_s:.0f} s"
+        yield f"maintenance fails for {found.upkeep.failing_age_s:.0f} s: {found.upkeep.detail}"
     if found.leases:
         shown = [f"step {one.step} {one.state}, delivery {one.delivery_count}" for one in found.leases[:_MOST_LEASES]]
         yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")
@@ -200,6 +233,15 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"
     if found.environments:
         yield ""
         yield _environments(found)
+        if found.next_after is not None:
+            yield f"… {len(found.environments)} of {found.registered_environments} environments"
+
+
+def _tokens(ledger: Ledger) -> str:
+    tokens = ledger.model_dump(exclude={"cost", "generated_tokens"})
+    parts = " + ".join(f"{count:,} {state.removesuffix('_tokens')}" for state, count in tokens.items())
+    cost = "" if ledger.cost is None else f"; cost {ledger.cost.generated:,.2f}, {ledger.cost.trained:,.2f} trained"
+    return f"tokens: {ledger.generated_tokens:,} generated = {parts}{cost}"
 
 
 def _describe_beside(base: str, run: str) -> Iterable[str]:
@@ -228,7 +270,7 @@ def _environments(found: RunStatus) -> "Table":
     rows = (
         (
             str(env.id),
-            env.name,
+            cut(env.name),
             "yes" if env.alive else "no",
             f"{env.last_seen_age_s:.0f} s ago",
             f"{env.queued_groups} ({env.queued_sequences} seq)",

@@ -1,23 +1,41 @@
 """Print the results of commands: lines of text, and tables by rich."""
 
+import json
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from app.events import MOST_CHARACTERS
+from lachesis.wire.printable import printable
 
 if TYPE_CHECKING:  # rich is loaded by the commands that print tables
     from rich.table import Table
+
+
+class NotWritten(Exception):
+    """Nothing was written. The message says why, and what to do."""
+
 
 _UNLIMITED = 10_000  # columns of output that is not a terminal
 
 
 def show(parts: Iterable["str | Table"]) -> None:
-    """Print lines and tables to stdout. A table fits the terminal; in a file or pipe it is as wide as it needs."""
+    """Print lines and tables to stdout. A table fits the terminal; in a file or pipe it is as wide as it needs.
+
+    In lines, too, characters that a terminal would interpret are escaped: environments and datasets choose their names.
+    """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _UNLIMITED
     for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+        if isinstance(part, str):
+            console.print(printable(part), soft_wrap=True)
+        else:
+            console.print(part)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> "Table":
@@ -25,7 +43,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 
     Args:
         header: The names of the columns.
-        rows: The cells. Characters that a terminal would interpret are replaced.
+        rows: The cells. Characters that a terminal would interpret are escaped.
         left: How many columns, from the first, are aligned to the left. The others are aligned to the right.
     """
     from rich.table import Table
@@ -39,6 +57,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     return built
 
 
-def printable(text: str) -> str:
-    """Replace characters that could move a terminal's cursor. Environments and datasets choose their own names."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+def cut(text: str) -> str:
+    """Shorten a name that somebody else chose, for a table."""
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+
+
+def show_json(text: str) -> None:
+    """Print JSON to stdout. Characters that a terminal would interpret are escaped as JSON has it."""
+    typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Print one line to stderr, and exit."""
+    typer.echo(f"lachesis: {printable(' '.join(message.split()))}", err=True)
+    sys.exit(code)

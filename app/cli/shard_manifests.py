@@ -8,8 +8,9 @@ from pathlib import Path
 
 import orjson
 
-from app.cli.errors import NotWritten
-from app.services.datasets import DatasetPlan, episodes_of, summary_of
+from app.api.wire.shards import shown_plan
+from app.cli.output import NotWritten
+from app.services.datasets import DatasetPlan, episodes_of
 
 SUMMARY = "summary.json"
 _OURS = re.compile(r"rank-\d+-of-\d+\.jsonl|summary\.json")
@@ -77,7 +78,7 @@ def _write_all(planned: DatasetPlan, folder: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     with (folder / SUMMARY).open("wb") as file:
-        file.write(summary_of(planned).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
+        file.write(shown_plan(planned).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     _sync(folder)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.cli.errors import NotWritten
+from app.cli.output import NotWritten
 from app.services.datasets import DatasetPlan
 
 try:

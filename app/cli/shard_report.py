@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.cli.output import printable, table
+from app.cli.output import table
 from app.services.datasets import DatasetPlan
 from lachesis.wire.shards import ImbalanceInfo, ShardPlanInfo
 
@@ -30,7 +30,7 @@ def report(
         summary: The summary of the plan.
         cost_per_s: The cost that a rank processes in a second. None: times are relative.
     """
-    yield printable(name)
+    yield name
     yield from _facts(summary)
     yield ""
     yield from _lengths(planned, summary)
@@ -46,7 +46,7 @@ def _facts(summary: ShardPlanInfo) -> Iterator[str]:
         return
     parts = [found.layout, f"{found.files:,} file{'s' * (found.files != 1)} read"]
     if found.robot is not None:
-        parts.append(f"robot {printable(found.robot)}")
+        parts.append(f"robot {found.robot}")
     if found.fps is not None:
         hours = summary.lengths.total / found.fps / 3600
         parts.append(f"{found.fps:g} fps ({hours:,.2f} h)")
@@ -54,9 +54,9 @@ def _facts(summary: ShardPlanInfo) -> Iterator[str]:
         parts.append(f"actions of {found.action_dim}")
     yield " · ".join(parts)
     if found.cameras is not None:
-        yield f"cameras: {printable(', '.join(found.cameras)) or 'none'}"
+        yield f"cameras: {', '.join(found.cameras) or 'none'}"
     if found.tasks:
-        shown = [f"{printable(task)[:60]} ({count:,})" for task, count in [*found.tasks.items()][:_MOST_TASKS]]
+        shown = [f"{task[:60]} ({count:,})" for task, count in [*found.tasks.items()][:_MOST_TASKS]]
         more = f", and {len(found.tasks) - _MOST_TASKS:,} more" if len(found.tasks) > _MOST_TASKS else ""
         yield f"tasks: {', '.join(shown)}{more}"
 
@@ -100,7 +100,7 @@ def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | Non
     equal = ", equally many episodes" if summary.equal_episodes else ""
     if planned.terms.equal_episodes and not summary.equal_episodes:
         yield f"{summary.lengths.episodes:,} episodes do not make {summary.ranks:,} equal shards: balanced freely"
-    yield f"cost {printable(summary.cost)} · found by {summary.method}{equal}"
+    yield f"cost {summary.cost} · found by {summary.method}{equal}"
     header = ("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")
     plans = {
         "these shards": summary.imbalance,

@@ -1,14 +1,12 @@
 """`python -m app shards plan`: analyse a dataset of episodes and divide it between ranks."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.errors import NotWritten
-from app.cli.output import show
-from app.core.errors import LachesisError
+from app.cli.output import NotWritten, fail, show, show_json
+from lachesis.wire.errors import LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and its users are loaded when needed, so that other commands start fast
@@ -57,9 +55,9 @@ def plan(
     try:
         _plan(path, ShardPlanSpec(ranks, cost, equal_episodes, length), out, force, plot, json, cost_per_s)
     except (LachesisError, NotWritten) as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def _plan(
@@ -71,9 +69,9 @@ def _plan(
     json: bool,
     cost_per_s: float | None,
 ) -> None:
+    from app.api.wire.shards import shown_plan
     from app.cli.shard_manifests import check_target, write_manifests
     from app.cli.shard_report import report
-    from app.services.datasets import summary_of
 
     if plot is not None:
         from app.cli.shard_plot import check_plot, draw  # so that missing parts are reported before the work is done
@@ -82,9 +80,9 @@ def _plan(
     if out is not None:
         check_target(out, force)
     planned = _read(path, terms)
-    summary = summary_of(planned)
+    summary = shown_plan(planned)
     if json:
-        typer.echo(summary.model_dump_json(indent=2, exclude_none=True))
+        show_json(summary.model_dump_json(indent=2, exclude_none=True))
     else:
         show(report(str(path), planned, summary, cost_per_s))
     if plot is not None:
@@ -106,8 +104,3 @@ def _read(path: Path, terms: "ShardPlanSpec") -> "DatasetPlan":
         return plan_dataset(
             path, terms, progress=lambda done, total: shown.update(reading, completed=done, total=max(total, 1))
         )
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"lachesis: {' '.join(message.split())}", err=True)
-    sys.exit(1)

@@ -1,6 +1,7 @@
 """``python -m app status``, against a real service."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.store.redis.keys import RunKeys
 from app.version import lachesis_version
+from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
 from tests.waiting import wait_until
 
-__all__ = ["start"]  # the fixture
+__all__ = ["start", "tokens"]  # fixtures
 
 RUN = {"name": "math", "batch_size": 8}
 
@@ -57,6 +59,25 @@ async def test_the_cli_reads_the_variables_of_the_sdk(start: Start, monkeypatch:
     assert (done.exit_code, "run math" in done.stdout) == (0, True)
 
 
+async def test_status_sends_the_token_of_the_variable_or_the_file(
+    start: Start, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await tokens.make("viewer", "default")
+    service, file = await start(), tmp_path / "token"
+    code, _, err = await status(service)
+    assert (code, "set LACHESIS_TOKEN or LACHESIS_TOKEN_FILE" in err) == (1, True)
+    monkeypatch.setenv("LACHESIS_TOKEN_FILE", str(file))
+    code, _, err = await status(service)
+    assert (code, err) == (1, f"lachesis: LACHESIS_TOKEN_FILE: cannot read {file}: No such file or directory\n")
+    file.write_text(token + "\n")
+    assert (await status(service))[0] == 0
+    monkeypatch.setenv("LACHESIS_TOKEN", token[:-1] + "~")
+    assert (await status(service))[0] == 1
+    monkeypatch.setenv("LACHESIS_TOKEN", token)
+    file.unlink()
+    assert (await status(service))[0] == 0
+
+
 async def test_leased_batches_and_their_imbalance_are_shown(start: Start) -> None:
     service = await start()
     (await service.post("/v1/runs", json={"name": "math", "batch_size": 2})).raise_for_status()
@@ -88,7 +109,7 @@ async def test_a_url_with_a_path_is_refused_with_a_hint(start: Start) -> None:
     for path, said in (
         ("v1/runs/default", "--url: should name the service alone, without '/v1/runs/default'; give the run as `run`"),
         ("v1", "--url: should name the service alone, without '/v1'"),
-        ("metrics", f"and no list of runs: is {service.base_url}/metrics the service itself, as http"),
+        ("metrics", f"{service.base_url}/metrics lists no runs: use the root of the service, such as http"),
     ):
         done = await asyncio.to_thread(CliRunner().invoke, cli, ["status", "--url", f"{service.base_url}/{path}"])
         assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
@@ -141,7 +162,7 @@ async def test_failing_upkeep_is_shown(start: Start, redis_client: Redis) -> Non
 
     async def shown() -> bool:
         _, out, _ = await status(service, "--run", "math")
-        return "\nupkeep fails: Redis refused a command: WRONGTYPE" in out
+        return bool(re.search("\nmaintenance fails for [0-9]+ s: Redis refused a command: WRONGTYPE", out))
 
     await wait_until(shown)
 

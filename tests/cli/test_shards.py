@@ -192,7 +192,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(tmp_path: Path, arguments: l
 
 def test_names_of_a_dataset_cannot_move_the_cursor(tmp_path: Path) -> None:
     path = lerobot_v2(tmp_path / "set", LENGTHS, robot_type="\x1b[2J[red]robot")
-    assert "robot ?[2J[red]robot" in done(path, "--ranks", 2)
+    assert "robot \\x1b[2J[red]robot" in done(path, "--ranks", 2)
 
 
 def test_of_very_many_ranks_some_are_shown(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""`python -m app doctor`: what is wrong on the server, and what to type."""
+
+import asyncio
+import errno
+import resource
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import httpx
+import typer
+
+from app.cli.address import own_url
+from app.cli.output import show, show_json
+from app.cli.tls import tls_context
+from app.settings import InvalidSettings, Settings, load_settings
+from lachesis.wire.errors import ForeignHost, StoreMisconfigured, StoreUnavailable
+from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
+
+if TYPE_CHECKING:
+    from app.core.access.tokens import TokenRecord
+    from app.store.access.store import AccessState
+
+_PATIENCE_S = 2.0
+_OTHER_FILES = 100
+_SOON_MS = 7 * 24 * 3600 * 1000
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print a finding in each line, as JSON.")] = False,
+) -> None:
+    """Check settings, Redis, data directory, disk, port, limits, host names and tokens of the service on this machine.
+
+    Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed.
+    """
+    worst = 0
+    for found in _findings():
+        worst = worst or int(found.state == "problem")
+        if json:
+            show_json(found.model_dump_json())
+        else:
+            show(finding_lines(found))
+    sys.exit(worst)
+
+
+def _findings() -> Iterator[Finding]:
+    try:
+        settings = load_settings()
+    except InvalidSettings as error:
+        for line in str(error).splitlines():
+            yield problem("settings", line, "docs/reference/service-settings.md has all settings and their values")
+        return
+    yield ok("settings", "all values can be used")
+    yield from _store(settings)
+    yield _port(settings)
+    yield _open_files(settings)
+    yield _host_name(settings)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    from app.store.redis.address import store_url  # late: the other commands need not wait for them
+    from app.store.server.checkup import examine_data_dir, examine_redis
+    from app.store.server.embedded import running_url
+    from app.store.server.probe import probe_patiently
+
+    try:
+        url = store_url(settings)
+        if not url:
+            yield from examine_data_dir(settings.data_dir, settings.redis_bin)
+            url = running_url(settings.data_dir) or ""
+        if not url:
+            yield ok("redis", "the embedded Redis does not run: the service starts it")
+            return
+        facts = asyncio.run(probe_patiently(url, _PATIENCE_S))
+    except StoreMisconfigured as error:
+        text, _, remedy = error.detail.rpartition("; ")
+        yield problem("redis", text or remedy, remedy)
+        return
+    except StoreUnavailable as error:
+        yield problem("redis", error.detail, "start it, or correct the address and the password in LACHESIS_REDIS_URL")
+        return
+    yield from examine_redis(url, facts)
+    yield from _access(settings, url)
+
+
+def _access(settings: Settings, url: str) -> Iterator[Finding]:
+    from app.api.http.access import TWO_WAYS, is_loopback
+    from app.services.access.tokens import has_ended
+    from app.store.access.store import AccessStore
+    from app.store.redis.client import RedisClient
+
+    async def read() -> "tuple[AccessState, Sequence[TokenRecord]]":
+        connection = RedisClient(url, _PATIENCE_S)
+        try:
+            state, records, _ = await AccessStore(connection).all()
+            return state, records
+        finally:
+            await connection.aclose()
+
+    state, records = asyncio.run(read())
+    if not state.closed:
+        if settings.insecure or is_loopback(settings.published_on or settings.host):
+            yield ok("tokens", "no tokens: the service answers everyone who reaches it")
+        else:
+            yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is no loopback address", TWO_WAYS)
+        return
+    valid = [one for one in records if not has_ended(one, state.now_ms)]
+    ending = [one for one in valid if one.expires_ms is not None and one.expires_ms < state.now_ms + _SOON_MS]
+    for one in ending:
+        detail = f"token {one.token_id} ({one.role} {one.name}) expires within a week"
+        yield warning("tokens", detail, f"python -m app token create --role {one.role}")
+    if not any(one.role == "operator" for one in valid):
+        detail = "the service asks for credentials, and no token of an operator is valid"
+        yield warning("tokens", detail, "python -m app token create --role operator")
+    elif not ending:
+        yield ok("tokens", f"{len(valid)} are valid")
+
+
+def _port(settings: Settings) -> Finding:
+    from app.process.serve import listen
+
+    place = f"{settings.host}:{settings.port}"
+    try:
+        listen(settings.host, settings.port).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            detail = f"the service cannot listen on {place}: {error.strerror}"
+            return problem("port", detail, "set LACHESIS_HOST to one of this machine, or LACHESIS_PORT above 1023")
+    else:
+        return ok("port", f"{place} is free: the service does not run")
+    if _is_lachesis(settings):
+        return ok("port", f"the service answers at {place}")
+    detail = f"another program, or a service that does not answer, has {place}"
+    return problem("port", detail, f"ss -ltnp 'sport = :{settings.port}' names it; or LACHESIS_PORT=8001")
+
+
+def _is_lachesis(settings: Settings) -> bool:
+    url = own_url(settings)
+    try:
+        verify = tls_context(settings) if url.startswith("https:") else False
+        answer = httpx.get(f"{url}/healthz", timeout=_PATIENCE_S, trust_env=False, verify=verify)
+        return bool(answer.json() == {"status": "ok"})
+    except (httpx.HTTPError, OSError, ValueError):
+        return False
+
+
+def _open_files(settings: Settings) -> Finding:
+    needed, (_, hard) = settings.max_connections + _OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        detail = f"this user may open {hard} files; LACHESIS_MAX_CONNECTIONS={settings.max_connections} needs {needed}"
+        return warning("open files", detail, f"ulimit -Hn {needed}, or LimitNOFILE={needed} in the unit of systemd")
+    return ok("open files", "enough for LACHESIS_MAX_CONNECTIONS")
+
+
+def _host_name(settings: Settings) -> Finding:
+    from app.api.http.browser_guard import HostNames
+
+    name = socket.getfqdn()
+    try:
+        HostNames(settings.allowed_hosts or (), settings.host).check(name.encode())
+    except ForeignHost as error:
+        listed = ",".join((*(settings.allowed_hosts or ()), name))
+        return warning("host names", str(error.detail), f"LACHESIS_ALLOWED_HOSTS={listed}, if clients use this name")
+    return ok("host names", f"clients may use {name}")

@@ -1,0 +1,237 @@
+"""`python -m app token`: tokens, from a shell on the server.
+
+The commands work on the Redis of the service directly. If no service runs, they start the embedded Redis for a moment.
+They say on stderr which Redis it was. Where there is no data, they create none, unless the user says so.
+"""
+
+import asyncio
+import os
+import pwd
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from app.cli.output import fail, show, show_json, table
+from app.settings import InvalidSettings, load_settings
+from lachesis.wire.access import TOKEN_ID, TokenCreate, TokenInfo, TokenRotate
+from lachesis.wire.errors import LachesisError
+from lachesis.wire.problems import format_validation_error
+
+if TYPE_CHECKING:
+    from app.services.access.tokens import TokenAdministration
+
+T = TypeVar("T")
+B = TypeVar("B", bound=BaseModel)
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d+)([smhd])")
+
+tokens_cli = typer.Typer(
+    help="Create, list, revoke and rotate tokens, on the server; and open the service again.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@tokens_cli.command()
+def create(
+    role: Annotated[str, typer.Option(help="environment, trainer, viewer, operator or metrics.")],
+    run: Annotated[
+        list[str] | None, typer.Option(help="A run, or a pattern such as 'math-*'. May be repeated.")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="When it ends: 30d, 12h, 90m. Default: never.")] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="Role environment: the only environment that it may act for.")
+    ] = None,
+    contents: Annotated[bool, typer.Option(help="Role viewer: it may read contents of groups.")] = False,
+    name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    max_requests_per_s: Annotated[float | None, typer.Option(help="Most requests each second. Default: any.")] = None,
+    max_bytes_per_s: Annotated[float | None, typer.Option(help="Most bytes of bodies each second.")] = None,
+    max_groups_per_s: Annotated[float | None, typer.Option(help="Most submitted groups each second.")] = None,
+    max_queued_groups: Annotated[int | None, typer.Option(help="Most groups of it in the queue of a run.")] = None,
+    max_queued_bytes: Annotated[int | None, typer.Option(help="Most payload of these groups, bytes.")] = None,
+    new_data: Annotated[
+        bool, typer.Option("--new-data", help="Create the data directory if this place has none.")
+    ] = False,
+) -> None:
+    """Create a token and print it, once. The first token closes the service."""
+    asked = _checked(
+        TokenCreate,
+        role=role,
+        runs=run or (),
+        expires_s=None if expires is None else _seconds("--expires", expires),
+        environment=environment,
+        contents=contents,
+        name=name,
+        max_requests_per_s=max_requests_per_s,
+        max_bytes_per_s=max_bytes_per_s,
+        max_groups_per_s=max_groups_per_s,
+        max_queued_groups=max_queued_groups,
+        max_queued_bytes=max_queued_bytes,
+    )
+    from app.core.access.limits import limits_of  # late: the other commands need not wait for it
+    from app.core.access.queued import queue_limits_of  # late: the other commands need not wait for it
+    from app.services.access.tokens import TokenScope  # late: the other commands need not wait for it
+
+    limits, queue_limits = limits_of(asked), queue_limits_of(asked)
+    scope = TokenScope(asked.role, asked.runs, asked.name, asked.environment, asked.contents, limits, queue_limits)
+    facts, text = _with_tokens(lambda tokens: tokens.create(scope, asked.expires_s), audited=True, new_data=new_data)
+    typer.echo(f"token {facts.record.token_id} for role {asked.role}; it is not shown again:", err=True)
+    typer.echo(text)
+
+
+@tokens_cli.command("list")
+def list_tokens(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List all tokens, without secrets."""
+    from app.api.wire.access import shown_token  # late: the other commands need not wait for it
+
+    found = [shown_token(facts) for facts in _with_tokens(lambda tokens: tokens.list())]
+    if json:
+        show_json("\n".join(token.model_dump_json() for token in found))
+        return
+    if not found:
+        typer.echo("there are no tokens")
+        return
+    header = ("id", "name", "role", "runs", "state", "ends", "last used")
+    show([table(header, [_row(token) for token in found], left=5)])
+
+
+@tokens_cli.command()
+def revoke(token: Annotated[str, typer.Argument(help="The id of the token, as listed.")]) -> None:
+    """Revoke a token. All processes refuse it within 5 s."""
+    token_id = _id(token)
+    _with_tokens(lambda tokens: tokens.revoke(token_id), audited=True)
+    typer.echo(f"token {token_id} is revoked")
+
+
+@tokens_cli.command()
+def rotate(
+    token: Annotated[str, typer.Argument(help="The id of the token, as listed.")],
+    overlap: Annotated[str, typer.Option(help="How long the present secret stays valid: 30m, 24h.")] = "1h",
+) -> None:
+    """Give a token a new secret, and print the token, once."""
+    asked = _checked(TokenRotate, overlap_s=_seconds("--overlap", overlap))
+    token_id = _id(token)
+    _, text = _with_tokens(lambda tokens: tokens.rotate(token_id, asked.overlap_s), audited=True)
+    typer.echo(text)
+
+
+@tokens_cli.command()
+def reopen() -> None:
+    """Let a service on loopback answer everyone again, from its next start. Refused while a token is valid."""
+    _with_tokens(lambda tokens: tokens.reopen(), audited=True)
+    typer.echo("the service is open from its next start, unless it has an admin token file, a JWT issuer or TLS rules")
+
+
+def _with_tokens(
+    use: Callable[["TokenAdministration"], Coroutine[Any, Any, T]], *, audited: bool = False, new_data: bool = False
+) -> T:
+    """Use the tokens in the Redis of the service, and add the command to the audit trail if it is audited.
+
+    Args:
+        use: What to do with the tokens.
+        audited: Whether the command is in the audit trail.
+        new_data: Whether to create a data directory at the default place, if it is missing there.
+    """
+    from app.process.serve import open_store  # late: the other commands need not wait for them
+    from app.services.access.audit import AuditTrail, RequestKind
+    from app.services.access.tokens import TokenAdministration
+    from app.store.access.audit import AuditStore
+    from app.store.access.limits import LimitStore
+    from app.store.access.store import AccessStore
+    from app.store.redis.address import store_url
+    from app.store.redis.client import RedisClient
+    from app.store.server.data_dir import has_data
+    from app.store.server.embedded import running_url
+    from app.store.server.probe import place_of
+
+    async def on(url: str) -> T:
+        connection = RedisClient(url, settings.store_patience_s)
+        tokens = TokenAdministration(AccessStore(connection), LimitStore(connection))
+        try:
+            if not audited:
+                return await use(tokens)
+            trail = AuditTrail(AuditStore(connection), settings.audit_entries)
+            async with trail.entry(
+                {"caller": _user()}, "CLI", _command(), None, RequestKind(_user(), "command")
+            ) as result:
+                used = await use(tokens)
+                result.status = 200
+                return used
+        finally:
+            await connection.aclose()
+
+    def done(result: T, place: str) -> T:
+        typer.echo(f"lachesis: used the tokens in {place}", err=True)
+        return result
+
+    try:
+        settings = load_settings()
+        url = store_url(settings) if settings.redis_url else running_url(settings.data_dir)
+        if url:
+            place = place_of(url) if settings.redis_url else f"the running service on {settings.data_dir.absolute()}/"
+            return done(asyncio.run(on(url)), place)
+        home = settings.data_dir.absolute()
+        if not (new_data or has_data(home) or "data_dir" in settings.model_fields_set):
+            fail(
+                f"there is no data in {home}/, so no service uses it: run this command in the working directory of the "
+                "service, or set LACHESIS_DATA_DIR or LACHESIS_REDIS_URL as the service has it; "
+                "`token create --new-data` creates the directory for a service that starts here later"
+            )
+        with open_store(settings) as store:
+            return done(asyncio.run(on(store.url)), f"{home}/, which no service uses now")
+    except (InvalidSettings, LachesisError) as error:
+        fail(str(error))
+
+
+def _user() -> str:
+    """Return who runs the command: the user of the process, not of a variable, and the host."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container, a user may have no name
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
+
+
+def _command() -> str:
+    """Return the command as it was given. No argument of it is a secret."""
+    return shlex.join(sys.argv[1:])
+
+
+def _checked(model: type[B], **values: Any) -> B:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        fail(f"{'.'.join(map(str, first['loc'])) or 'token'}: {format_validation_error(first)}")
+
+
+def _seconds(option: str, text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        fail(f"{option}: {text!r} is no time: give a number and s, m, h or d, such as 30d")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _id(token: str) -> str:
+    if not re.fullmatch(TOKEN_ID, token):
+        fail("the id has 12 hexadecimal digits; `python -m app token list` shows it")
+    return token
+
+
+def _row(token: TokenInfo) -> tuple[str, ...]:
+    ends = "never" if token.expires_s is None else f"in {_time(token.expires_s)}"
+    used = "never" if token.last_used_age_s is None else f"{_time(token.last_used_age_s)} ago"
+    runs = ", ".join(token.runs) + (f" ({token.environment})" if token.environment else "")
+    return (token.id, token.name, token.role, runs, token.state, ends, used)
+
+
+def _time(seconds: float) -> str:
+    unit, length = next((one for one in reversed(_SECONDS.items()) if seconds >= one[1]), ("s", 1))
+    return f"{seconds / length:.0f} {unit}"

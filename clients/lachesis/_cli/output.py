@@ -1,0 +1,151 @@
+"""Print results for people and for programs. Names and reasons of others are escaped: a terminal interprets none."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lachesis.wire.batches import Explanation
+from lachesis.wire.events import RunEvent
+from lachesis.wire.printable import printable
+from lachesis.wire.runs import Runs
+from lachesis.wire.status import RunStatus
+
+_UNLIMITED = 10_000  # columns of output that is not a terminal
+_MOST_CHARACTERS = 200
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that interprets nothing in texts."""
+    made = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
+    if not made.is_terminal:
+        made.width = _UNLIMITED
+    return made
+
+
+def as_json(value: BaseModel | Mapping[str, Any]) -> str:
+    """Return JSON in one line of ASCII."""
+    return json.dumps(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+
+
+def runs(found: Runs) -> RenderableType:
+    """Show a list of runs."""
+    rows = [
+        (
+            one.name,
+            str(one.step),
+            str(one.policy_version),
+            str(one.batch_size),
+            "archived" if one.archived else "",
+        )
+        for one in found.runs
+    ]
+    unreadable = [line(f"run {one.name} cannot be read: {one.detail}") for one in found.unreadable]
+    listed = table(("run", "step", "version", "batch size", ""), rows) if rows else line("there are no runs")
+    return Group(listed, *unreadable)
+
+
+def status(found: RunStatus) -> RenderableType:
+    """Show the status of a run."""
+    groups = found.groups
+    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
+    ledger = found.ledger.model_dump(exclude={"cost", "generated_tokens"})
+    tokens = ", ".join(f"{count:,} {state.removesuffix('_tokens')}" for state, count in ledger.items() if count)
+    blocked = found.blocked.detail if found.blocked else "unknown"
+    lines = [
+        f"run {found.run}: step {found.current_step}, policy version {found.policy_version}, "
+        f"batches of {found.batch_size}",
+        f"next batch: {'ready' if found.ready else f'blocked: {blocked}'}",
+        f"groups: {groups.queued} queued, {groups.buffered} buffered, {groups.leased} leased, "
+        f"{groups.delivered} delivered, {sum(found.dropped.values())} dropped{f' ({dropped})' if dropped else ''}",
+        f"tokens: {found.ledger.generated_tokens:,} generated{f': {tokens}' if tokens else ''}",
+        f"relaxed batches: {found.relaxed_batches}",
+        *troubles(found),
+    ]
+    if not found.environments:
+        return Group(*map(line, lines))
+    header = ("environment", "alive", "queued", "promised", "got", "owed", "dropped")
+    rows = [
+        (
+            f"{env.id} {env.name}",
+            "yes" if env.alive else "no",
+            str(env.queued_groups),
+            f"{env.share_promised:.0%}",
+            "-" if env.share_got is None else f"{env.share_got:.0%}",
+            str(env.owed_sequences),
+            str(sum(env.dropped.values())),
+        )
+        for env in found.environments
+    ]
+    more = found.registered_environments - len(rows)
+    return Group(*map(line, lines), "", table(header, rows), *([line(f"… and {more} more")] if more > 0 else []))
+
+
+def troubles(found: RunStatus) -> list[str]:
+    """Return what an operator should look at, a sentence each."""
+    alert = [] if found.alert is None else [f"alert: {found.alert.detail}"]
+    upkeep = [] if found.upkeep is None else [f"upkeep fails: {found.upkeep.detail}"]
+    return alert + upkeep + [f"warning: {warning.detail}" for warning in found.warnings]
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """Show whether a batch would form, and why not."""
+    lines = ["a batch is ready" if found.ready else f"no batch: {found.reason}: {found.detail}"]
+    if found.expected_s is not None:
+        lines.append(f"expected in {found.expected_s:.0f} s at the present rates")
+    if found.relaxes_s is not None:
+        lines.append(f"minimums are relaxed in {found.relaxes_s:.0f} s")
+    if found.missing_by_environment:
+        missing = ", ".join(f"{count} of environment {key}" for key, count in found.missing_by_environment.items())
+        lines.append(f"missing sequences: {missing}")
+    if found.filtered_groups:
+        filtered = ", ".join(f"{count} by {name}" for name, count in found.filtered_groups.items())
+        lines.append(f"filtered groups: {filtered}, of {found.arrived_groups} lately")
+    if found.alert is not None:
+        lines.append(f"alert: {found.alert.detail}")
+    lines += [f"warning: {warning.detail}" for warning in found.warnings]
+    return Group(*map(line, lines))
+
+
+def event(one: RunEvent) -> RenderableType:
+    """Show an event in a line: its time in UTC, its kind, its fields."""
+    at = datetime.fromtimestamp(one.time_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    fields = {name: value for name, value in one.model_dump().items() if name not in ("id", "time_s", "kind")}
+    return line(f"{at} {one.kind} {' '.join(f'{name}={_value(value)}' for name, value in fields.items())}".rstrip())
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and value and " " not in value else json.dumps(value, ensure_ascii=False)
+
+
+def line(text: str) -> Text:
+    """Return a line that others may have written, with its control characters escaped."""
+    return Text(printable(text))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Table:
+    """Build a table without lines. Its first ``left`` columns are aligned to the left. Cells are escaped."""
+    built = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for place, name in enumerate(header):
+        justify: JustifyMethod = "left" if place < left else "right"
+        built.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", min_width=len(name))
+    for row in rows:
+        built.add_row(*(Text(printable(cut(cell))) for cell in row))
+    return built
+
+
+def cut(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """Shorten a text that somebody else chose."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def span(seconds: float) -> str:
+    """Show a time, such as ``12 s`` or ``3 h``."""
+    unit, length = next((one for one in _UNITS if seconds >= one[1]), _UNITS[-1])
+    return f"{seconds / length:.0f} {unit}"

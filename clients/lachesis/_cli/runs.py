@@ -1,0 +1,132 @@
+"""The commands ``status``, ``top``, ``explain`` and ``events``. They use the HTTP API alone."""
+
+import asyncio
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.console import RenderableType
+from rich.live import Live
+
+from lachesis._cli import output
+from lachesis._cli.session import UNHEALTHY, WELL, WRONG_USE, InJson, RunName, Url, carry_out, fail, settings_of
+from lachesis._transport.events import followed
+from lachesis._transport.http import Sender
+from lachesis._transport.run_calls import RunCalls, list_runs
+from lachesis.wire.events import RunEvent
+
+_WATCH_S = 2.0
+_PAGE = 1000
+
+
+def status(
+    run: Annotated[str | None, typer.Argument(help="The run. Without it, the command lists all runs.")] = None,
+    url: Url = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl+C.")] = False,
+    json: InJson = False,
+) -> None:
+    """Show the runs, or the status of one. Exits with 1 if the run has an alert or a warning."""
+    settings = settings_of(url, run)
+
+    async def look(sender: Sender) -> tuple[BaseModel, RenderableType, bool]:
+        if run is None:
+            listed = await sender.send(list_runs(_PAGE))
+            return listed, output.runs(listed), True
+        found = await sender.send(RunCalls(run).status())
+        return found, output.status(found), not output.troubles(found)
+
+    async def show(sender: Sender) -> int:
+        with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
+            while True:
+                found, shown, healthy = await look(sender)
+                if json:
+                    typer.echo(output.as_json(found))
+                else:
+                    live.update(shown, refresh=True)
+                if not watch:
+                    return WELL if healthy else UNHEALTHY
+                await asyncio.sleep(_WATCH_S)
+
+    carry_out(settings, show)
+
+
+def top(url: Url = None) -> None:
+    """Show all runs live, and the status of the chosen one: arrows choose, q quits. It needs the extra `top`."""
+    if find_spec("textual") is None:
+        fail("top needs textual: in a clone, pip install '.[top]'", WRONG_USE)
+    settings = settings_of(url, None)
+
+    async def show(sender: Sender) -> int:
+        from lachesis._cli.top import Top  # late: no other command needs textual
+
+        await Top(sender, settings.url).run_async()
+        return WELL
+
+    carry_out(settings, show)
+
+
+def explain(run: RunName = None, url: Url = None, json: InJson = False) -> None:
+    """Say whether a batch would form now, and why not. Exits with 1 if none would."""
+    settings = settings_of(url, run)
+
+    async def show(sender: Sender) -> int:
+        found = await sender.send(RunCalls(settings.run).explain())
+        if json:
+            typer.echo(output.as_json(found))
+        else:
+            output.console().print(output.explanation(found), soft_wrap=True)
+        return WELL if found.ready else UNHEALTHY
+
+    carry_out(settings, show)
+
+
+def events(
+    run: RunName = None,
+    url: Url = None,
+    after: Annotated[str, typer.Option(help="Only events after this id, or time in ms since 1970.")] = "0",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many of the last events to show.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with the events that come.")] = False,
+    json: InJson = False,
+) -> None:
+    """Show what happened in a run, and with --follow what happens."""
+    settings = settings_of(url, run)
+
+    async def show(sender: Sender) -> int:
+        calls, console = RunCalls(settings.run), output.console()
+
+        def tell(event: RunEvent) -> None:
+            if json:
+                typer.echo(output.as_json(event))
+            else:
+                console.print(output.event(event), soft_wrap=True)
+
+        found, last = list[RunEvent](), after
+        while True:
+            page = await sender.send(calls.events(last, _PAGE))
+            found, last = (found + page.events)[-limit:], page.next_after
+            if len(page.events) < _PAGE:
+                break
+        for event in found:
+            tell(event)
+        if follow:
+            async with aclosing(followed(sender, calls, last)) as coming:
+                async for event in coming:
+                    tell(event)
+        return WELL
+
+    carry_out(settings, show)
+
+
+class _Once:
+    """Shows one value, as `Live` shows many."""
+
+    def __enter__(self) -> "_Once":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, shown: RenderableType, *, refresh: bool) -> None:  # noqa: ARG002 - that of `Live`
+        output.console().print(shown)

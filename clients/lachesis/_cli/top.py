@@ -1,0 +1,179 @@
+"""The command ``top``: all runs of a service on one screen, live. It needs the extra ``top``."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import DataTable, Footer, Header, Static
+
+from lachesis._cli import output
+from lachesis._transport.http import Sender
+from lachesis._transport.run_calls import RunCalls, list_runs
+from lachesis.errors import LachesisError, ServiceError
+from lachesis.wire.address import without_password
+from lachesis.wire.status import RunStatus
+
+_PERIOD_S = 2.0
+_MOST_RUNS = 1000
+_AT_ONCE = 8
+_COLUMNS = ("run", "state", "step", "version", "queued", "leased", "dropped", "groups/s", "batches/s", "next batch")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The counts of a run at a time, for rates."""
+
+    at_s: float
+    accepted: int
+    step: int
+
+
+class Top(App[None]):
+    """All runs in a table, and the status of the chosen run below it."""
+
+    TITLE = "Lachesis"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "#runs { height: 1fr; } #below { height: 1fr; border-top: solid $primary; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("r", "look", "Refresh"),
+        Binding("p", "pause", "Pause"),
+        Binding("t", "troubles", "Troubled first"),
+    ]
+
+    def __init__(self, sender: Sender, url: str) -> None:
+        """Ask nothing yet.
+
+        Args:
+            sender: The connection to the service. The caller closes it.
+            url: The URL of the service, for people.
+        """
+        super().__init__()
+        self.sub_title = without_password(url)
+        self._sender = sender
+        self._found: dict[str, RunStatus] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._rates: dict[str, tuple[float, float]] = {}
+        self._paused = False
+        self._troubles_first = False
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield Header()
+        yield DataTable(id="runs", cursor_type="row")
+        with VerticalScroll(id="below"):
+            yield Static(id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to ask."""
+        self.query_one(DataTable).add_columns(*_COLUMNS)
+        self.set_interval(_PERIOD_S, self._tick)
+        self.action_look()
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Show the run that the cursor is on."""
+        self._show_chosen()
+
+    def action_look(self) -> None:
+        """Ask now. A request that is under way is left alone."""
+        if all(one.is_finished for one in self.workers if one.group == "look"):
+            self.run_worker(self._look(), group="look")
+
+    def action_pause(self) -> None:
+        """Stop to ask, or go on."""
+        self._paused = not self._paused
+        self._tell("paused: p continues" if self._paused else "")
+
+    def action_troubles(self) -> None:
+        """Sort runs with a trouble to the top, or by name."""
+        self._troubles_first = not self._troubles_first
+        self._show()
+
+    def _tick(self) -> None:
+        if not self._paused:
+            self.action_look()
+
+    async def _look(self) -> None:
+        try:
+            listed = await self._sender.send(list_runs(_MOST_RUNS))
+            free = asyncio.Semaphore(_AT_ONCE)
+            found = await asyncio.gather(*(self._status(one.name, free) for one in listed.runs))
+        except LachesisError as error:
+            self._tell(str(error))
+            return
+        self._tell("")
+        self._found = {one.run: one for one in found if one is not None}
+        self._note_rates(self._found.values())
+        self._show()
+
+    async def _status(self, run: str, free: asyncio.Semaphore) -> RunStatus | None:
+        """Return the status of a run; None if it was deleted, or the token may not read it."""
+        async with free:
+            try:
+                return await self._sender.send(RunCalls(run).status())
+            except ServiceError:
+                return None
+
+    def _note_rates(self, found: Iterable[RunStatus]) -> None:
+        now_s = time.monotonic()
+        for one in found:
+            seen, now = self._seen.get(one.run), _Seen(now_s, one.groups.accepted, one.current_step)
+            if seen is not None and now_s > seen.at_s:
+                passed_s = now_s - seen.at_s
+                self._rates[one.run] = (
+                    max(0, now.accepted - seen.accepted) / passed_s,
+                    max(0, now.step - seen.step) / passed_s,
+                )
+            self._seen[one.run] = now
+
+    def _show(self) -> None:
+        table: DataTable[Text] = self.query_one(DataTable)
+        chosen = self._chosen()
+        names = sorted(self._found, key=lambda run: (self._troubles_first and self._is_well(run), run))
+        table.clear()
+        for name in names:
+            table.add_row(*map(output.line, self._row(self._found[name])), key=name)
+        if chosen in names:
+            table.move_cursor(row=names.index(chosen))
+        self._show_chosen()
+
+    def _row(self, one: RunStatus) -> tuple[str, ...]:
+        accepted_per_s, batches_per_s = self._rates.get(one.run, (0.0, 0.0))
+        troubles = output.troubles(one)
+        state = "troubled" if troubles else "ready" if one.ready else "blocked"
+        blocked = one.blocked.detail if one.blocked else "unknown"
+        following = troubles[0] if troubles else "ready" if one.ready else blocked
+        counts = (one.current_step, one.policy_version, one.groups.queued, one.groups.leased, sum(one.dropped.values()))
+        return (
+            one.run,
+            state,
+            *map(str, counts),
+            f"{accepted_per_s:.1f}",
+            f"{batches_per_s:.2f}",
+            output.cut(following),
+        )
+
+    def _is_well(self, run: str) -> bool:
+        return not output.troubles(self._found[run])
+
+    def _chosen(self) -> str | None:
+        table: DataTable[Text] = self.query_one(DataTable)
+        if not table.row_count:
+            return None
+        key: str | None = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+        return key
+
+    def _show_chosen(self) -> None:
+        found = self._found.get(self._chosen() or "")
+        self.query_one("#status", Static).update("there are no runs" if found is None else output.status(found))
+
+    def _tell(self, trouble: str) -> None:
+        """Show what is wrong, or that requests pause, in the title. The last numbers stay."""
+        self.title = f"Lachesis · {output.line(trouble).plain}" if trouble else "Lachesis"

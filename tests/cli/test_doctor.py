@@ -1,0 +1,136 @@
+"""``python -m app doctor``: each finding is made wrong for real."""
+
+import asyncio
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from app.store.server.embedded import EmbeddedRedis
+from tests.api.access.conftest import Tokens
+from tests.api.conftest import Start, start
+from tests.clients.command_line.terminal import findings_by_check, in_terminal
+from tests.ports import free_port
+
+__all__ = ["start"]  # the fixture
+
+pytestmark = pytest.mark.slow
+
+
+async def examined(data_dir: Path, **settings: object) -> tuple[int, dict[str, Any]]:
+    """Run the doctor; its exit code, and its findings by check: those that are not ok win."""
+    ours = {name: None for name in os.environ if name.startswith("LACHESIS_")}
+    given = {f"LACHESIS_{name.upper()}": str(value) for name, value in settings.items()}
+    variables = ours | {"LACHESIS_DATA_DIR": str(data_dir), "LACHESIS_PORT": str(free_port())} | given
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["doctor", "--json"], env=variables)
+    return done.exit_code, findings_by_check(done.stdout)
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+async def test_a_sound_server_has_no_problem(own_server: EmbeddedRedis, columns: int) -> None:
+    data_dir = Path(own_server.url.removeprefix("unix://")).parents[1]
+    settings = {"LACHESIS_DATA_DIR": str(data_dir), "LACHESIS_PORT": str(free_port())}
+    code, lines = await in_terminal(columns, "doctor", module="app", **settings)
+    text = "\n".join(lines)
+    assert (code, "problem" in text) == (0, False), text
+    for check in ("settings", "engine", "data directory", "disk", "persistence", "memory", "clock", "tokens", "port"):
+        assert f" {check}: " in text
+    assert [line for line in lines if not line.isprintable()] == []
+
+
+async def test_a_redis_that_evicts_or_is_full_or_not_durable_is_found(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    async def found() -> tuple[int, dict[str, Any]]:
+        return await examined(tmp_path / "unused", redis_url=own_server.url)
+
+    with Redis.from_url(own_server.url) as redis:
+        redis.config_set("appendfsync", "everysec")
+        code, findings = await found()
+        assert (code, findings["persistence"]["state"]) == (0, "warning")
+        redis.config_set("maxmemory", 0)
+        assert (await found())[1]["memory"]["state"] == "warning"
+        redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] * 1.02))
+        code, findings = await found()
+        assert (code, findings["memory"]["state"]) == (1, "problem")
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        code, findings = await found()
+        assert (code, findings["redis"]["state"]) == (1, "problem")
+        assert "allkeys-lru" in findings["redis"]["detail"]
+        assert findings["redis"]["remedy"] == "set it to noeviction"
+        redis.config_set("maxmemory-policy", "noeviction")
+
+
+async def test_a_redis_that_does_not_answer_or_refuses_the_password_is_found(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    code, found = await examined(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}")
+    assert (code, found["redis"]["state"]) == (1, "problem")
+    wrong = own_server.url.replace("unix://", "unix://someone:wrong@")
+    code, found = await examined(tmp_path, redis_url=wrong)
+    assert (code, found["redis"]["state"]) == (1, "problem")
+    assert "invalid username-password" in found["redis"]["detail"]
+
+
+async def test_data_that_others_can_read_a_full_disk_and_a_newer_engine_are_found(tmp_path: Path) -> None:
+    with EmbeddedRedis.start(tmp_path):
+        pass
+    home = tmp_path / "redis"
+    home.chmod(0o755)
+    code, found = await examined(tmp_path)
+    assert (code, found["data directory"]["state"]) == (1, "problem")
+    assert found["data directory"]["remedy"] == f"chmod -R go= {home}"
+    home.chmod(0o700)
+    with (home / "sparse").open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.truncate(1 << 42)  # it says that it has 4 TiB, and takes none
+    code, found = await examined(tmp_path)
+    assert (code, found["data directory"]["state"], found["disk"]["state"]) == (0, "ok", "warning")
+    (home / "engine.json").write_text(json.dumps({"name": "Valkey", "version": "99.0.0"}))
+    code, found = await examined(tmp_path)
+    assert (code, found["engine"]["state"]) == (1, "problem")
+    code, found = await examined(tmp_path, redis_bin="/bin/true")
+    assert (code, found["engine"]["state"]) == (1, "problem")
+
+
+async def test_wrong_settings_ports_and_limits_are_found(tmp_path: Path, start: Start) -> None:
+    code, found = await examined(tmp_path, port="many")
+    assert (code, found["settings"]["state"]) == (1, "problem")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        code, found = await examined(tmp_path, port=other.getsockname()[1])
+        assert (code, found["port"]["state"]) == (1, "problem")
+    code, found = await examined(tmp_path, port=(await start()).base_url.port)
+    assert (code, found["port"]["state"]) == (0, "ok")
+    code, found = await examined(tmp_path, host="192.0.2.1")  # of no machine (RFC 5737)
+    assert (code, found["port"]["state"]) == (1, "problem")
+    _, found = await examined(tmp_path, max_connections=10**9)
+    assert found["open files"]["state"] == "warning"
+
+
+async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+    open_to_all = {"redis_url": own_server.url, "host": "0.0.0.0"}
+    code, found = await examined(tmp_path, **open_to_all)
+    assert (code, found["tokens"]["state"]) == (1, "problem")
+    tokens = Tokens(own_server.url)
+    await tokens.make("viewer", "math")
+    code, found = await examined(tmp_path, **open_to_all)
+    assert (code, found["tokens"]["detail"]) == (
+        0,
+        "the service asks for credentials, and no token of an operator is valid",
+    )
+    await tokens.make("operator")
+    assert (await examined(tmp_path, **open_to_all))[1]["tokens"]["state"] == "ok"
+    (operator,) = [one for one in await tokens.administration.list() if one.record.role == "operator"]
+    await tokens.administration.revoke(operator.record.token_id)
+    assert "no token of an operator" in (await examined(tmp_path, **open_to_all))[1]["tokens"]["detail"]
+    await tokens.make("operator")
+    await tokens.make("trainer", "math", expires_s=3600)
+    _, found = await examined(tmp_path, **open_to_all)
+    assert "expires within a week" in found["tokens"]["detail"]
+    await tokens.connection.aclose()

@@ -1,0 +1,161 @@
+"""``python -m lachesis status | explain | events`` against a real service."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from tests.api.access.conftest import Tokens, tokens
+from tests.clients.command_line.terminal import CLIENTS, environment, in_terminal, piped
+from tests.clients.proxy import CuttingProxy
+from tests.clients.run import group, submitted
+from tests.waiting import wait_until
+
+__all__ = ["tokens"]  # the fixture
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\u202e\u2028 " + "n" * 180
+WIDTHS = (80, 200)
+
+
+async def populated(run: Settings) -> None:
+    """Take and end a batch, and leave an environment with a hostile name and a batch with a hostile reason."""
+    async with AsyncEnvironment(HOSTILE, run) as environment, AsyncTrainer(run, name=HOSTILE) as trainer:
+        await submitted(environment, [group(1), group(2), group(3), group(4)])
+        batch = await trainer.take()
+        assert batch is not None
+        await batch.ack()
+        again = await trainer.take()
+        assert again is not None
+        await again.nack(HOSTILE)
+
+        async def there() -> bool:
+            page = await trainer._sender.send(trainer._calls.events("0", 1000))
+            return "batch given back" in [event.kind for event in page.events]
+
+        await wait_until(there)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+async def test_each_command_fits_the_terminal_and_shows_hostile_names_escaped(run: Settings, columns: int) -> None:
+    await populated(run)
+    for words in (["status"], ["status", "math"], ["explain", "math"], ["events", "math"]):
+        _, lines = await in_terminal(columns, *words, LACHESIS_URL=run.url)
+        assert lines, words
+        assert [line for line in lines if not line.isprintable()] == [], words
+        if words[0] == "status":
+            assert max(map(len, lines)) <= columns, words
+    text = "\n".join(lines)
+    assert "[red]x[/red]" in text.replace("\n", "")
+    assert r"\u001b[2J" in text.replace("\n", ""), "values of events are JSON"
+
+
+async def test_the_status_lists_runs_and_shows_one(run: Settings) -> None:
+    await populated(run)
+    code, out, err = await piped("status", LACHESIS_URL=run.url)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["run", "step", "version", "batch", "size"]
+    assert out.splitlines()[1].split() == ["math", "2", "0", "2"]
+    code, out, _ = await piped("status", "math", "--url", run.url)
+    assert code == 0
+    assert "run math: step 2" in out
+    assert "groups: 2 queued, 0 buffered, 0 leased, 2 delivered, 0 dropped" in out
+    assert "[red]x[/red]" in out
+    code, out, _ = await piped("status", "math", "--json", LACHESIS_URL=run.url)
+    async with AsyncTrainer(run) as trainer:
+        assert json.loads(out).keys() == (await trainer.status()).model_dump().keys()
+
+
+async def test_explain_exits_with_1_while_there_is_no_batch(run: Settings) -> None:
+    code, out, _ = await piped("explain", LACHESIS_URL=run.url, LACHESIS_RUN="math")
+    assert code == 1
+    assert out.startswith("no batch: too_few_sequences: ")
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+    code, out, _ = await piped("explain", "math", LACHESIS_URL=run.url)
+    assert (code, out) == (0, "a batch is ready\n")
+    code, out, _ = await piped("explain", "math", "--json", LACHESIS_URL=run.url)
+    assert json.loads(out)["ready"] is True
+
+
+async def test_events_are_lines_or_json_the_last_ones_if_there_are_many(run: Settings) -> None:
+    await populated(run)
+    code, out, _ = await piped("events", "math", "--json", LACHESIS_URL=run.url)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert events[0]["kind"] == "run created"
+    kinds = [event["kind"] for event in events]
+    assert kinds.index("batch taken") < kinds.index("batch acknowledged") < kinds.index("batch given back")
+    code, out, _ = await piped("events", "math", "--limit", "2", "--json", LACHESIS_URL=run.url)
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [event["id"] for event in events[-2:]]
+    code, out, _ = await piped("events", "math", "--after", events[-2]["id"], LACHESIS_URL=run.url)
+    assert len(out.splitlines()) == 1
+    assert events[-1]["kind"] in out
+
+
+async def test_followed_events_come_until_the_run_is_deleted(run: Settings) -> None:
+    pipe = asyncio.subprocess.PIPE
+    words = ["events", "math", "--follow", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(150), AsyncTrainer(run) as trainer:
+        assert json.loads(await process.stdout.readline())["kind"] == "run created"
+        await trainer.change_run(max_staleness=7)
+        assert json.loads(await process.stdout.readline())["changes"] == {"max_staleness": 7}
+        await trainer.delete_run()
+        assert json.loads(await process.stdout.readline())["kind"] == "run deleted"
+        assert await process.wait() == 0
+
+
+async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -> None:
+    pipe = asyncio.subprocess.PIPE
+    words = ["status", "math", "--watch", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(150):
+        for _ in range(2):
+            assert json.loads(await process.stdout.readline())["run"] == "math"
+        process.send_signal(2)
+        assert await process.wait() == 0
+
+
+async def test_exit_codes_tell_what_is_wrong(run: Settings, proxy: CuttingProxy, tokens: Tokens) -> None:
+    assert (await piped("status", "none", LACHESIS_URL=run.url))[0] == 1
+    assert (await piped("status", "--wrong", LACHESIS_URL=run.url))[0] == 2
+    assert (await piped("explain", "math", LACHESIS_URL="localhost:8000"))[0] == 2
+    assert (await piped("events", "math", "--limit", "0", LACHESIS_URL=run.url))[0] == 2
+    code, out, err = await piped("status", "math", LACHESIS_URL="http://127.0.0.1:1")
+    assert (code, out) == (3, "")
+    assert err.startswith("lachesis: GET http://127.0.0.1:1/v1/runs/math/status: ")
+    await tokens.make("operator")
+
+    async def closed() -> bool:
+        return (await piped("status", "math", LACHESIS_URL=run.url))[0] == 4
+
+    await wait_until(closed)
+    viewer = await tokens.make("viewer", "math")
+    code, out, err = await piped("status", "math", LACHESIS_URL=run.url, LACHESIS_TOKEN=viewer)
+    assert (code, err) == (0, "")
+    assert viewer not in (await piped("status", "other", LACHESIS_URL=run.url, LACHESIS_TOKEN=viewer))[2]
+
+
+async def test_without_the_extra_the_command_says_what_to_install(run: Settings) -> None:
+    script = (
+        "import sys, importlib.util as u; found = u.find_spec\n"
+        "import lachesis.__main__ as m\n"
+        "m.find_spec = lambda name: None if name == 'typer' else found(name)\n"
+        "sys.exit(m.main(['status']))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE, env=environment(), cwd=CLIENTS
+    )
+    _, err = await process.communicate()
+    assert process.returncode == 2
+    assert err.decode() == "this command needs typer: in a clone, pip install '.[cli]'\n"

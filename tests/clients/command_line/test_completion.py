@@ -1,0 +1,55 @@
+"""The script ``lachesis`` that the wheel installs, and its completion in shells."""
+
+import asyncio
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+from lachesis.__main__ import WITH_EXTRA
+from lachesis._cli.commands import cli
+from tests.clients.command_line.terminal import environment
+
+_SCRIPT = "import sys; sys.argv[0] = '/usr/bin/lachesis'; from lachesis.__main__ import main; sys.exit(main())"
+
+
+_FROM_BASH = ["bash", "-c", '"$0" "$@"; exit $?']  # bash stays: the script looks for the shell that started it
+
+
+async def run_script(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run what pip writes into the script, with its name, from bash."""
+    command = [*_FROM_BASH, sys.executable, "-c", _SCRIPT, *words]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environment(**variables), capture_output=True, text=True, check=False
+    )
+    assert isinstance(done, subprocess.CompletedProcess)
+    return done
+
+
+def test_the_script_calls_what_the_module_calls() -> None:
+    written = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = written["lachesis"].partition(":")
+    assert getattr(import_module(module), name) is import_module("lachesis.__main__").main
+
+
+def test_every_command_of_the_extra_is_found_without_it() -> None:
+    names = {command.name or getattr(command.callback, "__name__", "") for command in cli.registered_commands}
+    assert names == {name for name in WITH_EXTRA if not name.startswith("--")}
+
+
+async def test_a_shell_completes_commands_options_and_values() -> None:
+    async def completed(*words: str) -> list[str]:
+        asked = {"COMP_WORDS": " ".join(["lachesis", *words]), "COMP_CWORD": str(len(words))}
+        return (await run_script(_LACHESIS_COMPLETE="complete_bash", **asked)).stdout.split()
+
+    assert await completed("gr") == ["groups"]
+    assert await completed("groups", "--score") == ["--score-min"]
+    assert await completed("groups", "--state", "qu") == ["queued"]
+    shown = await run_script("--show-completion")
+    assert "_LACHESIS_COMPLETE=complete_bash" in shown.stdout, shown
+
+
+async def test_help_names_the_script() -> None:
+    assert (await run_script("groups", "--help")).stdout.split()[:3] == ["Usage:", "lachesis", "groups"]
+    assert (await run_script("--help")).stdout.startswith("usage: lachesis ")

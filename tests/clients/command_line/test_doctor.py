@@ -1,0 +1,138 @@
+"""``python -m lachesis doctor``: each finding is made wrong for real."""
+
+import asyncio
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from tests.api.access.conftest import Tokens, tokens
+from tests.api.conftest import Start, start
+from tests.clients.command_line.terminal import environment, findings_by_check, in_terminal, piped
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+__all__ = ["start", "tokens"]  # fixtures
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+Examine = Callable[..., Awaitable[tuple[int, dict[str, Any]]]]
+
+
+async def examined(*words: str, **variables: str) -> tuple[int | None, dict[str, Any]]:
+    """Run the doctor; its exit code, and its findings by check: those that are not ok win."""
+    code, out, err = await piped("doctor", "math", "--json", *words, **variables)
+    assert err == ""
+    return code, findings_by_check(out)
+
+
+@asynccontextmanager
+async def another_server(*answer: str, body: str = "{}") -> AsyncIterator[str]:
+    """Run an HTTP server that gives one answer to everything; its URL."""
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write("\r\n".join([*answer, f"content-length: {len(body)}", "connection: close", "", body]).encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(reply, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+async def test_a_healthy_service_has_no_problem(run: Settings, columns: int) -> None:
+    code, lines = await in_terminal(columns, "doctor", "math", LACHESIS_URL=run.url)
+    assert code == 0, lines
+    text = "\n".join(lines)
+    assert "ok       service: http://127.0.0.1:" in text
+    assert "ok       persistence: " in text
+    assert "problem" not in text
+    assert [line for line in lines if not line.isprintable()] == []
+
+
+async def test_a_closed_port_a_wrong_name_and_another_program_are_told_apart() -> None:
+    port = free_port()
+    code, found = await examined(LACHESIS_URL=f"http://127.0.0.1:{port}")
+    assert (code, found["service"]["state"]) == (3, "problem")
+    assert f"port {port}" in found["service"]["remedy"]
+    code, found = await examined(LACHESIS_URL="http://no-such-host.invalid:8000")
+    assert (code, found["host name"]["state"]) == (3, "problem")
+    async with another_server("HTTP/1.1 404 Not Found") as url:
+        code, found = await examined(LACHESIS_URL=url)
+    assert (code, found["service"]["state"]) == (1, "problem")
+    assert found["service"]["detail"].startswith("another program answers: ")
+
+
+async def test_another_clock_is_noticed(run: Settings) -> None:
+    assert (await examined(LACHESIS_URL=run.url))[1]["clock"]["state"] == "ok"
+    async with another_server("HTTP/1.1 200 OK", "date: Mon, 01 Jan 2024 00:00:00 GMT") as url:
+        code, found = await examined(LACHESIS_URL=url)
+    assert (code, found["clock"]["state"]) == (1, "problem")
+    assert " s ahead of the service" in found["clock"]["detail"]
+    async with another_server("HTTP/1.1 200 OK") as url:
+        assert (await examined(LACHESIS_URL=url))[1]["clock"]["state"] == "warning"
+
+
+async def test_a_wrong_token_and_a_role_without_the_status_are_noticed(run: Settings, tokens: Tokens) -> None:
+    await tokens.make("operator")
+
+    async def is_closed() -> bool:
+        return (await examined(LACHESIS_URL=run.url))[0] == 4
+
+    await wait_until(is_closed)
+    code, found = await examined(LACHESIS_URL=run.url, LACHESIS_TOKEN="wrong")
+    assert (code, found["token"]["state"]) == (4, "problem")
+    worker = await tokens.make("environment", "math")
+    code, found = await examined(LACHESIS_URL=run.url, LACHESIS_TOKEN=worker)
+    assert (code, found["token"]["state"]) == (0, "ok"), found
+    assert "may not read the status" in found["run"]["detail"]
+    assert "encryption" not in found, "this machine alone can read it"
+    _, found = await examined(LACHESIS_URL=f"http://no-such-host.invalid:{free_port()}", LACHESIS_TOKEN=worker)
+    assert found["encryption"]["state"] == "warning"
+
+
+async def test_a_missing_run_and_a_run_that_cannot_work_are_noticed(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run, group_size=3):  # for batches of two
+
+        async def is_warned() -> bool:
+            return bool((await trainer.status()).warnings)
+
+        await wait_until(is_warned)
+        code, found = await examined(LACHESIS_URL=run.url)
+    assert (code, found["run"]["state"]) == (1, "problem")
+    assert found["run"]["detail"].startswith("warning: ")
+    code, _, _ = await piped("doctor", "none-such", "--json", LACHESIS_URL=run.url)
+    assert code == 1
+
+
+async def test_foreign_host_names_and_insecure_services_are_noticed(start: Start, run: Settings) -> None:
+    service = await start(insecure=True)
+    _, found = await examined(LACHESIS_URL=str(service.base_url))
+    assert found["access"]["state"] == "warning"
+    refusal = '{"code": "foreign_host", "detail": "lachesis.example is not a known host name"}'
+    async with another_server("HTTP/1.1 403 Forbidden", body=refusal) as url:
+        code, found = await examined(LACHESIS_URL=url)
+    assert (code, found["host name"]["state"]) == (1, "problem")
+    assert "LACHESIS_ALLOWED_HOSTS" in found["host name"]["remedy"]
+
+
+async def test_few_open_files_are_noticed(run: Settings) -> None:
+    command = shlex.join([sys.executable, "-m", "lachesis", "doctor", "math", "--json"])
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["bash", "-c", f"ulimit -n 256; {command}"],
+        env=environment(LACHESIS_URL=run.url),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first = json.loads(done.stdout.splitlines()[0])
+    assert (first["check"], first["state"], first["remedy"]) == ("open files", "warning", "ulimit -n 1024")
