@@ -1,0 +1,221 @@
+"""Ask who sends each request, and whether the route allows it.
+
+`AccessControl` identifies the sender before the request is routed. `permit` then compares the permission of the route
+with the identity: routes call it themselves (`app.api.http.routing`).
+"""
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import Annotated, Self
+
+from fastapi import Depends, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.deps import DEFAULT_RUN, Services
+from app.api.http.caller import IDENTITY
+from app.api.http.certificates import PEER_CERTIFICATE
+from app.api.http.client_connection import end_of_waiting
+from app.api.http.connections import count_connection
+from app.core.access.identity import Identity
+from app.core.access.permissions import Decision, Permission, decide
+from app.services.access.authentication import NO_CREDENTIALS
+from app.services.access.credentials import Credentials
+from lachesis.wire.errors import (
+    ClosedByDefault,
+    HeadersTooLarge,
+    PermissionDenied,
+    RunNotFound,
+    ServiceError,
+    Unauthorized,
+)
+
+MAX_CREDENTIALS_BYTES = 16 * 1024
+TWO_WAYS = "create a token with `python -m app token create --role operator`, or set LACHESIS_INSECURE=1"
+
+
+class AccessControl:
+    """ASGI middleware that identifies the sender of each request.
+
+    While the service has no authentication, it answers only on addresses that other machines cannot reach.
+
+    Args:
+        app: The application.
+        open_paths: Paths that need no identity.
+        is_page: Whether a request is for a page without data. It needs no identity where others need credentials.
+        published_on: The address under which a container's port is published; None outside of containers.
+    """
+
+    def __init__(
+        self, app: ASGIApp, open_paths: Collection[str], is_page: Callable[[Scope], bool], published_on: str | None
+    ) -> None:
+        self._app = app
+        self._open_paths = frozenset(open_paths)
+        self._is_page = is_page
+        self._is_published_here = published_on is not None and is_loopback(published_on)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in self._open_paths:
+            services: Services = scope["state"]["services"]
+            authenticator = services.access.authenticator
+            # A process that needs credentials goes on to need them: without any, the answer needs no Redis.
+            is_page = self._is_page(scope)
+            if authenticator.required and not is_page and credentials_of(scope) is None:
+                raise Unauthorized(NO_CREDENTIALS)
+            await authenticator.refresh()
+            if authenticator.required:
+                if not is_page:
+                    identity = scope[IDENTITY] = await authenticator.identify(credentials_of(scope))
+                    count_connection(scope, identity.account)
+            else:
+                if not (authenticator.insecure or self._is_published_here):
+                    _check_address(scope)
+                scope[IDENTITY] = await authenticator.identify(None)
+        await self._app(scope, receive, send)
+
+
+def credentials_of(scope: Scope) -> Credentials | None:
+    """Read the credentials of a request: a bearer token, the password of Basic authentication, a client certificate.
+
+    Raises:
+        Unauthorized: There are two, or they are in another form. The message does not repeat them.
+        HeadersTooLarge: They are too long to be any.
+    """
+    found: bytes | None = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            if found is not None:
+                raise Unauthorized("the request has more than one Authorization header")
+            found = value
+    certificate = scope.get(PEER_CERTIFICATE)
+    if found is None:
+        return None if certificate is None else Credentials(certificate=certificate)
+    if len(found) > MAX_CREDENTIALS_BYTES:
+        raise HeadersTooLarge(f"the Authorization header is over {MAX_CREDENTIALS_BYTES} bytes")
+    scheme, _, said = found.strip().partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            secret = said.strip()
+        case b"basic":
+            secret = _password(said.strip())
+        case _:
+            raise Unauthorized("the Authorization header is neither Bearer nor Basic")
+    if not secret:
+        raise Unauthorized("the Authorization header has no token")
+    return Credentials(secret, certificate)
+
+
+def _password(said: bytes) -> bytes:
+    """Return the password of Basic authentication, or its user name if there is no password."""
+    try:
+        user, _, password = base64.b64decode(said, validate=True).partition(b":")
+    except binascii.Error:
+        raise Unauthorized("the Basic credentials are not base64") from None
+    return password or user
+
+
+@lru_cache(maxsize=256)  # the addresses of this machine: parsing one takes 3 us
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can reach an address. Names are not looked up: only `localhost` is known."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _check_address(scope: Scope) -> None:
+    """Refuse a request that came in on an address that other machines can reach.
+
+    Raises:
+        ClosedByDefault: It did.
+    """
+    server = scope.get("server")
+    if server is not None and server[1] is not None and not is_loopback(server[0]):
+        raise ClosedByDefault(f"the service has no authentication and listens on {server[0]}; {TWO_WAYS}")
+
+
+def identity_of(scope: Scope) -> Identity:
+    """Return who sends a request. Routes that are open have no identity."""
+    identity: Identity = scope[IDENTITY]
+    return identity
+
+
+async def _identity(request: Request) -> Identity:
+    return identity_of(request.scope)
+
+
+IdentityDep = Annotated[Identity, Depends(_identity)]
+"""Who sends the request, as a parameter of a route."""
+
+
+class Waiting:
+    """A request that waits. It ends when its client leaves, the server ends, or its credentials end.
+
+    Used as a context. A refusal in the block becomes 401 if the credentials have ended.
+
+    Attributes:
+        ended: Set when the request should stop waiting.
+    """
+
+    def __init__(self, request: Request) -> None:
+        services: Services = request.scope["state"]["services"]
+        self.ended = end_of_waiting(request.scope)
+        self._watching = services.access.authenticator.watching(identity_of(request.scope), self._revoke)
+        self._revoked = False
+
+    def _revoke(self) -> None:
+        self._revoked = True
+        self.ended.set()
+
+    def __enter__(self) -> Self:
+        self._watching.__enter__()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._watching.__exit__(None, None, None)
+        if isinstance(error, ServiceError):
+            self.check()
+
+    def check(self) -> None:
+        """Call this before an answer that has nothing of what the request waited for.
+
+        Raises:
+            Unauthorized: The credentials have ended in the meantime.
+        """
+        if self._revoked:
+            raise Unauthorized("the credentials were revoked or have expired while the request was waiting")
+
+
+def permit(scope: Scope, permission: Permission, *, of_run: bool) -> None:
+    """Check that the sender of a request may use its route.
+
+    Args:
+        scope: The scope of the request, with the parameters of its path.
+        permission: What the route needs.
+        of_run: Whether that is a permission in a run (`in_a_run`).
+
+    Raises:
+        RunNotFound: There is no such run for this identity. The answer is that for a run that does not exist.
+        PermissionDenied: The role does not allow it.
+    """
+    if permission is Permission.OPEN:
+        return
+    run = scope["path_params"].get("run", DEFAULT_RUN) if of_run else None
+    check(identity_of(scope), permission, run)
+
+
+def check(identity: Identity, permission: Permission, run: str | None) -> None:
+    """Check that an identity has a permission, in a run or for the service (None).
+
+    Raises:
+        RunNotFound: There is no such run for this identity.
+        PermissionDenied: The role does not allow it.
+    """
+    match decide(identity, permission, run):
+        case Decision.UNKNOWN_RUN:
+            raise RunNotFound(f"there is no run {run}")
+        case Decision.FORBIDDEN:
+            allowed = permission.name.lower().replace("_", " ")
+            raise PermissionDenied(f"role {identity.role} does not allow this request, which needs: {allowed}")

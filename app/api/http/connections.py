@@ -1,0 +1,128 @@
+"""Count the open connections of this process, and limit them: in all, for each address, and for each token."""
+
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Literal
+
+from app import telemetry
+from lachesis.wire.errors import TooManyConnections
+
+STATE_KEY = "connections"
+"""Where the lifespan of the application puts the counts, for the protocol."""
+
+SCOPE_KEY = "lachesis.open_connection"
+"""The key of a scope for the connection of a request."""
+
+Exceeded = Literal["total", "address", "token"]
+
+REFUSALS: dict[Exceeded, str] = {
+    "total": "the process has LACHESIS_MAX_CONNECTIONS open connections",
+    "address": "this address has LACHESIS_MAX_CONNECTIONS_PER_ADDRESS open connections to the process",
+    "token": "the sender has LACHESIS_MAX_CONNECTIONS_PER_TOKEN open connections to the process, from all addresses",
+}
+"""Why a connection is refused."""
+
+
+class OpenConnections:
+    """The open connections of one process.
+
+    Args:
+        most: The largest number of connections.
+        most_of_address: The largest number from one address.
+        most_of_account: The largest number with one token, from all addresses.
+    """
+
+    def __init__(self, most: int, most_of_address: int, most_of_account: int) -> None:
+        self.most = most
+        self.most_of_address = most_of_address
+        self.most_of_account = most_of_account
+        self._open = 0
+        self._of_address: Counter[str] = Counter()
+        self._of_account: Counter[str] = Counter()
+        self._refused: dict[Exceeded, int] = dict.fromkeys(REFUSALS, 0)
+
+    def enter(self, address: str) -> "OpenConnection | Exceeded":
+        """Count a new connection.
+
+        Returns:
+            The connection; or the limit that it would exceed. Then it is not counted as open.
+        """
+        exceeded: Exceeded
+        if self._open >= self.most:
+            exceeded = "total"
+        elif self._of_address[address] >= self.most_of_address:
+            exceeded = "address"
+        else:
+            self._open += 1
+            self._of_address[address] += 1
+            return OpenConnection(self, address)
+        self._refused[exceeded] += 1
+        return exceeded
+
+    def of_account(self, account: str) -> int:
+        """Return how many connections belong to an account."""
+        return self._of_account[account]
+
+    def samples(self) -> Iterator[telemetry.Sample]:
+        """Yield what the metrics say of connections."""
+        yield telemetry.CONNECTIONS, (), self._open
+        for exceeded, count in self._refused.items():
+            yield telemetry.CONNECTIONS_REFUSED, (exceeded,), count
+
+    def _move(self, before: str | None, account: str) -> bool:
+        """Let a connection belong to another account. Return whether that has room for it."""
+        if self._of_account[account] >= self.most_of_account:
+            self._refused["token"] += 1
+            return False
+        _count_down(self._of_account, before)
+        self._of_account[account] += 1
+        return True
+
+    def _leave(self, address: str, account: str | None) -> None:
+        self._open -= 1
+        _count_down(self._of_address, address)
+        _count_down(self._of_account, account)
+
+
+class OpenConnection:
+    """A connection that counts as open. It belongs to the account of its last request that had room."""
+
+    __slots__ = ("_account", "_address", "_all")
+
+    def __init__(self, everything: OpenConnections, address: str) -> None:
+        self._all = everything
+        self._address = address
+        self._account: str | None = None
+
+    def belong_to(self, account: str) -> None:
+        """Note with whose credentials a request came over this connection.
+
+        Raises:
+            TooManyConnections: The account has too many others.
+        """
+        if account != self._account:
+            if not self._all._move(self._account, account):
+                raise TooManyConnections(REFUSALS["token"])
+            self._account = account
+
+    def leave(self) -> None:
+        """Note that the connection has ended."""
+        self._all._leave(self._address, self._account)
+
+
+def count_connection(scope: MutableMapping[str, Any], account: str | None) -> None:
+    """Count the connection of a request for its sender. A sender without an identity is not counted.
+
+    Raises:
+        TooManyConnections: The account has too many others.
+    """
+    connection: OpenConnection | None = scope.get(SCOPE_KEY)
+    if connection is not None and account is not None:
+        connection.belong_to(account)
+
+
+def _count_down(counts: Counter[str], name: str | None) -> None:
+    if name is not None:
+        counts[name] -= 1
+        if not counts[name]:
+            del counts[name]

@@ -1,0 +1,108 @@
+"""Fetch the documents of the issuer of JWTs: the only requests that the service sends to others."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from app.api.http.access import is_loopback
+from app.services.access.fetching import FetchFailed
+from app.settings import Settings
+from lachesis.wire.errors import StoreMisconfigured
+
+_MOST_BYTES = 512 * 1024
+_PATIENCE_S = 5.0
+
+
+class IssuerClient:
+    """Gets documents by GET, without redirects and proxies, with a limit on size and time.
+
+    The certificates and the bearer token are read from their files for each request, because both change. Only the host
+    of ``LACHESIS_JWT_JWKS_URL``, or of the issuer without this setting, gets the bearer token.
+
+    Raises:
+        StoreMisconfigured: A URL in the settings is not `https`, or a file is missing or wrong.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        for name, url in (("ISSUER", settings.jwt_issuer), ("JWKS_URL", settings.jwt_jwks_url)):
+            if url is not None and (problem := _problem(url)):
+                raise StoreMisconfigured(f"LACHESIS_JWT_{name}={url}: {problem}")
+        self._ca = settings.jwt_ca
+        self._token_file = settings.jwt_jwks_token_file
+        self._trusted = _origin(settings.jwt_jwks_url or settings.jwt_issuer or "")
+        try:
+            if self._ca is not None:
+                _tls(self._ca)
+        except OSError as error:
+            raise StoreMisconfigured(f"LACHESIS_JWT_CA={self._ca}: {error.strerror or error}") from error
+        try:
+            self._bearer()
+        except (OSError, ValueError) as error:
+            raise StoreMisconfigured(f"LACHESIS_JWT_JWKS_TOKEN_FILE={self._token_file}: {error}") from error
+
+    async def __call__(self, url: str) -> bytes:
+        """Return the document at a URL.
+
+        Raises:
+            FetchFailed: The fetch failed. The message says why.
+        """
+        if problem := _problem(url):
+            raise FetchFailed(f"{url}: {problem}")
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._get(url)
+        except TimeoutError:
+            raise FetchFailed(f"{url}: no answer within {_PATIENCE_S:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise FetchFailed(f"{url}: {type(error).__name__}: {error}") from error
+
+    async def _get(self, url: str) -> bytes:
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if _origin(url) == self._trusted:
+            headers |= self._bearer()
+        # Without TLS there is nothing to verify, and redirects are not followed.
+        verify = await asyncio.to_thread(_tls, self._ca) if url.startswith("https:") else False
+        client = httpx.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=_PATIENCE_S)
+        async with client, client.stream("GET", url, headers=headers) as reply:
+            if reply.status_code != httpx.codes.OK:
+                raise FetchFailed(f"{url}: status {reply.status_code}")
+            body = bytearray()
+            async for part in reply.aiter_raw():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise FetchFailed(f"{url}: over {_MOST_BYTES} bytes")
+            return bytes(body)
+
+    def _bearer(self) -> dict[str, str]:
+        if self._token_file is None:
+            return {}
+        token = self._token_file.read_bytes().strip()
+        if not token.isascii() or len(token.split()) != 1:
+            raise ValueError("it needs one line with a token")
+        return {"Authorization": f"Bearer {token.decode()}"}
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def _problem(url: str) -> str | None:
+    """Say why the service fetches nothing from a URL; None if it does."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return "it is no URL"
+    if parts.username is not None or not host or parts.fragment:
+        return "it needs the form https://HOST/PATH"
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        return "it needs https, because who can change the answer can make any token"
+    return None

@@ -1,0 +1,50 @@
+"""Hold back refusals (4xx) of a sender that gets very many.
+
+Only refusals wait. So a wrong client does not slow others behind the same proxy, or with the same token.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from starlette.types import Scope
+
+from app.api.http.caller import account_of, described, sender_of
+from app.api.http.client_connection import end_of_waiting
+from app.core.access.hold_back import Pace, hold_back
+from app.logs import LogBackoff
+
+_BURST_S, _LONGEST_WAIT_S = 2.5, 2.0
+_MANY = 1024  # senders, before those that had few refusals lately are forgotten
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
+
+log = logging.getLogger("lachesis.api")
+
+
+class Refusals:
+    """The recent refusals of each sender, in this process.
+
+    Args:
+        each_s: How many a second one sender gets without waiting.
+    """
+
+    def __init__(self, each_s: float) -> None:
+        self._pace = Pace(each_s, _BURST_S, _LONGEST_WAIT_S)
+        self._free_at_s: dict[str, float] = {}
+        self._told = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
+    async def hold_back(self, scope: Scope) -> None:
+        """Wait before a request is refused, if its sender had many refusals. It ends with the client or the server."""
+        sender, now_s = account_of(scope) or sender_of(scope), asyncio.get_running_loop().time()
+        if len(self._free_at_s) >= _MANY:
+            self._free_at_s = {one: at_s for one, at_s in self._free_at_s.items() if at_s > now_s}
+            if len(self._free_at_s) >= _MANY:  # so many addresses that counting them would cost more than they do
+                self._free_at_s.clear()
+        self._free_at_s[sender], wait_s = hold_back(self._free_at_s.get(sender, now_s), now_s, self._pace)
+        if not wait_s:
+            return
+        if self._told.is_due("refusals"):
+            log.warning("many refused requests", extra={"fields": {"path": scope["path"]} | described(scope)})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await end_of_waiting(scope).wait()

@@ -1,0 +1,40 @@
+"""Tokens as replies show them."""
+
+from typing import Any, Literal
+
+from app.core.access.queued import as_settings
+from app.services.access.tokens import TokenFacts
+from lachesis.wire.access import TokenCreated, TokenInfo
+
+
+def shown_token(facts: TokenFacts, connections: int | None = None) -> TokenInfo:
+    """Describe a token without its secret. ``connections`` are those that it has open here."""
+    return TokenInfo.model_validate(_fields(facts) | {"connections": connections})
+
+
+def created_token(facts: TokenFacts, text: str) -> TokenCreated:
+    """Describe a token with its secret, for who has just made it."""
+    return TokenCreated.model_validate(_fields(facts) | {"token": text})
+
+
+def _fields(facts: TokenFacts) -> dict[str, Any]:
+    record, now_ms = facts.record, facts.now_ms
+    expired = record.expires_ms is not None and record.expires_ms <= now_ms
+    state: Literal["active", "expired", "revoked"] = "expired" if expired else "active"
+    ends_ms = [secret.ends_ms for secret in record.secrets if secret.ends_ms is not None and secret.ends_ms > now_ms]
+    return {
+        "id": record.token_id,
+        "name": record.name,
+        "role": record.role,
+        "runs": record.runs,
+        "environment": record.environment,
+        "contents": record.contents,
+        "state": "revoked" if record.revoked_ms is not None else state,
+        "created_age_s": max(0, now_ms - record.created_ms) / 1000,
+        "expires_s": None if record.expires_ms is None else max(0, record.expires_ms - now_ms) / 1000,
+        "last_used_age_s": None if facts.used_ms is None else max(0, now_ms - facts.used_ms) / 1000,
+        "limits": facts.limits,
+        **as_settings(record.queue_limits),
+        "queued": facts.queued,
+        "rotation_ends_s": (ends_ms[0] - now_ms) / 1000 if ends_ms else None,
+    }

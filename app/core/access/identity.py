@@ -1,0 +1,101 @@
+"""Who sends a request, as the service has verified it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from app.core.access.limits import RateLimits
+from app.core.access.queued import LimitedToken
+from lachesis.wire.access import ALL_RUNS, Role
+
+IdentityKind = Literal["token", "file", "jwt", "certificate", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who sends a request, and what for. It holds no secret.
+
+    Attributes:
+        name: A name for people: that of the token, the subject of a JWT or a certificate.
+        kind: How the sender was identified. ``file``: by the token in LACHESIS_ADMIN_TOKEN_FILE. ``open``: it was not,
+            because the service has no authentication.
+        token_id: The id of the token; None for other kinds.
+        role: The role.
+        runs: The runs that the identity is for: names, or patterns in which ``*`` stands for any characters.
+        environment: The only environment that it may act for, by name; None for any.
+        contents: Whether a viewer may read contents of groups.
+        limits: What its token may send each second; None for no limits.
+        queue: What limits the groups of its token in the queue; None for no limits.
+        expires_at_s: When it expires, by the clock of Redis, seconds since 1970; None for never.
+        digest: The SHA-256 of the token that was shown; None for other kinds.
+    """
+
+    name: str
+    kind: IdentityKind
+    role: Role
+    runs: tuple[str, ...]
+    token_id: str | None = None
+    environment: str | None = None
+    contents: bool = False
+    limits: RateLimits | None = None
+    queue: LimitedToken | None = None
+    expires_at_s: float | None = None
+    digest: str | None = field(default=None, repr=False)
+
+    @property
+    def account(self) -> str | None:
+        """The account that all requests of this sender count for; None without an identity. Addresses do not matter.
+
+        Senders of different kinds never share it, whatever their names are.
+        """
+        if self.kind == "open":
+            return None
+        return f"{self.kind} {self.name}" if self.token_id is None else account_of_token(self.token_id)
+
+    @property
+    def has_all_runs(self) -> bool:
+        """Whether the identity is for every run, also for those that are made later."""
+        return ALL_RUNS in self.runs
+
+    def has_run(self, run: str) -> bool:
+        """Return whether the identity is for a run."""
+        return self.has_all_runs or _matches_any(self.runs, run)
+
+    def own(self, runs: Iterable[str]) -> list[str]:
+        """Return those of the runs that the identity is for."""
+        return [run for run in runs if self.has_run(run)]
+
+
+def account_of_token(token_id: str) -> str:
+    """Return the account of all who send a token."""
+    return f"token {token_id}"
+
+
+OPEN = Identity("anyone", "open", "operator", (ALL_RUNS,), contents=True)
+"""The identity of every request while the service has no authentication."""
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern. ``*`` stands for any characters, and all others for themselves.
+
+    The cost is linear in the length of the name for each part of the pattern, so no pattern can take long.
+    """
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == first
+    *middle, last = rest
+    if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
+        return False
+    at, end = len(first), len(name) - len(last)
+    for part in middle:  # the leftmost place of each part leaves the most room for the next ones
+        found = name.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _matches_any(patterns: tuple[str, ...], run: str) -> bool:
+    return any(matches(pattern, run) for pattern in patterns)

@@ -1,0 +1,1 @@
+"""Authentication: the sources of identities, and the tokens."""

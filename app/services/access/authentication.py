@@ -1,0 +1,172 @@
+"""Find out who sends a request.
+
+Each kind of credentials has a source. A source answers for credentials of its kind and leaves all others to the next
+one. To add a kind, write a `Source` and add it in `app.services.access.factory`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from app.core.access.identity import OPEN, Identity
+from app.services.access.credentials import Credentials
+from app.services.access.token_source import TokenSource
+from lachesis.wire.access import AccessMode
+from lachesis.wire.errors import LachesisError, Unauthorized
+
+NO_CREDENTIALS = "the request has no credentials"
+_WATCH_S = 1.0
+
+log = logging.getLogger("lachesis.access")
+
+
+class Source(Protocol):
+    """A way to know who sends a request."""
+
+    @property
+    def closes(self) -> bool:
+        """Whether the service asks every request for credentials because of this source."""
+
+    async def start(self) -> None:
+        """Begin what runs in the background until `stop`.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
+
+    async def stop(self) -> None:
+        """End what runs in the background."""
+
+    async def identify(self, credentials: Credentials) -> Identity | None:
+        """Return who has these credentials; None if they are of another kind.
+
+        Raises:
+            Unauthorized: They are of this kind and are not valid. The message does not repeat them.
+        """
+
+    async def is_valid(self, identity: Identity) -> bool | None:
+        """Return whether an identity of this source is still valid; None if it is of another source.
+
+        `Authenticator` checks `Identity.expires_at_s` itself.
+        """
+
+
+class Authenticator:
+    """Identifies the senders of requests by its sources, in their order.
+
+    Args:
+        tokens: The tokens in Redis. They also know whether the service was ever closed, and the time.
+        others: The other sources.
+        insecure: Whether every request may do everything (``LACHESIS_INSECURE``).
+    """
+
+    def __init__(self, tokens: TokenSource, others: Sequence[Source], *, insecure: bool) -> None:
+        self._tokens = tokens
+        self._sources: tuple[Source, ...] = (*others, tokens)
+        self._configured = any(source.closes for source in others)
+        self._waiting: dict[object, tuple[Identity, Callable[[], None]]] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self.insecure = insecure
+
+    @property
+    def required(self) -> bool:
+        """Whether requests need credentials, as far as this process knows."""
+        return not self.insecure and (self._configured or self._tokens.closes)
+
+    @property
+    def mode(self) -> AccessMode:
+        """Who may use the service, for people."""
+        if self.insecure:
+            return "insecure"
+        return "authenticated" if self.required else "loopback"
+
+    async def start(self) -> None:
+        """Start the sources. They run in the background until `stop`.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
+        for source in reversed(self._sources):  # the tokens first: they know the time
+            await source.start()
+        if self._configured:
+            await self._tokens.mark_closed()
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Stop the sources."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+        for source in self._sources:
+            await source.stop()
+
+    async def refresh(self) -> None:
+        """Make sure that what this process knows is at most 5 s old. Call this before `required` and `identify`.
+
+        Raises:
+            StoreUnavailable: Requests need credentials, and Redis did not answer.
+        """
+        if not self.insecure:
+            await self._tokens.refresh(required=self.required)
+
+    async def identify(self, credentials: Credentials | None) -> Identity:
+        """Return who sends a request.
+
+        Raises:
+            Unauthorized: Credentials are required and missing, or they are not valid.
+            StoreUnavailable: Redis did not answer.
+        """
+        if not self.required:
+            return OPEN
+        if credentials is None:
+            raise Unauthorized(NO_CREDENTIALS)
+        for source in self._sources:
+            identity = await source.identify(credentials)
+            if identity is not None:
+                if self._has_expired(identity):
+                    raise Unauthorized("the credentials have expired")
+                return identity
+        raise Unauthorized("the credentials are no token of this service")
+
+    @contextmanager
+    def watching(self, identity: Identity, ended: Callable[[], None]) -> Iterator[None]:
+        """Call back once if an identity ends before the block does: within 5 s after it was revoked or has expired."""
+        key = object()
+        self._waiting[key] = identity, ended
+        try:
+            yield
+        finally:
+            self._waiting.pop(key, None)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for identity in {identity for identity, _ in self._waiting.values()}:
+                try:
+                    if await self.is_valid(identity):
+                        continue
+                except LachesisError as error:  # Redis does not answer
+                    log.debug("credentials of waiting requests were not checked: %s", error)
+                    continue
+                for key, (waiting, ended) in list(self._waiting.items()):
+                    if waiting == identity:
+                        del self._waiting[key]
+                        ended()
+
+    async def is_valid(self, identity: Identity) -> bool:
+        """Return whether an identity is still valid: neither expired nor revoked."""
+        await self.refresh()
+        if identity.kind == "open":
+            return not self.required
+        if self._has_expired(identity):
+            return False
+        for source in self._sources:
+            valid = await source.is_valid(identity)
+            if valid is not None:
+                return valid
+        return False
+
+    def _has_expired(self, identity: Identity) -> bool:
+        return identity.expires_at_s is not None and self._tokens.now_ms() >= 1000 * identity.expires_at_s

@@ -1,0 +1,95 @@
+"""Limit what each token and each run sends (`app.core.access.limits`)."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.core.access.identity import Identity
+from app.core.access.limits import RateLimits, Use
+from app.store.access.limits import LimitStore, of_run, of_token
+from lachesis.wire.errors import LachesisError, RateLimited
+
+_US = 1_000_000
+_PAUSE_S = 1.0
+
+log = logging.getLogger("lachesis.access")
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Counts what a request uses against the limits of its token and its run."""
+
+    store: LimitStore
+    limited: tuple[tuple[str, RateLimits], ...]
+
+    async def count(self, use: Use) -> None:
+        """Count a use, against all limits or none.
+
+        Raises:
+            RateLimited: A limit is reached.
+        """
+        costs = [(owner, *cost) for owner, limits in self.limited for cost in limits.costs(use)]
+        if not costs:
+            return
+        waits_us = await self.store.count(costs)
+        longest_us = max(waits_us)
+        if longest_us > 0:
+            owner, name, limit, _ = costs[waits_us.index(longest_us)]
+            raise RateLimited(f"{owner.replace(':', ' ')} has reached {name}={limit:g}", longest_us / _US)
+
+
+class RateLimiter:
+    """Knows which runs have limits, so that requests without limits cost nothing."""
+
+    def __init__(self, store: LimitStore) -> None:
+        self._store = store
+        self._generation: int | None = None
+        self._runs: Mapping[str, RateLimits] = {}
+        self._repeating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the limits of runs, and keep reading until `stop`.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
+        await self.refresh()
+        self._repeating = asyncio.create_task(self._repeat())
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._repeating is not None:
+            self._repeating.cancel()
+            await asyncio.wait({self._repeating})
+
+    async def _repeat(self) -> None:
+        while True:
+            await asyncio.sleep(_PAUSE_S)
+            try:
+                await self.refresh()
+            except LachesisError as error:  # the next look reads what has changed
+                log.debug("limits of rates were not read: %s", error)
+
+    async def refresh(self) -> None:
+        """Read the limits of runs if they have changed. Each process does so every second."""
+        found = await self._store.of_runs(self._generation)
+        if found is not None:
+            self._generation, self._runs = found
+
+    async def learn(self, run: str, limits: RateLimits | None) -> None:
+        """Let the limits of a run hold in this process at once. They are stored already."""
+        if self._runs.get(run) != limits:
+            await self.refresh()
+
+    def meter(self, identity: Identity, run: str | None) -> Meter | None:
+        """Return what counts a request; None if nothing limits it."""
+        of_this_run = None if run is None else self._runs.get(run)
+        if of_this_run is None and identity.limits is None:
+            return None
+        limited = []
+        if identity.limits is not None and identity.token_id is not None:
+            limited.append((of_token(identity.token_id), identity.limits))
+        if run is not None and of_this_run is not None:
+            limited.append((of_run(run), of_this_run))
+        return Meter(self._store, tuple(limited))

@@ -1,0 +1,207 @@
+"""The tokens in Redis as a source of identities. Each process remembers those that it has seen, for at most 5 s."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.core.access.identity import Identity
+from app.core.access.tokens import TokenRecord, TokenState, check_token, digest_of, token_id_of
+from app.services.access.credentials import Credentials
+from app.store.access.store import AccessState, AccessStore, parse_token
+from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
+
+_PAUSE_S = 1.0
+_FIND_PAUSE_S = 0.1  # between two readings of tokens that this process does not know
+_OLDEST_S = 4.0  # what is known is not used for longer: with the time of an answer, a revocation holds within 5 s
+_PATIENCE_S = 1.0
+_NOTE_USE_S = 60.0
+_MOST_REMEMBERED = 10_000
+
+_REFUSALS = {
+    TokenState.UNKNOWN: "the token is unknown",
+    TokenState.REVOKED: "the token was revoked",
+    TokenState.EXPIRED: "the token has expired",
+    TokenState.ROTATED: "a newer secret has replaced this secret of the token",
+}
+
+log = logging.getLogger("lachesis.access")
+
+
+class TokenSource:
+    """Identifies who has a token.
+
+    Tokens change rarely. So a process remembers their records, and reads each second whether any has changed. Tokens
+    that it does not know are read together, a few times a second: a flood of wrong tokens costs Redis no more.
+    """
+
+    def __init__(self, store: AccessStore) -> None:
+        self._store = store
+        self._state = AccessState(0, closed=False, now_ms=0)
+        self._looked_s = -math.inf  # when the last answered look was sent
+        self._looking: asyncio.Task[None] | None = None
+        self._repeating: asyncio.Task[None] | None = None
+        self._silent = False  # Redis did not answer the last look in time
+        self._known: dict[str, tuple[TokenRecord, dict[str, Identity]]] = {}  # by id; identities by digest
+        self._wanted: dict[str, None] = {}  # ids to be read
+        self._finding: asyncio.Task[Mapping[str, bytes]] | None = None
+        self._found_s = -math.inf
+        self._noted_s: dict[str, float] = {}
+        self._used_ms: dict[str, int] = {}
+
+    @property
+    def closes(self) -> bool:
+        """Whether a token was ever created, or the service ever had another source (`mark_closed`)."""
+        return self._state.closed
+
+    def now_ms(self) -> float:
+        """Return the clock of Redis, milliseconds since 1970, as this process knows it."""
+        return self._state.now_ms + 1000 * (asyncio.get_running_loop().time() - self._looked_s)
+
+    async def start(self) -> None:
+        """Read what there is, and keep reading until `stop`.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
+        await self._begin()
+        self._repeating = asyncio.create_task(self._repeat())
+
+    async def stop(self) -> None:
+        """Stop reading. Times of last use that are not written yet are written if Redis answers."""
+        for task in (self._repeating, self._looking, self._finding):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, LachesisError):
+                    await task
+        with contextlib.suppress(LachesisError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._write_uses()
+
+    async def mark_closed(self) -> None:
+        """Note in Redis that every request needs credentials, also of a service that starts without its other sources.
+
+        Raises:
+            StoreUnavailable: Redis did not answer.
+        """
+        if not self._state.closed:
+            await self._store.mark_closed(closed=True)
+
+    async def refresh(self, *, required: bool) -> None:
+        """Read again unless what is known is new enough.
+
+        Args:
+            required: Whether requests need credentials. If they do not and Redis does not answer, what was known stays:
+                no token can be created then.
+
+        Raises:
+            StoreUnavailable: Credentials are required, and Redis did not answer.
+        """
+        if asyncio.get_running_loop().time() - self._looked_s <= _OLDEST_S:
+            return
+        looking = self._begin()
+        if required:
+            await asyncio.shield(looking)
+        elif not self._silent:
+            await asyncio.wait({looking}, timeout=_PATIENCE_S)
+            self._silent = not looking.done()
+
+    async def identify(self, credentials: Credentials) -> Identity | None:
+        """Return who has a token; None for credentials that are no token.
+
+        Raises:
+            Unauthorized: The token is not valid.
+            StoreUnavailable: Redis did not answer.
+        """
+        token_id = token_id_of(credentials.secret)
+        if token_id is None:
+            return None
+        digest = digest_of(credentials.secret)
+        known = self._known.get(token_id)
+        if known is None:
+            known = await self._read(token_id)
+        state = check_token(known and known[0], digest, self.now_ms())
+        if known is None or state is not TokenState.VALID:
+            raise Unauthorized(_REFUSALS[state])
+        self._note_use(token_id)
+        record, identities = known
+        if digest not in identities:
+            identities[digest] = record.identity(digest)
+        return identities[digest]
+
+    async def is_valid(self, identity: Identity) -> bool | None:
+        """Return whether the token of an identity is neither revoked, expired nor replaced."""
+        if identity.token_id is None or identity.digest is None:
+            return None
+        known = self._known.get(identity.token_id) or await self._read(identity.token_id)
+        return check_token(known and known[0], identity.digest, self.now_ms()) is TokenState.VALID
+
+    # Reading
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            self._looking.add_done_callback(_retrieve)
+        return self._looking
+
+    async def _repeat(self) -> None:
+        while True:
+            await asyncio.sleep(_PAUSE_S)
+            await asyncio.wait({self._begin()})
+
+    async def _look(self) -> None:
+        sent_s = asyncio.get_running_loop().time()
+        self._learn(await self._store.state(), sent_s)
+        await self._write_uses()
+
+    def _learn(self, state: AccessState, sent_s: float) -> None:
+        if state.generation != self._state.generation:
+            self._known.clear()
+        # Closed stays closed in this process, even if the data in Redis is lost.
+        self._state, self._looked_s = replace(state, closed=state.closed or self._state.closed), sent_s
+        self._silent = False
+
+    async def _read(self, token_id: str) -> tuple[TokenRecord, dict[str, Identity]] | None:
+        self._wanted[token_id] = None
+        if self._finding is None:
+            self._finding = asyncio.create_task(self._find())
+            self._finding.add_done_callback(_retrieve)
+        found = await asyncio.shield(self._finding)
+        if token_id in self._known:
+            return self._known[token_id]
+        return (parse_token(token_id, found[token_id]), {}) if token_id in found else None
+
+    async def _find(self) -> Mapping[str, bytes]:
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(self._found_s + _FIND_PAUSE_S - clock())
+        sent_s = self._found_s = clock()
+        wanted, self._wanted, self._finding = self._wanted, {}, None
+        state, found = await self._store.find(wanted)
+        self._learn(state, sent_s)
+        for token_id, text in found.items():  # at once: the next change of a token clears what is known
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            with contextlib.suppress(UnreadableRecord):
+                self._known[token_id] = parse_token(token_id, text), {}
+        return found
+
+    # Last use
+
+    def _note_use(self, token_id: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._noted_s.get(token_id, -math.inf) >= _NOTE_USE_S:
+            self._noted_s[token_id] = now_s
+            self._used_ms[token_id] = int(self.now_ms())
+
+    async def _write_uses(self) -> None:
+        if self._used_ms:
+            used_ms, self._used_ms = self._used_ms, {}
+            await self._store.note_uses(used_ms)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("tokens were not read: %s", error)

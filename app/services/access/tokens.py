@@ -1,0 +1,194 @@
+"""Create, list, revoke and rotate tokens."""
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app.core.access.identity import Identity
+from app.core.access.limits import RateLimits
+from app.core.access.queued import QueueLimits
+from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
+from app.events import note
+from app.store.access.limits import LimitStore, of_token
+from app.store.access.store import AccessStore
+from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.access import ALL_RUNS, QueuedInRun, Role
+from lachesis.wire.errors import Conflict, TokenNotFound
+from lachesis.wire.limits import RateUse
+
+log = logging.getLogger("lachesis.access")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScope:
+    """What a new token is for, as in `TokenRecord`."""
+
+    role: Role
+    runs: tuple[str, ...]
+    name: str = ""
+    environment: str | None = None
+    contents: bool = False
+    limits: RateLimits | None = None
+    queue_limits: QueueLimits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """A token as it is now.
+
+    Attributes:
+        record: Its record.
+        used_ms: When it was last used, to the minute; None for never.
+        now_ms: The clock of Redis at the reading, milliseconds since 1970.
+        limits: Its limits of rates, and how much of each is used.
+        queued: What it has in the queue of each run where it has anything, if that is limited.
+    """
+
+    record: TokenRecord
+    used_ms: int | None
+    now_ms: int
+    limits: Sequence[RateUse] = ()
+    queued: Sequence[QueuedInRun] = ()
+
+
+class TokenAdministration:
+    """The tokens, for operators."""
+
+    def __init__(self, store: AccessStore, limits: LimitStore) -> None:
+        self._store = store
+        self._limits = limits
+
+    async def create(self, scope: TokenScope, expires_s: float | None) -> tuple[TokenFacts, str]:
+        """Create a token. Return its facts and its text. The text is shown only here.
+
+        Raises:
+            Conflict: There are too many tokens.
+        """
+        await self._forget_ended()
+        now_ms = (await self._store.state()).now_ms
+        token_id = secrets.token_hex(ID_BYTES)
+        text = token_text(scope.role, token_id, secrets.token_bytes(SECRET_BYTES))
+        record = TokenRecord(
+            token_id=token_id,
+            name=scope.name,
+            role=scope.role,
+            runs=scope.runs or (ALL_RUNS,),
+            environment=scope.environment,
+            contents=scope.contents,
+            limits=scope.limits,
+            queue_limits=scope.queue_limits,
+            created_ms=now_ms,
+            expires_ms=None if expires_s is None else now_ms + round(1000 * expires_s),
+            secrets=(TokenSecret(digest_of(text.encode())),),
+        )
+        await self._store.put(None, record)
+        _tell("token created", record)
+        return await self._facts(record, now_ms), text
+
+    async def list(self) -> list[TokenFacts]:
+        """Return all tokens by id, also those that expired or were revoked lately."""
+        state, records, used_ms = await self._store.all()
+        used, queued = await self._used(records), await self._queued(records)
+        return [
+            TokenFacts(record, used_ms.get(record.token_id), state.now_ms, uses, queued.get(record.token_id, ()))
+            for record, uses in zip(records, used, strict=True)
+        ]
+
+    async def revoke(self, token_id: str) -> None:
+        """Revoke a token. All processes refuse it within 5 s. May be repeated.
+
+        Raises:
+            TokenNotFound: There is no token of this id.
+        """
+        attempts = Attempts("revoke a token", "-")
+        while attempts.again():
+            record, now_ms = await self._get(token_id)
+            if record.revoked_ms is not None:
+                return
+            if await self._store.put(record, replace(record, revoked_ms=now_ms)):
+                _tell("token revoked", record)
+                return
+
+    async def rotate(self, token_id: str, overlap_s: float) -> tuple[TokenFacts, str]:
+        """Give a token a new secret. Return its facts and its text with the new secret.
+
+        The present secret stays valid for ``overlap_s`` seconds. One that was replaced before ends at once.
+
+        Raises:
+            TokenNotFound: There is no token of this id.
+            Conflict: The token was revoked or has expired.
+        """
+        attempts = Attempts("rotate a token", "-")
+        while attempts.again():
+            record, now_ms = await self._get(token_id)
+            if has_ended(record, now_ms):
+                raise Conflict(f"token {token_id} has ended; create a new one")
+            text = token_text(record.role, token_id, secrets.token_bytes(SECRET_BYTES))
+            new = record.rotated(digest_of(text.encode()), now_ms, round(1000 * overlap_s))
+            if await self._store.put(record, new):
+                _tell("token rotated", new)
+                return await self._facts(new, now_ms), text
+
+    async def reopen(self) -> None:
+        """Let a service without other sources of identities start open again: on loopback, it then needs no token.
+
+        Processes that run stay closed.
+
+        Raises:
+            Conflict: A token has not ended.
+        """
+        state, records, _ = await self._store.all()
+        valid = [record.token_id for record in records if not has_ended(record, state.now_ms)]
+        if valid:
+            raise Conflict(f"{len(valid)} tokens have not ended, such as {valid[0]}: revoke them first")
+        await self._store.mark_closed(closed=False)
+        log.warning("access reopened")
+        note("access reopened", {})
+
+    async def _get(self, token_id: str) -> tuple[TokenRecord, int]:
+        state, record = await self._store.get(token_id)
+        if record is None:
+            raise TokenNotFound(f"there is no token {token_id}")
+        return record, state.now_ms
+
+    async def _facts(self, record: TokenRecord, now_ms: int) -> TokenFacts:
+        (used,) = await self._used([record])
+        queued = await self._queued([record])
+        return TokenFacts(record, None, now_ms, used, queued.get(record.token_id, ()))
+
+    async def _used(self, records: Sequence[TokenRecord]) -> Sequence[Sequence[RateUse]]:
+        return await self._limits.used([(of_token(one.token_id), one.limits or RateLimits()) for one in records])
+
+    async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Sequence[QueuedInRun]]:
+        """Return what tokens have in queues. Without such a limit, it is not known and costs nothing."""
+        return await self._limits.queued() if any(record.queue_limits for record in records) else {}
+
+    async def _forget_ended(self) -> None:
+        state, records, _ = await self._store.all()
+        for record in records:
+            if record.is_over(state.now_ms):
+                await self._store.forget(record)
+
+
+def has_ended(record: TokenRecord, now_ms: int) -> bool:
+    """Return whether a token is revoked or has expired."""
+    return record.revoked_ms is not None or (record.expires_ms is not None and record.expires_ms <= now_ms)
+
+
+def _tell(what: str, record: TokenRecord) -> None:
+    fields = _described(record)
+    log.info(what, extra={"fields": fields})
+    note(what, fields)
+
+
+def _described(record: TokenRecord) -> dict[str, str | Sequence[str]]:
+    return {"token": record.token_id, "name": record.name, "role": record.role, "runs": record.runs}
+
+
+def described_identity(identity: Identity | None) -> dict[str, str]:
+    """Describe who sends a request, for the log."""
+    if identity is None or identity.kind == "open":
+        return {}
+    described = {"identity": identity.name, "identified_by": identity.kind, "role": identity.role}
+    return described | ({"token": identity.token_id} if identity.token_id else {})

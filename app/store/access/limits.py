@@ -1,0 +1,103 @@
+"""Limits of rates in Redis: those of runs, and what is used of them and of those of tokens."""
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+
+from app.core.access.limits import BURST_US, RateLimits, used
+from app.store.access import scripts
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import RunKeys, ServiceKeys
+from app.store.redis.pipeline import Command
+from app.store.redis.scripts import json_text
+from app.store.redis.server_time import parse_time_us
+from lachesis.wire.access import QueuedInRun
+from lachesis.wire.limits import RateUse
+
+_RUN = "run:"
+
+log = logging.getLogger("lachesis.access")
+
+
+class LimitStore:
+    """Reads limits of runs, and counts what tokens and runs use."""
+
+    def __init__(self, connection: RedisClient) -> None:
+        self._connection = connection
+        self._keys = ServiceKeys()
+
+    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RateLimits]] | None:
+        """Read the limits of all runs that have any.
+
+        Args:
+            seen: The generation that is known; None for none.
+
+        Returns:
+            The generation and the limits by run; None if nothing has changed since ``seen``.
+        """
+        generation = int(await self._connection.call("HGET", self._keys.limits, "generation") or 0)
+        if generation == seen:
+            return None
+        found = await self._connection.call("HGETALL", self._keys.limits)
+        generation, limits = int(found.pop(b"generation", 0)), {}
+        for name, text in found.items():
+            run = name.decode()[len(_RUN) :]
+            try:
+                limits[run] = RateLimits(**json.loads(text))
+            except (ValueError, TypeError):
+                log.error("the limits of rates of run %s cannot be read, so it has none: set them again", run)
+        return generation, limits
+
+    async def count(self, costs: Sequence[tuple[str, str, float, int]]) -> list[int]:
+        """Count a use against limits, all or none.
+
+        Args:
+            costs: The owner of each limit (`owner`), its name and value, and the cost of the use, microseconds.
+
+        Returns:
+            How long the use must wait for each limit, microseconds. If it must wait, nothing was counted.
+        """
+        keys = [self._keys.arrival(owner, name, limit) for owner, name, limit, _ in costs]
+        command = scripts.count_use(self._keys, arrivals=keys, burst_us=BURST_US, costs_us=[cost for *_, cost in costs])
+        _, *waits_us = await self._connection.run(command)
+        return [int(wait) for wait in waits_us]
+
+    async def used(self, limited: Sequence[tuple[str, RateLimits]]) -> list[list[RateUse]]:
+        """Say how much is used of the limits of each owner."""
+        keys = [self._keys.arrival(owner, *limit) for owner, limits in limited for limit in limits.named()]
+        if not keys:
+            return [[] for _ in limited]
+        time, found = await self._connection.pipeline([("TIME",), ("MGET", *keys)])
+        now_us, arrivals_us = parse_time_us(time), iter(int(value or 0) for value in found)
+        return [
+            used(limits, list(islice(arrivals_us, sum(1 for _ in limits.named()))), now_us) for _, limits in limited
+        ]
+
+    async def queued(self) -> Mapping[str, Sequence[QueuedInRun]]:
+        """Read what tokens whose groups in the queue are limited have there, by token and run."""
+        runs = [name.decode() for name in await self._connection.call("ZRANGE", self._keys.runs, 0, -1)]
+        commands: list[Command] = [("HGETALL", RunKeys(run).token_queues) for run in runs]
+        queued: defaultdict[str, list[QueuedInRun]] = defaultdict(list)
+        for run, found in sorted(zip(runs, await self._connection.pipeline(commands) if runs else [], strict=True)):
+            for token_id, text in found.items():
+                groups, size_bytes = map(int, text.split())
+                queued[token_id.decode()].append(QueuedInRun(run=run, groups=groups, bytes=size_bytes))
+        return queued
+
+
+def of_run(run: str) -> str:
+    """Return the owner of the limits of a run."""
+    return f"run:{run}"
+
+
+def of_token(token_id: str) -> str:
+    """Return the owner of the limits of a token."""
+    return f"token:{token_id}"
+
+
+def limits_text(limits: RateLimits | None) -> str:
+    """Write limits for Redis; none are empty text."""
+    return "" if limits is None else json_text(asdict(limits))

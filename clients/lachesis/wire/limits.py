@@ -1,0 +1,67 @@
+"""Limits that the service holds senders to: rates of tokens and runs, how much of them is used, and numbers."""
+
+from pydantic import BaseModel, Field
+
+from lachesis.wire.body import MAX_INTEGER
+
+MAX_ANNOTATIONS = 8
+"""Maximum number of annotations of a group."""
+
+BURST_S = 2.0
+"""How much of a limit may be used at once, in seconds of it."""
+
+
+class RateLimitSettings(BaseModel):
+    """How much a token or a run may send each second. A sender that waits may use two seconds of a limit at once."""
+
+    max_requests_per_s: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=MAX_INTEGER,
+        description="Maximum number of requests each second, and twice as many at once. The service refuses further "
+        "requests (429 `rate_limited`). Null means no limit.",
+    )
+    max_bytes_per_s: float | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Maximum size of bodies as sent, bytes each second, and twice as many at once. A larger body is "
+        "accepted after a pause, and the next one waits for longer. Null means no limit.",
+    )
+    max_groups_per_s: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=MAX_INTEGER,
+        description="Maximum number of submitted groups each second, and twice as many at once. A larger submission is "
+        "accepted after a pause, and the next one waits for longer. Null means no limit.",
+    )
+
+
+class QueueLimitSettings(BaseModel):
+    """How much a token may have in the queue of each run. A group counts until a batch takes it or it is dropped."""
+
+    max_queued_groups: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Maximum number of groups of the token in the queue of a run. The service refuses further groups "
+        "(429 `queue_full`) until a batch takes some. A larger submission is accepted if the token has none there. "
+        "Null means no limit.",
+    )
+    max_queued_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="The same for the payload of these groups, bytes. Null means no limit.",
+    )
+
+
+class RateUse(BaseModel):
+    """A limit of a rate, and how much of it is used now."""
+
+    name: str = Field(description="`max_requests_per_s`, `max_bytes_per_s` or `max_groups_per_s`.")
+    per_s: float = Field(description="The limit.")
+    used: float = Field(
+        description="Share of what may be used at once that is used now. At 1 the service refuses requests. A large "
+        "body or submission can bring it above 1."
+    )

@@ -1,0 +1,61 @@
+"""Refusals of senders that get many are held back, and nothing else is."""
+
+import asyncio
+
+from app.api.http.client_connection import SCOPE_KEY, ClientConnection
+from app.api.http.refusals import Refusals
+from tests.api.access.conftest import Tokens, bearer, tokens
+from tests.api.conftest import Start
+from tests.api.log_capture import LogLines
+
+__all__ = ["tokens"]  # a fixture
+MANY = "many refused requests"
+ALWAYS = 0.01  # a second: the first refusal waits already
+
+
+async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
+    for ended in ("shut_down", "break_off"):
+        connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
+        scope = {"path": "/", "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
+        held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
+        await asyncio.sleep(0)
+        assert not held.done()
+        if ended == "shut_down":
+            connection.shut_down()
+        else:
+            connection.break_off(asyncio.get_running_loop())
+        await held
+
+
+async def test_every_kind_of_refusal_counts_and_no_other_answer_does(start: Start, log_lines: LogLines) -> None:
+    for method, path, body in (
+        ("GET", "/nowhere", None),
+        ("PUT", "/v1/runs", None),
+        ("POST", "/v1/runs", {}),
+        ("GET", "/v1/runs?limit=x", None),
+        ("POST", "/v1/runs/none/groups", {"id": "x"}),
+        ("GET", "/v1/runs/none", None),
+    ):
+        client = await start(max_refusals_per_s=ALWAYS)
+        for honest in ("/v1/runs", "/healthz"):
+            assert (await client.get(honest)).status_code == 200
+        told = len(log_lines.of(MANY))
+        assert 400 <= (await client.request(method, path, json=body)).status_code < 500
+        (line,) = log_lines.of(MANY)[told:]
+        assert line["path"] == path.partition("?")[0]
+
+
+async def test_each_identity_has_its_own_room(start: Start, tokens: Tokens, log_lines: LogLines) -> None:
+    """Workers behind one proxy have one address."""
+    first, second = [bearer(await tokens.make("viewer", "math-*")) for _ in range(2)]
+    client = await start(max_refusals_per_s=2)  # five at once
+
+    async def refused(headers: dict[str, str], times: int) -> None:
+        for _ in range(times):
+            assert (await client.get("/v1/runs/none", headers=headers)).status_code == 404
+
+    await refused(first, 5)
+    await refused(second, 5)
+    assert log_lines.of(MANY) == []
+    await asyncio.gather(*(refused(first, 1) for _ in range(10)))
+    assert log_lines.of(MANY)[0]["token"] == first["Authorization"].split("_")[2]

@@ -1,0 +1,76 @@
+"""The file of rules: what it means, and the messages about wrong ones."""
+
+import pytest
+
+from app.core.access.claim_rules import InvalidRules, parse_rules
+from app.core.access.claims import ClaimRule
+
+RULES = """\
+[[rule]]
+claim = "groups"
+value = "rl-operators"
+role = "operator"
+
+[[rule]]   # a comment
+claim = "sub"
+value = "system:serviceaccount:rl-*:env"
+role = "environment"
+runs = [
+  "{/kubernetes.io/namespace}-*",
+]
+environment = "gsm8k"
+
+[[rule]]
+claim = "sub"
+value = "*"
+role = "viewer"
+runs = ["demo"]
+contents = true
+"""
+
+
+def test_rules_keep_their_order() -> None:
+    assert parse_rules(RULES) == (
+        ClaimRule("groups", "rl-operators", "operator", ("*",)),
+        ClaimRule(
+            "sub", "system:serviceaccount:rl-*:env", "environment", ("{/kubernetes.io/namespace}-*",), "gsm8k", False
+        ),
+        ClaimRule("sub", "*", "viewer", ("demo",), None, True),
+    )
+
+
+def test_the_number_of_rules_has_a_limit() -> None:
+    rule = "[[rule]]\nclaim = 'a'\nvalue = 'b'\nrole = 'operator'\n"
+    assert len(parse_rules(100 * rule)) == 100
+    with pytest.raises(InvalidRules, match="1 to 100"):
+        parse_rules(101 * rule)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('role = "operator"', 'rol = "operator"', "line 4: rule 1: rol: unknown field; a rule has claim, value"),
+        ('role = "operator"', 'role = "root"', "line 4: rule 1: role: Input should be 'environment', 'trainer'"),
+        ('role = "operator"\n', "", "line 1: rule 1: role: Field required"),
+        ('"groups"', "3", "line 2: rule 1: claim: Input should be a valid string"),
+        ('"groups"', '""', "line 2: rule 1: claim: String should have at least 1 character"),
+        ('-*",', '-/*",', "line 12: rule 2: runs[0]: a run has letters, digits"),
+        ('-*",', '-{x}",', "line 12: rule 2: runs[0]: a run has letters, digits"),
+        ('"gsm8k"', '"{a}{b}"', "line 13: rule 2: environment: more than one {claim}"),
+        ('role = "environment"', 'role = "trainer"', "line 6: rule 2: role trainer takes no environment"),
+        ('runs = ["demo"]\n', "", "line 15: rule 3: role viewer needs runs"),
+        ('"gsm8k"', '"gsm8k', "(at line 13, column"),
+        ("[[rule]]   #", "[rule]   #", "(at line 6, column"),
+        ("[[rule]]\nclaim", "[rules]\nx = 1\n[[rule]]\nclaim", "line 1: rules: the file has only [[rule]] tables"),
+        (RULES, "", "the file needs 1 to 100 [[rule]] tables"),
+        (RULES, "rule = 1", "the file needs 1 to 100 [[rule]] tables"),
+        (RULES, "[rule]\nclaim = 'a'", "the file needs 1 to 100 [[rule]] tables"),
+        (RULES, "rule = [1]", "line 1: rule 1: it is no table: write [[rule]]"),
+        (RULES, "#" * 16385, "the file is over 16384 bytes"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_line_and_field(old: str, new: str, message: str) -> None:
+    assert old in RULES
+    with pytest.raises(InvalidRules) as refused:
+        parse_rules(RULES.replace(old, new, 1))
+    assert message in str(refused.value)

@@ -1,0 +1,166 @@
+"""Who a process lets in when the token file changes, and when Redis does not answer."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.http.issuer_client import IssuerClient
+from app.core.access.identity import OPEN
+from app.services.access.admin_token import AdminTokenFile
+from app.services.access.credentials import Credentials
+from app.services.access.factory import AccessServices
+from app.services.access.tokens import TokenScope
+from app.settings import Settings
+from app.store.access.audit import AuditStore
+from app.store.access.limits import LimitStore
+from app.store.access.store import AccessStore
+from app.store.redis.client import RedisClient
+from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.errors import Conflict, StoreMisconfigured, StoreUnavailable, Unauthorized
+
+FIRST, SECOND = Credentials(b"a" * 32), Credentials(b"b" * 32)
+
+
+def stores(connection: RedisClient) -> tuple[AccessStore, AuditStore, LimitStore]:
+    return AccessStore(connection), AuditStore(connection), LimitStore(connection)
+
+
+async def test_another_token_in_the_file_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(FIRST.secret + b"\n")
+    source = AdminTokenFile(file)
+    first = await source.identify(FIRST)
+    assert first is not None
+    assert await source.identify(SECOND) is None
+    file.write_bytes(SECOND.secret)
+    async with asyncio.timeout(20):
+        while await source.identify(SECOND) is None:  # noqa: ASYNC110 - the source looks once a second
+            await asyncio.sleep(0.05)
+    assert await source.identify(FIRST) is None
+    assert await source.is_valid(first) is False
+    file.unlink()
+    async with asyncio.timeout(20):
+        while await source.identify(SECOND) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("text", [None, b"", b"short", b"a" * 31, b"a" * 32 + b" b", b"\xff" * 40, b"a" * 5000])
+def test_a_file_without_a_good_token_is_refused(tmp_path: Path, text: bytes | None) -> None:
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(StoreMisconfigured) as refused:
+        AdminTokenFile(file)
+    assert str(file) in str(refused.value)
+    assert "aaa" not in str(refused.value)
+
+
+async def test_without_redis_a_closed_service_lets_nobody_in_and_an_open_one_stays_open(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    """What a process knows is used for 4 s: it could miss a revocation after that."""
+    file = tmp_path / "token"
+    file.write_bytes(FIRST.secret)
+    connection, other = (RedisClient(f"{own_server.url}?db={number}", 0.3) for number in (0, 1))
+    closed, still_open = (
+        AccessServices.create(*stores(one), Settings(admin_token_file=given), IssuerClient(Settings())).authenticator
+        for one, given in ((connection, file), (other, None))
+    )
+    for one in (closed, still_open):
+        await one.start()
+    assert (await closed.identify(FIRST)).role == "operator"
+    own_server.stop()
+
+    async def refused() -> bool:
+        try:
+            await closed.refresh()
+        except StoreUnavailable:
+            return True
+        return False
+
+    async with asyncio.timeout(30):
+        while not await refused():  # noqa: ASYNC110 - until what is known is too old
+            await asyncio.sleep(0.1)
+    with pytest.raises(Unauthorized):
+        await closed.identify(None)
+    await still_open.refresh()
+    assert await still_open.identify(None) == OPEN
+    for one in (closed, still_open):
+        await one.stop()
+    for one in (connection, other):
+        await one.aclose()
+
+
+async def test_a_source_that_was_there_once_keeps_the_service_closed(
+    redis_url: str, redis_client: Redis, tmp_path: Path
+) -> None:
+    """A misspelt variable at the next start must not open the service. To open it takes a command and a restart."""
+    file = tmp_path / "token"
+    file.write_bytes(FIRST.secret)
+    connection = RedisClient(redis_url, 5.0)
+
+    def services(given: Path | None) -> AccessServices:
+        return AccessServices.create(*stores(connection), Settings(admin_token_file=given), IssuerClient(Settings()))
+
+    async def required(started: AccessServices) -> bool:
+        await started.authenticator.start()
+        await started.authenticator.stop()
+        return started.authenticator.required
+
+    assert [await required(services(given)) for given in (None, file, None, None)] == [False, True, True, True]
+    tokens = services(None).tokens
+    _, text = await tokens.create(TokenScope("trainer", ("*",)), None)
+    token_id = text.split("_")[2]
+    with pytest.raises(Conflict, match=f"1 tokens have not ended, such as {token_id}: revoke"):
+        await tokens.reopen()
+    await tokens.revoke(token_id)
+    running = services(None)
+    await running.authenticator.start()
+    await tokens.reopen()
+    await running.authenticator.refresh()
+    assert running.authenticator.required, "a process that runs stays closed"
+    await running.authenticator.stop()
+    assert not await required(services(None))
+    await connection.aclose()
+
+
+async def test_wrong_tokens_of_many_senders_share_readings_of_redis(redis_url: str, redis_client: Redis) -> None:
+    connection = RedisClient(redis_url, 5.0)
+    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
+    _, text = await services.tokens.create(TokenScope("trainer", ("*",)), None)
+    authenticator = services.authenticator
+    await authenticator.start()
+    wrong = [Credentials(f"lch_train_{number:012x}_{'x' * 43}".encode()) for number in range(500)]
+
+    async def reads() -> int:
+        return int((await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"])
+
+    before = await reads()
+    refused = await asyncio.gather(*map(authenticator.identify, wrong), return_exceptions=True)
+    assert [str(error) for error in refused] == [str(Unauthorized("the token is unknown"))] * 500
+    assert (await authenticator.identify(Credentials(text.encode()))).role == "trainer"
+    assert await reads() - before < 100
+    await authenticator.stop()
+    await connection.aclose()
+
+
+async def test_a_process_that_knows_a_token_asks_redis_for_no_request(redis_url: str, redis_client: Redis) -> None:
+    connection = RedisClient(redis_url, 5.0)
+    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
+    _, text = await services.tokens.create(TokenScope("trainer", ("*",)), None)
+    authenticator, token = services.authenticator, Credentials(text.encode())
+    await authenticator.start()
+    await authenticator.identify(token)
+
+    async def reads() -> int:
+        return int((await redis_client.info("commandstats")).get("cmdstat_hget", {"calls": 0})["calls"])
+
+    before = await reads()
+    for _ in range(100):
+        await authenticator.refresh()
+        await authenticator.identify(token)
+    assert await reads() == before
+    await authenticator.stop()
+    await connection.aclose()

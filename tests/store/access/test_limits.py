@@ -1,0 +1,113 @@
+"""Limits of rates in Redis: the script against the rule, and the limits of runs."""
+
+import asyncio
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from app.core.access.limits import BURST_US, RateLimits, count_use
+from app.core.runs.settings import Policy
+from app.store.access import scripts
+from app.store.access.limits import LimitStore, of_run, of_token
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import LIMITS, ServiceKeys
+from tests.properties import examples
+from tests.store.conftest import CONFIG, RUN, Store
+
+KEYS = ServiceKeys()
+
+
+@given(
+    limits=st.lists(
+        st.tuples(
+            st.none() | st.integers(-3_000_000, 4_000_000) | st.integers(-(10**12), 10**15),
+            st.integers(0, 5_000_000) | st.integers(0, 10**15),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+@examples(200)
+def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int | None, int]]) -> None:
+    """Each limit: its arrival before or after now, or none yet, and the cost. The script says when it decided."""
+
+    async def compare() -> None:
+        connection = RedisClient(redis_url, 5.0)
+        try:
+            seconds, microseconds = map(int, await connection.call("TIME"))
+            began_us = 1_000_000 * seconds + microseconds
+            arrivals = [0 if offset is None else began_us + offset for offset, _ in limits]
+            costs = [cost for _, cost in limits]
+            keys = [f"limit:{place}" for place in range(len(limits))]
+            there = [("SET", key, at) for key, at in zip(keys, arrivals, strict=True) if at]
+            await connection.pipeline([("DEL", *keys), *there])
+            now_us, *waits = await connection.run(
+                scripts.count_use(KEYS, arrivals=keys, burst_us=BURST_US, costs_us=costs)
+            )
+            assert now_us >= began_us
+            expected_waits, expected = count_use(arrivals, costs, now_us)
+            assert waits == expected_waits
+            for key, before, after in zip(keys, arrivals, expected, strict=True):
+                stored, left_ms = await connection.pipeline([("GET", key), ("PTTL", key)])
+                if any(waits) or after <= now_us:
+                    assert int(stored or 0) == before
+                else:
+                    assert int(stored) == after if stored else left_ms == -2
+                    assert left_ms <= (after - now_us) / 1000 + 1
+            await connection.call("DEL", *keys)
+        finally:
+            await connection.aclose()
+
+    asyncio.run(compare())
+
+
+async def test_what_is_used_expires_and_another_value_begins_unused(
+    connection: RedisClient, redis_client: Redis
+) -> None:
+    store, owner = LimitStore(connection), of_token("0" * 12)
+    assert await store.count([(owner, "max_groups_per_s", 1.0, 60_000_000)]) == [0]
+    (wait,) = await store.count([(owner, "max_groups_per_s", 1.0, 1_000_000)])
+    assert 0 < wait <= 59_000_000
+    assert await store.count([(owner, "max_groups_per_s", 2.0, 500_000)]) == [0]
+    for key in await redis_client.keys("lachesis:*:used:*"):
+        assert 0 < await redis_client.pttl(key) <= 60_000
+    ((slow,), (fast,), none) = await store.used(
+        [(owner, RateLimits(max_groups_per_s=limit)) for limit in (1.0, 2.0)] + [(of_run("x"), RateLimits())]
+    )
+    assert 1 < slow.used <= 30
+    assert fast.used < 0.5
+    assert none == []
+
+
+async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
+    limits = LimitStore(store.connection)
+
+    async def put(policy: Policy) -> None:
+        assert await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
+
+    assert await limits.of_runs(None) == (0, {})
+    assert await limits.of_runs(0) is None
+    await put(Policy(max_age_s=5))
+    assert await limits.of_runs(0) is None, "nothing about rates has changed"
+    await put(Policy(max_bytes_per_s=100))
+    assert await limits.of_runs(0) == (1, {RUN: RateLimits(max_bytes_per_s=100)})
+    await put(Policy(max_bytes_per_s=50, max_age_s=5))
+    assert await limits.of_runs(1) == (2, {RUN: RateLimits(max_bytes_per_s=50)})
+    await put(Policy(max_age_s=5))
+    assert await limits.of_runs(2) == (3, {})
+    await put(Policy(max_requests_per_s=1))
+    await store.runs.reset(RUN, "token")
+    assert await limits.of_runs(4) == (5, {})
+
+
+async def test_limits_that_cannot_be_read_stop_no_other_run(
+    connection: RedisClient, redis_client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = '{"max_bytes_per_s": 3}'
+    await redis_client.hset(LIMITS, mapping={"run:a": "{", "run:b": good, "generation": 7})  # type: ignore[misc]
+    with caplog.at_level(logging.ERROR, "lachesis.access"):
+        assert await LimitStore(connection).of_runs(3) == (7, {"b": RateLimits(max_bytes_per_s=3)})
+    assert "run a" in caplog.text

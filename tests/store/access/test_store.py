@@ -1,0 +1,85 @@
+"""Tokens in Redis: changes that meet, and commands that are repeated."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.access.tokens import TokenRecord, TokenSecret
+from app.store.access import scripts
+from app.store.access.store import AccessStore, is_closed
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import ACCESS, ServiceKeys
+from lachesis.wire.errors import Conflict, UnreadableRecord
+
+RECORD = TokenRecord("0f3a5c7e9b1d", "x", "trainer", ("math-*",), None, False, 1, None, (TokenSecret("a" * 64, 7),))
+
+
+@pytest.fixture
+def access(connection: RedisClient) -> AccessStore:
+    return AccessStore(connection)
+
+
+async def test_a_record_is_read_as_it_was_written(access: AccessStore) -> None:
+    assert await access.put(None, RECORD)
+    assert (await access.get(RECORD.token_id))[1] == RECORD
+    _, records, used_ms = await access.all()
+    assert (records, used_ms) == ([RECORD], {})
+
+
+async def test_each_change_starts_a_generation_and_the_first_token_closes(access: AccessStore, redis_url: str) -> None:
+    assert not (await access.state()).closed
+    assert not await is_closed(redis_url, 5.0)
+    assert await access.put(None, RECORD)
+    first = await access.state()
+    assert first.closed
+    await access.put(RECORD, replace(RECORD, revoked_ms=5))
+    assert (await access.state()).generation > first.generation
+    await access.forget(replace(RECORD, revoked_ms=5))
+    assert (await access.get(RECORD.token_id))[1] is None
+    assert await is_closed(redis_url, 5.0), "it stays closed"
+
+
+async def test_a_repeated_command_changes_nothing(access: AccessStore) -> None:
+    """The connection repeats a command whose reply was lost."""
+    for seen, new in ((None, RECORD), (RECORD, replace(RECORD, revoked_ms=5))):
+        assert await access.put(seen, new)
+        generation = (await access.state()).generation
+        assert await access.put(seen, new)
+        assert (await access.state()).generation == generation
+
+
+async def test_of_two_changes_one_is_made(access: AccessStore) -> None:
+    await access.put(None, RECORD)
+    made = await asyncio.gather(*(access.put(RECORD, replace(RECORD, revoked_ms=ms)) for ms in (5, 6)))
+    assert sorted(made) == [False, True]
+
+
+async def test_there_is_a_largest_number_of_tokens(access: AccessStore, connection: RedisClient) -> None:
+    await access.put(None, RECORD)
+    full = scripts.put_token(ServiceKeys(), token_id="b" * 12, seen="", new="{}", most=1)
+    assert await connection.run(full) == -1
+    await access.put(RECORD, replace(RECORD, revoked_ms=5))
+    await access.forget(replace(RECORD, revoked_ms=5))
+    assert await connection.run(full) == 1
+
+
+async def test_the_largest_number_is_an_error(access: AccessStore, redis_client: Redis) -> None:
+    await redis_client.hset(ACCESS, "tokens", "10000")  # type: ignore[misc]
+    with pytest.raises(Conflict, match="10000 tokens"):
+        await access.put(None, RECORD)
+
+
+async def test_the_latest_use_of_a_known_token_is_kept(access: AccessStore) -> None:
+    await access.put(None, RECORD)
+    for ms in (50, 70, 60):
+        await access.note_uses({RECORD.token_id: ms, "b" * 12: ms})
+    assert (await access.all())[2] == {RECORD.token_id: 70}
+
+
+async def test_a_damaged_record_is_named(access: AccessStore, redis_client: Redis) -> None:
+    await access.put(None, RECORD)
+    await redis_client.hset(ACCESS, f"token:{RECORD.token_id}", "{}")  # type: ignore[misc]
+    with pytest.raises(UnreadableRecord, match=RECORD.token_id):
+        await access.get(RECORD.token_id)
