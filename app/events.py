@@ -1,4 +1,4 @@
-"""The events of runs: each event is one class, and one line of the log.
+"""The events of runs: each event is one class. It is a line of the log, and goes to those who follow the run.
 
 Services call `emit`; rules in the core do not log. The API sets `caller` for each request (`app.api.http.caller`), so
 that a line says who asked. A line without a caller is about something that the service did itself.
@@ -11,22 +11,41 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
+
 MOST_CHARACTERS = 200
 """Most characters of a name or reason in a line; longer ones are cut."""
+
+Recorder = Callable[["Event"], None] | None
+"""Takes an event; None: no one stores events."""
 
 Caller = Callable[[], Mapping[str, str]] | None
 """Returns fields that describe who asked; None: the service acts by itself."""
 
 caller: ContextVar[Caller] = ContextVar("caller", default=None)
 
+stored_by: ContextVar["Recorder"] = ContextVar("stored_by", default=None)
+"""Stores the events of this process for those who follow a run."""
+
+happened: ContextVar[list[dict[str, Any]] | None] = ContextVar("happened", default=None)
+"""What a request has changed so far, for the audit trail. None means that the request has no entry there."""
+
 log = logging.getLogger("lachesis.events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a run. The message is the class's name in words; the fields follow it."""
+    """Something that happened to a run. The message is the class's name in words; the fields follow it.
+
+    Attributes:
+        level: The level of its line in the log. Events of every batch are lines for debugging.
+        is_logged: Whether it is in the log. Scripts add the others to the events of the run.
+        is_stored: Whether those who follow the run get it.
+    """
 
     level: ClassVar[int] = logging.INFO
+    is_logged: ClassVar[bool] = True
+    is_stored: ClassVar[bool] = True
 
     run: str
 
@@ -41,8 +60,40 @@ class Event:
         return {name: _cut(value) for name, value in named.items() if value is not None}
 
 
+def note(what: str, values: Mapping[str, Any]) -> None:
+    """Add something that a request has changed to its entry in the audit trail, if there will be one."""
+    noted = happened.get()
+    if noted is not None:
+        noted.append({"event": what} | dict(values))
+
+
+def note_settings(of: str, named: Mapping[str, Any], old: BaseModel | None, new: BaseModel) -> None:
+    """Add settings that a request has changed to its entry in the audit trail, with their new values.
+
+    Args:
+        of: What the settings are of.
+        named: Its run and name.
+        old: The settings before; None if it was created.
+        new: The settings now.
+    """
+    values = new.model_dump(mode="json", exclude_unset=old is None)
+    before = {} if old is None else old.model_dump(mode="json")
+    changes = {name: value for name, value in values.items() if name not in before or before[name] != value}
+    if changes or old is None:
+        note(f"{of} {'created' if old is None else 'changed'}", dict(named) | {"changes": changes})
+
+
 def emit(event: Event) -> None:
-    """Write an event to the log, with who asked for it."""
+    """Write an event to the log, with who asked for it, and to the audit trail if the request has an entry there.
+
+    Those who follow the run get it, too.
+    """
+    record = stored_by.get()
+    if record is not None and event.is_stored:
+        record(event)
+    note(event.message, event.values())
+    if not log.isEnabledFor(event.level):
+        return
     describe = caller.get()
     by = {} if describe is None else {name: _cut(value) for name, value in describe().items()}
     log.log(event.level, event.message, extra={"fields": event.values() | by})
@@ -92,9 +143,50 @@ class RunWarned(Event):
     """Something cannot work in a run, logged when first found; `kind` and `detail` are those of the status."""
 
     level: ClassVar[int] = logging.WARNING
+    is_stored: ClassVar[bool] = False  # each process finds it; `AlertRaised` tells of it once
 
     kind: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRaised(Event):
+    """A run needs attention; `alert` is ``starvation``, ``scarce_environments``, or the kind of a warning."""
+
+    is_logged: ClassVar[bool] = False
+
+    alert: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertCleared(Event):
+    """An alert has ended."""
+
+    is_logged: ClassVar[bool] = False
+
+    alert: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersionSet(Event):
+    """The trainer set the policy version; `dropped_groups` were too old for it."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+    policy_version: int
+    before: int
+    dropped_groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReported(Event):
+    """The trainer has saved its state after `step`; the run keeps `released_batches` no longer."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+    step: int
+    released_batches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +255,17 @@ class MemberExpired(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsDropped(Event):
+    """Groups left the run untrained, at most one event each 5 s and reason; `environments` has them by id."""
+
+    is_logged: ClassVar[bool] = False
+
+    reason: str
+    groups: int
+    environments: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
     """An operator deleted a waiting group."""
 
@@ -180,6 +283,28 @@ class GroupsDeleted(Event):
 
 
 # Batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTaken(Event):
+    """A trainer took a new batch."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+    batch: str
+    step: int
+    groups: int
+    trainer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAcknowledged(Event):
+    """A batch was trained on."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+    batch: str
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

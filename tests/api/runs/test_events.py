@@ -65,7 +65,7 @@ DESTRUCTIVE = {
     ("PUT", "/v1/runs/{run}/replay/session"),
     ("POST", "/v1/runs/{run}/replay/restore"),
     ("PUT", "/v1/runs/{run}/curricula/{curriculum}/state"),
-    *(operation for operation in OPERATIONS if operation[0] == "DELETE"),
+    *(operation for operation in OPERATIONS if operation[0] == "DELETE" and "{run}" in operation[1]),
 }
 
 
@@ -94,6 +94,28 @@ async def test_every_destructive_call_leaves_a_line_with_its_caller_and_target(
             assert line["run"] == "math-rl"
             assert CALLER.items() <= line.items()
             assert all(target in line for target in targets), operation
+
+
+async def test_tokens_leave_lines_of_the_audit_trail_with_their_caller_and_target(
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
+) -> None:
+    """Each is about a token and not about a run, so it is no event of a run."""
+    client.headers["user-agent"] = "a client"
+    await live_through_a_run(client, redis_client)
+    lines = [line for line in log_lines.of("audit") if line["path"].startswith("/v1/tokens")]
+    changes = [change for line in lines for change in line["changes"]]
+    operator, token = changes[0]["token"], changes[1]["token"]
+    assert [(change["event"], change["token"]) for change in changes] == [
+        ("token created", operator),
+        ("token created", token),
+        ("token rotated", token),
+        ("token revoked", token),
+    ]
+    assert (lines[-1]["method"], lines[-1]["path"]) == ("DELETE", f"/v1/tokens/{token}")
+    assert all(CALLER.items() <= line.items() for line in lines)
+    assert {line.get("token") for line in lines} <= {None, operator}, (
+        "who asked; None: before the process asks for tokens"
+    )
 
 
 async def test_polls_and_submissions_leave_no_line(client: httpx.AsyncClient, log_lines: LogLines) -> None:

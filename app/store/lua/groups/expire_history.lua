@@ -1,33 +1,58 @@
 #!lua flags=allow-oom
--- expire_history: forget old given ids, and the old history of groups and batches.
+-- expire_history: forget groups and batches that left or ended long ago.
 --
--- Returns the number forgotten.
--- Cost: O(n log m), n those whose time has come, m those remembered.
+-- A group that is held although it has left, because its batch is kept for a rewind, is looked at again later.
 --
-local RUN = KEYS[1]  -- hash: run clock
+-- Returns the number forgotten, or looked at.
+-- Cost: O(n log m), n those whose time has come, m the batches remembered.
+--
+local RUN = KEYS[1]  -- hash: run clock, how long groups are remembered
 local GROUPS = KEYS[2]  -- hash: group id -> entry
-local GIVEN_IDS = KEYS[3]  -- hash: given id -> 'group_id outcome checksum'
-local GIVEN_IDS_UNTIL = KEYS[4]  -- zset: given id -> run clock at which it is forgotten, ms
-local HISTORY = KEYS[5]  -- hash: group or batch id -> what became of it
-local ENDED = KEYS[6]  -- zset: group or batch id -> run clock at which that is forgotten, ms
+local KNOWN = KEYS[3]  -- hash: name of a group -> its id, and how it ended
+local LEFT = KEYS[4]  -- list: 'clock_ms name name ...' of groups that have left
+local HISTORY = KEYS[5]  -- hash: batch or sample id -> what happened to it
+local ENDED = KEYS[6]  -- zset: the same by the run clock at which that is forgotten, ms
+local ANNOTATIONS = KEYS[7]  -- hash: name of a group -> its id and names; name of a group and annotation -> values
 local most = ARGV[1]  -- of each kind at once
-local look_again_ms = ARGV[2]  -- until the id of a group that is still held is looked at again
+local remembered_ms = ARGV[2]  -- how long groups are remembered, unless the run says so
+-- include bulk
+-- include group_names
+-- include group_annotations
 
-local clock = tonumber(redis.call('HGET', RUN, 'clock_ms') or 0)
-local forgotten = 0
-for _, given in ipairs(redis.call('ZRANGEBYSCORE', GIVEN_IDS_UNTIL, '-inf', clock, 'LIMIT', 0, most)) do
-  local group = string.match(redis.call('HGET', GIVEN_IDS, given) or '', '^%S+')
-  if group and redis.call('HEXISTS', GROUPS, group) == 1 then
-    redis.call('ZADD', GIVEN_IDS_UNTIL, clock + look_again_ms, given)
-  else
-    redis.call('HDEL', GIVEN_IDS, given)
-    redis.call('ZREM', GIVEN_IDS_UNTIL, given)
-    forgotten = forgotten + 1
+local run = redis.call('HMGET', RUN, 'clock_ms', 'remembered_ms')
+local clock, looked_at = tonumber(run[1] or 0), 0
+local before_ms = clock - tonumber(run[2] or remembered_ms)
+
+-- Forget the groups that had left by then. One that left again after this record is in the list once more.
+local function forget_groups(names, record_ms)
+  local held, forgotten = {}, {}
+  for i, record in ipairs(read('HMGET', KNOWN, names)) do
+    local id, left_ms, accepted_ms = string.match(record or '', '^(%S+) %S+ %S+ (%S+) (%S+)')
+    left_ms = left_ms == '-' and accepted_ms or left_ms
+    if id and tonumber(left_ms) <= record_ms then
+      local kept = redis.call('HEXISTS', GROUPS, id) == 1 and held or forgotten
+      kept[#kept + 1] = names[i]
+    end
   end
+  for _, name in ipairs(forgotten) do later('HDEL', KNOWN, name) end
+  forget_annotations(RUN, ANNOTATIONS, forgotten)
+  note_left(LEFT, held, clock)
 end
+
+while looked_at < tonumber(most) do
+  local item = redis.call('LINDEX', LEFT, 0)
+  local left_ms, text = string.match(item or '', '^(%d+) (.*)$')
+  if not left_ms or tonumber(left_ms) > before_ms then break end
+  local names = {}
+  for name in string.gmatch(text, '%S+') do names[#names + 1] = name end
+  redis.call('LPOP', LEFT)
+  forget_groups(names, tonumber(left_ms))
+  looked_at = looked_at + #names
+end
+flush()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDED, '-inf', clock, 'LIMIT', 0, most)) do
   redis.call('HDEL', HISTORY, id)
   redis.call('ZREM', ENDED, id)
-  forgotten = forgotten + 1
+  looked_at = looked_at + 1
 end
-return forgotten
+return looked_at

@@ -1,0 +1,131 @@
+"""The history of a run, for charts."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.deps import MOST_SHOWN, NamedRun, ServicesDep
+from app.api.http.openapi import read_responses
+from app.api.http.routing import NativeRoute, requires
+from app.core.access.permissions import Permission
+from app.core.history.resolution import DAY_S, Range
+from app.core.history.wanted import Wanted
+from lachesis.wire import errors
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.history import EnvironmentSeries, History, HistoryHistograms, HistoryValue, RunSeries
+
+router = APIRouter(prefix="/v1/runs/{run}/history", tags=["history"], route_class=NativeRoute)
+
+_MOST_NAME = 1000
+_MOST_FIELDS = 2000
+_FIELDS = {"run": tuple(RunSeries.model_fields), "environments": tuple(EnvironmentSeries.model_fields)}
+
+FromTime = Annotated[
+    float | None,
+    Query(
+        alias="from",
+        ge=0,
+        le=MAX_INTEGER,
+        description="Begin of the range, seconds since 1970. Default: an hour before its end.",
+    ),
+]
+ToTime = Annotated[float | None, Query(alias="to", ge=0, le=MAX_INTEGER, description="End of the range. Default: now.")]
+OneEnvironment = Annotated[
+    str | None, Query(max_length=_MOST_NAME, description="Show only the environment of this name.")
+]
+LeastStep = Annotated[
+    int | None,
+    Query(
+        ge=1, le=DAY_S, description="The shortest span to return, seconds. Default: the finest that covers the range."
+    ),
+]
+SomeFields = Annotated[
+    str | None,
+    Query(
+        max_length=_MOST_FIELDS,
+        description="Which series to return, separated by commas: `run.batches,environments.got_share`. `run` and "
+        "`environments` stand for all of theirs. Default: all. The less is asked for, the faster is the answer.",
+        examples=["run.blocked_s,run.batches"],
+    ),
+]
+
+
+@router.get("", summary="Read the history", response_model=History, responses=read_responses(errors.RunNotFound))
+@requires(Permission.READ)
+async def get_history(
+    request: Request,
+    run: NamedRun,
+    services: ServicesDep,
+    from_s: FromTime = None,
+    to_s: ToTime = None,
+    environment: OneEnvironment = None,
+    step_s: LeastStep = None,
+    fields: SomeFields = None,
+) -> Response:
+    """Return series of the run and its environments.
+
+    The service keeps spans of 10 s for an hour, of 1 min for a day, and of 15 min and 6 h for 30 days. The answer
+    has the finest spans that cover the range and are not too many. A value is null where nothing is known. If an API
+    process is killed, what it counted in the last 10 s is missing. A reset clears the history.
+    """
+    wanted = _wanted(fields, environment)
+
+    async def series() -> bytes:
+        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0)
+        return await _text(found.shown, {"run": found.run, "environments": found.environments})
+
+    return await services.answers.reply(request, series)
+
+
+@router.get(
+    "/histograms",
+    summary="Read histograms over time",
+    response_model=HistoryHistograms,
+    responses=read_responses(errors.RunNotFound),
+)
+@requires(Permission.READ)
+async def get_histograms(
+    request: Request,
+    run: NamedRun,
+    services: ServicesDep,
+    value: Annotated[HistoryValue, Query(description="The value that is counted.")],
+    from_s: FromTime = None,
+    to_s: ToTime = None,
+    environment: OneEnvironment = None,
+    step_s: LeastStep = None,
+) -> Response:
+    """Return how a value of groups was distributed: of all accepted groups, and of those in new batches."""
+
+    async def over_time() -> bytes:
+        reading = services.history.reading
+        shown, found = await reading.histograms(run, value, from_s, to_s, environment, step_s or 0)
+        return await _text(shown, {"value": value, **asdict(found)})
+
+    return await services.answers.reply(request, over_time)
+
+
+async def _text(shown: Range, contents: dict[str, Any]) -> bytes:
+    answer = {**asdict(shown), "times_s": shown.times_s, **contents}
+    return await asyncio.to_thread(orjson.dumps, answer)
+
+
+def _wanted(fields: str | None, environment: str | None) -> Wanted:
+    """Read which series are asked for.
+
+    Raises:
+        InvalidField: There is no such series.
+    """
+    if fields is None:
+        return Wanted(environment=environment)
+    asked = {part: set[str]() for part in _FIELDS}
+    for field in fields.split(","):
+        part, _, name = field.partition(".")
+        if part not in _FIELDS or (name and name not in _FIELDS[part]) or field.endswith("."):
+            known = ", ".join(_FIELDS.get(part, _FIELDS))
+            raise InvalidField(f"there is no series {field[:MOST_SHOWN]!r}; there are: {known}", ("query", "fields"))
+        asked[part].update([name] if name else _FIELDS[part])
+    return Wanted(asked["run"], asked["environments"], environment)

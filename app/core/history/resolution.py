@@ -1,0 +1,99 @@
+"""Choose how finely a history is kept and shown."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+HOUR_S, DAY_S = 3600, 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Spans of ``step_s`` seconds, kept for ``kept_s`` seconds."""
+
+    step_s: int
+    kept_s: int
+
+
+LONGEST_S = 30 * DAY_S
+
+KEPT = (
+    Resolution(10, HOUR_S),
+    Resolution(60, DAY_S),
+    Resolution(900, LONGEST_S),
+    Resolution(6 * HOUR_S, LONGEST_S),
+)
+"""What the store keeps, from fine to coarse. Each step is a multiple of the finer ones."""
+
+STEPS_S = tuple(sorted({*(one.step_s for one in KEPT), HOUR_S, DAY_S}))
+"""What a history is shown in. Steps that are not kept are added up."""
+
+NEXT = tuple(pairwise(KEPT))
+"""Each resolution that is kept, and the one that its spans are added up to."""
+
+MOST_POINTS = 3000
+"""Spans of a history."""
+
+MOST_CELLS = 24_000
+"""Spans of a history times environments, which bounds the work and the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of time, in whole spans of ``step_s`` seconds: from ``from_s`` on, up to before ``to_s``."""
+
+    from_s: int
+    to_s: int
+    step_s: int
+
+    @property
+    def points(self) -> int:
+        """The number of spans."""
+        return (self.to_s - self.from_s) // self.step_s
+
+    @property
+    def times_s(self) -> list[int]:
+        """When each span begins."""
+        return list(range(self.from_s, self.to_s, self.step_s))
+
+    def place(self, time_s: int) -> int | None:
+        """Return the number of the span that a time is in; None if it is in none."""
+        return (time_s - self.from_s) // self.step_s if self.from_s <= time_s < self.to_s else None
+
+
+def span_begin(time_s: int, step_s: int) -> int:
+    """Return when the span begins that a time is in."""
+    return time_s - time_s % step_s
+
+
+def chosen_range(
+    from_s: float, to_s: float, now_s: float, environments: int, most_points: int = MOST_POINTS, least_step_s: int = 0
+) -> Range:
+    """Return the finest spans that cover a range of time, and are kept that long, and are not too many.
+
+    A range in the future, or one older than what is kept, has no spans.
+
+    Args:
+        from_s: When it begins, seconds since 1970, below ``to_s``. What is no longer kept is left out.
+        to_s: When it ends. What has not happened yet is left out.
+        now_s: The time now.
+        environments: How many environments are shown.
+        most_points: The most spans.
+        least_step_s: The shortest span, at most the last of `STEPS_S`.
+    """
+    if from_s > now_s or to_s <= now_s - LONGEST_S:
+        begin_s = span_begin(int(from_s), STEPS_S[0])
+        return Range(begin_s, begin_s, STEPS_S[0])
+    from_s, to_s = max(from_s, now_s - LONGEST_S), min(to_s, now_s)
+    kept_s = {one.step_s: one.kept_s for one in KEPT}
+    for step_s in STEPS_S:
+        first, last = span_begin(int(from_s), step_s), span_begin(int(max(from_s, to_s)), step_s) + step_s
+        found = Range(first, last, step_s)
+        is_kept = least_step_s <= step_s and now_s - from_s <= kept_s.get(step_s, LONGEST_S)
+        if is_kept and found.points <= most_points and found.points * environments <= MOST_CELLS:
+            break
+    return found
+
+
+def kept_resolution(step_s: int) -> Resolution:
+    """Return the coarsest resolution kept whose spans add up to ``step_s``."""
+    return [one for one in KEPT if step_s % one.step_s == 0][-1]

@@ -1,0 +1,145 @@
+"""Describe what happened in a run in a span of time, so that spans can be added up."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from app.core.history.sketch import Sketch
+
+MOST_ENVIRONMENTS = 256
+"""Environments with series of their own. The others count together, as `OTHERS`."""
+
+OTHERS = ""
+"""The name of all other environments, and of groups without one."""
+
+_MOST_PENDING = 1024  # values that a tally keeps before it counts them
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a run or an environment in a span of time, by name.
+
+    Attributes:
+        counts: Numbers that are added: groups, bytes, seconds.
+        means: Sums of what was measured, and how often it was.
+        lasts: Numbers of which the latest counts.
+        sketches: Values of groups.
+    """
+
+    counts: dict[str, float] = field(default_factory=dict)
+    means: dict[str, tuple[float, int]] = field(default_factory=dict)
+    lasts: dict[str, float] = field(default_factory=dict)
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+
+    def add(self, later: "Facts") -> None:
+        """Add the facts of a later span."""
+        for name, count in later.counts.items():
+            self.count(name, count)
+        for name, (total, times) in later.means.items():
+            before = self.means.get(name, (0.0, 0))
+            self.means[name] = before[0] + total, before[1] + times
+        self.lasts |= later.lasts
+        for name, sketch in later.sketches.items():
+            self.sketches[name] = self.sketches[name].merged(sketch) if name in self.sketches else sketch
+
+    def count(self, name: str, by: float = 1) -> None:
+        """Add to a count. A count of 0 takes no room."""
+        if by:
+            self.counts[name] = self.counts.get(name, 0) + by
+
+    def measure(self, name: str, value: float) -> None:
+        """Add a measurement."""
+        total, times = self.means.get(name, (0.0, 0))
+        self.means[name] = total + value, times + 1
+
+
+@dataclass(slots=True)
+class Span:
+    """What happened in a run in a span of time.
+
+    Attributes:
+        run: Facts about the run.
+        environments: Facts about environments, by name: at most `MOST_ENVIRONMENTS`, and `OTHERS`.
+    """
+
+    run: Facts = field(default_factory=Facts)
+    environments: dict[str, Facts] = field(default_factory=dict)
+
+    def own_name(self, environment: str) -> str:
+        """Return the name that an environment counts under: `OTHERS` if there are too many."""
+        is_own = environment in self.environments or len(self.environments) < MOST_ENVIRONMENTS
+        return environment if is_own else OTHERS
+
+    def of(self, environment: str) -> Facts:
+        """Return the facts to add to for an environment."""
+        return self.environments.setdefault(self.own_name(environment), Facts())
+
+    def limited_to(self, names: Collection[str]) -> "Span":
+        """Return the span with these environments. All others count together, as `OTHERS`."""
+        kept = {name: facts for name, facts in self.environments.items() if name in names}
+        left = sorted(self.environments.keys() - kept.keys())
+        if left:
+            others = Facts()
+            for name in left:
+                others.add(self.environments[name])
+            kept[OTHERS] = others
+        return Span(self.run, kept)
+
+    def add(self, later: "Span") -> None:
+        """Add what happened in a later span."""
+        self.run.add(later.run)
+        for name, facts in later.environments.items():
+            self.of(name).add(facts)
+
+
+def busiest(spans: Iterable[Span], most: int = MOST_ENVIRONMENTS) -> list[str]:
+    """Return the environments with the most sequences, in and out, over all spans. Ties go by name.
+
+    Each span has its own choice of `MOST_ENVIRONMENTS`, so spans may have more of them altogether.
+    """
+    sequences: defaultdict[str, float] = defaultdict(float)
+    for span in spans:
+        for name, facts in span.environments.items():
+            if name != OTHERS:
+                sequences[name] += facts.counts.get("sequences_in", 0) + facts.counts.get("sequences_out", 0)
+    return sorted(sequences, key=lambda name: (-sequences[name], name))[:most]
+
+
+def added(spans: Iterable[Span]) -> Span:
+    """Return what happened in spans, given in the order of time."""
+    total = Span()
+    for span in spans:
+        total.add(span)
+    return total
+
+
+class Tally:
+    """Counts what happens, as it happens. Values wait in lists until there are enough of them for a sketch."""
+
+    def __init__(self) -> None:
+        self.span = Span()
+        self._values: dict[tuple[str, str], list[float]] = {}  # by environment and name
+
+    def note(self, environment: str, counts: Mapping[str, float], values: Mapping[str, float | None]) -> None:
+        """Count something of an environment, and of the run. A value that is None does not count."""
+        environment = self.span.own_name(environment)
+        facts = self.span.of(environment)
+        for name, by in counts.items():
+            facts.count(name, by)
+            self.span.run.count(name, by)
+        for name, value in values.items():
+            if value is not None:
+                waiting = self._values.setdefault((environment, name), [])
+                waiting.append(value)
+                if len(waiting) >= _MOST_PENDING:
+                    self._count(environment, name)
+
+    def close(self) -> Span:
+        """Return what was counted."""
+        for environment, name in list(self._values):
+            self._count(environment, name)
+        return self.span
+
+    def _count(self, environment: str, name: str) -> None:
+        sketch = Sketch.of(self._values.pop((environment, name)))
+        self.span.of(environment).add(Facts(sketches={name: sketch}))

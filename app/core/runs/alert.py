@@ -1,0 +1,73 @@
+"""Say when an operator should look at a run: nothing trainable arrives, or an environment sends too little."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.core.environments.scarcity import alarming, relaxed_in_ms
+from app.core.runs.view import RunView
+
+_MOST_NAMED = 8  # environments in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class RunAlert:
+    """A problem of a run.
+
+    Attributes:
+        age_ms: How long it has lasted, ``>= 0``.
+        sequences: Sequences in the groups that could not be trained on.
+        dropped: Number of these groups, by the reason why they were dropped.
+        environments: Ids of the environments that send too little.
+        detail: The problem as a sentence.
+    """
+
+    age_ms: int
+    sequences: int
+    dropped: Mapping[str, int]
+    environments: tuple[int, ...]
+    detail: str
+
+
+def causes(view: RunView, ttl_ms: int) -> dict[str, str]:
+    """Return the details of a run's alert by its causes, ``starvation`` and ``scarce_environments``.
+
+    Args:
+        view: The run.
+        ttl_ms: Silence after which an environment no longer counts, milliseconds.
+    """
+    found, scarce = {}, alarming(view, ttl_ms)
+    if view.alert is not None:
+        found["starvation"] = str(view.alert)
+    if scarce:
+        details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
+        found["scarce_environments"] = "; ".join(details)
+    return found
+
+
+def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
+    """Return the alert that nothing trainable arrives, or that an environment sends too little; None if neither.
+
+    Args:
+        view: The run.
+        ttl_ms: Silence after which an environment no longer counts, milliseconds.
+    """
+    starvation, scarce = view.alert, alarming(view, ttl_ms)
+    if starvation is None and not scarce:
+        return None
+    since_ms = min([*scarce.values(), *([] if starvation is None else [starvation.since_ms])])
+    return RunAlert(
+        age_ms=max(0, view.clock_ms - since_ms),
+        sequences=0 if starvation is None else starvation.sequences,
+        dropped={} if starvation is None else starvation.dropped,
+        environments=tuple(scarce),
+        detail="; ".join(causes(view, ttl_ms).values()),
+    )
+
+
+def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
+    left_ms = relaxed_in_ms(view, since_ms)
+    ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
+    waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
+    seconds = (view.clock_ms - since_ms) / 1000
+    name = view.environments[key].name
+    return f"environment {key} ({name}) has sent too little for its minimum for {seconds:.0f} s: batches {waits}"

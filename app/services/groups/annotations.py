@@ -1,0 +1,74 @@
+"""Add values per token to groups: what trainers find out about them later."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from app.core.groups.annotations import ANNOTATIONS, Rows, checked_annotations
+from app.services.groups.contents import GroupContents
+from app.services.groups.history import GroupHistories
+from app.store.groups.annotations import MAX_BYTES, Annotations, AnnotationStore
+from lachesis.wire.columns import Ragged, unpack
+from lachesis.wire.errors import AnnotationsFull, GroupGone, GroupNotFound, InvalidField
+from lachesis.wire.limits import MAX_ANNOTATIONS
+
+
+class GroupAnnotations:
+    """Stores annotations of groups, and reads them as long as the run remembers the groups."""
+
+    def __init__(self, store: AnnotationStore, contents: GroupContents, histories: GroupHistories) -> None:
+        self._store = store
+        self._contents = contents
+        self._histories = histories
+
+    async def put(self, run: str, given_id: str, given: Mapping[str, Rows]) -> list[str]:
+        """Add annotations to a group whose contents are kept. Safe to repeat; the same names are replaced.
+
+        Args:
+            run: The run's name.
+            given_id: The group's id.
+            given: A row of values per sequence, by the name of the annotation.
+
+        Returns:
+            The names of all its annotations.
+
+        Raises:
+            RunNotFound, GroupNotFound: There is no such run or group.
+            GroupGone: Its contents are not kept, so the values cannot be checked against them.
+            InvalidField: The values do not fit its tokens, or it would have too many annotations. Nothing was stored.
+            AnnotationsFull: The annotations of the run would be too large. Nothing was stored.
+        """
+        kept = await self._contents.of(run, given_id)
+        try:
+            (lengths,) = unpack(kept.payload).columns["tokens"].lengths
+        except (KeyError, ValueError) as error:
+            raise GroupGone(f"the contents of group {given_id} are damaged in Redis: {error}") from error
+        values = checked_annotations(given, lengths)
+        outcome = await self._store.put(run, given_id, kept.facts.group_id, lengths, values)
+        if outcome == "unknown":
+            raise GroupNotFound(f"run {run} knows no group {given_id}")
+        if outcome == "names":
+            raise InvalidField(f"a group has at most {MAX_ANNOTATIONS} of them, with those that it has", (ANNOTATIONS,))
+        if outcome == "bytes":
+            raise AnnotationsFull(f"the annotations of run {run} would take more than {MAX_BYTES} bytes")
+        return await self._store.names(run, given_id)
+
+    async def names(self, run: str, given_id: str) -> list[str]:
+        """Return the names of the annotations of a group."""
+        return await self._store.names(run, given_id)
+
+    async def of(self, run: str, given_id: str, admit: Callable[[int], Awaitable[None]]) -> Annotations:
+        """Return the annotations of a group, also after it has left.
+
+        Args:
+            run: The run's name.
+            given_id: An id that finds the group.
+            admit: Awaited with the bytes of the values before they are read. An error of it is raised.
+
+        Raises:
+            RunNotFound, GroupNotFound: There is no such run or group.
+        """
+        await self._histories.of(run, given_id)
+        return await self._store.read(run, given_id, admit)
+
+    async def held(self, run: str, given_id: str) -> Mapping[str, Ragged]:
+        """Return the annotations of a group that was found just now."""
+        return (await self._store.read(run, given_id)).values

@@ -1,0 +1,27 @@
+"""Build the use cases of histories."""
+
+from dataclasses import dataclass
+
+from app.services.batches.diagnostics import Diagnostics
+from app.services.history.reading import Histories
+from app.services.history.recorder import HistoryRecorder
+from app.services.history.sampling import HistorySampler
+from app.services.history.upkeep import HistoryUpkeep
+from app.services.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryServices:
+    """The use cases of histories."""
+
+    reading: Histories
+    upkeep: HistoryUpkeep
+
+    @classmethod
+    def create(cls, stores: Stores, recorder: HistoryRecorder, diagnostics: Diagnostics) -> "HistoryServices":
+        """Build the use cases; ``recorder`` counts groups for this process."""
+        sampler = HistorySampler(diagnostics, stores.replay, stores.curricula, stores.histories)
+        return cls(
+            reading=Histories(stores.runs, stores.histories),
+            upkeep=HistoryUpkeep(stores.histories, recorder, sampler),
+        )

@@ -1,0 +1,135 @@
+"""Look at a run for its history: what waits, what blocks it, and what has grown."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from itertools import islice
+
+from app.core.curriculum.indexes import ItemIndex
+from app.core.curriculum.rewards import reward_spans
+from app.core.history.causes import cause_of
+from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
+from app.core.history.curricula import MOST_CURRICULA, add_items
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Span
+from app.core.history.totals import RUN, increases, of_others
+from app.core.runs.view import RunView
+from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
+from app.services.history.recorder import series_name
+from app.store.curriculum.store import CurriculumStore
+from app.store.history.store import HistoryStore, Totals
+from app.store.replay.store import ReplayStore
+
+_LONGEST_S = 20.0  # of a blocker, between two looks: what happened in a longer gap is not known
+_REPLAY = {
+    "replay_samples": "samples",
+    "replay_staleness": "sampled_staleness",
+    "replay_retired_chunks": "retired_chunks",
+    "replay_retired_uses": "retired_uses",
+}
+"""Totals of a replay buffer, by their names in a history."""
+
+
+class HistorySampler:
+    """Looks at runs. Only the process that maintains a run does.
+
+    Args:
+        diagnostics: Says what blocks a run.
+        buffers: The replay buffers.
+        curricula: The curricula.
+        histories: Knows what counts were counted up to.
+        clock: Returns the time now, seconds.
+    """
+
+    def __init__(
+        self,
+        diagnostics: Diagnostics,
+        buffers: ReplayStore,
+        curricula: CurriculumStore,
+        histories: HistoryStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._diagnostics = diagnostics
+        self._buffers = buffers
+        self._curricula = curricula
+        self._histories = histories
+        self._clock = clock
+        self._looked_s: dict[str, float] = {}
+
+    async def sample(self, run: str, *, replay: bool) -> tuple[Span, Totals]:
+        """Look at a run.
+
+        Args:
+            run: Its name.
+            replay: Whether it has a replay buffer.
+
+        Returns:
+            What was found, and the totals that growth was counted up to.
+        """
+        diagnosis = await self._diagnostics.of(run)
+        totals = await self._totals_of(run, diagnosis.view, replay=replay)
+        span = Span()
+        self._add_gauges(span, run, diagnosis)
+        await self._add_curricula(span, run)
+        _add_growth(span, await self._histories.totals(run), totals)
+        return span, totals
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget all runs but these."""
+        kept = set(runs)
+        self._looked_s = {run: looked_s for run, looked_s in self._looked_s.items() if run in kept}
+
+    def _add_gauges(self, span: Span, run: str, diagnosis: BatchDiagnosis) -> None:
+        view, now_s = diagnosis.view, self._clock()
+        facts, since_s = span.run, self._looked_s.get(run, now_s)
+        self._looked_s[run] = now_s
+        blocker = None if diagnosis.not_ready is None else diagnosis.not_ready.blocker
+        cause = cause_of([lease.state for lease in view.leases], blocker, starving=view.alert is not None)
+        passed_s = min(now_s - since_s, _LONGEST_S)
+        facts.count(LOOKED_S, passed_s)
+        if cause is not None:
+            facts.count(BLOCKED + cause, passed_s)
+        facts.measure("queued_groups", view.totals.queued_groups)
+        facts.measure("queued_sequences", sum(size * groups for (_, size), groups in view.lanes.items()))
+        facts.lasts |= {"step": view.step, "policy_version": view.policy_version}
+        queued: defaultdict[int | None, int] = defaultdict(int)
+        for (environment, _), groups in view.lanes.items():
+            queued[environment] += groups
+        for key in islice(view.environments, MOST_ENVIRONMENTS):
+            record = view.environments[key]
+            if record.connected or queued[key]:
+                own = span.of(series_name(key, view.environments))
+                own.measure("queued_groups", queued[key])
+                own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
+                own.lasts["promised_share"] = record.min_share or 0.0
+
+    async def _add_curricula(self, span: Span, run: str) -> None:
+        for name in islice(await self._curricula.ids(run), MOST_CURRICULA):
+            view = await self._curricula.view(run, name)
+            if view is None:
+                continue  # it was removed in the meantime
+            census = await self._curricula.census(view, reward_spans(view.policy), by_category=False)
+            if census is not None:
+                add_items(span.run, name, census.counts.spans, census.counts.length(ItemIndex.UNSEEN))
+
+    async def _totals_of(self, run: str, view: RunView, *, replay: bool) -> Totals:
+        totals: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        totals[RUN] = {DROPPED + reason: groups for reason, groups in view.dropped_by_reason.items()}
+        named = set(islice(view.environments, MOST_ENVIRONMENTS))
+        for (reason, environment), groups in view.dropped.items():
+            if environment in named:
+                totals[series_name(environment, view.environments)][DROPPED + reason] = groups
+        if replay and (summary := (await self._buffers.summaries([run])).get(run)) is not None:
+            totals[RUN] |= {name: summary.view.total(total) for name, total in _REPLAY.items()}
+        return totals
+
+
+def _add_growth(span: Span, before: Totals, now: Totals) -> None:
+    grown = increases(before, now)
+    others = of_others(grown)
+    for name in _REPLAY:
+        others.pop(name, 0)
+    for name, by in grown.get(RUN, {}).items():
+        span.run.count(name, by)
+    for environment, counts in {**grown, OTHERS: others}.items():
+        for name, by in counts.items():
+            span.of(environment).count(name, by)

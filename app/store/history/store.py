@@ -1,0 +1,134 @@
+"""Keep the history of runs: one stream for each resolution, with what happened in spans of time.
+
+Each API process appends what it has counted to the finest stream (`append_history`), under the time of Redis. The
+process that maintains the run adds spans up to coarser streams (`merge_history`). The last span of a coarser stream
+says how far that has come. (docs/design/adr/0012-history-in-bounded-streams.md)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from app.core.history.resolution import KEPT, LONGEST_S, Resolution
+from app.core.history.series import Span
+from app.core.history.wanted import EVERYTHING, Wanted
+from app.store.history import scripts
+from app.store.history.codec import decode_span, encode_span
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import RunKeys
+from app.store.redis.server_time import parse_time_us
+from app.store.runs.view import reading
+
+Totals = Mapping[str, Mapping[str, float]]
+"""What counts were counted up to, by environment and name; those of the run under ``""``."""
+
+_MOST_ENTRIES = 20_000  # of the finest stream, if nobody adds it up
+_KEPT_MS = LONGEST_S * 1000
+_AT_ONCE = 100  # entries to read in one round trip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSpan:
+    """A span as it is stored: when it was written or begins, seconds since 1970, and its text."""
+
+    time_s: int
+    facts: bytes
+
+
+class HistoryStore:
+    """Writes and reads the history of runs."""
+
+    def __init__(self, connection: RedisClient) -> None:
+        self._connection = connection
+
+    async def now_s(self) -> float:
+        """Return the time of Redis, seconds since 1970."""
+        return parse_time_us(await self._connection.call("TIME")) / 1_000_000
+
+    async def environments(self, run: str) -> int:
+        """Count the environments of a run."""
+        return int(await self._connection.call("HLEN", RunKeys(run).environments))
+
+    async def append(self, run: str, span: Span, totals: Totals | None = None) -> bool:
+        """Add what happened lately; False if there is no such run.
+
+        Raises:
+            StoreFull: Redis is out of memory; nothing was added.
+            StoreUnavailable: The outcome is unknown.
+        """
+        keys = RunKeys(run)
+        command = scripts.append_history(
+            keys,
+            finest=keys.series(KEPT[0].step_s),
+            most=_MOST_ENTRIES,
+            kept_ms=_KEPT_MS,
+            facts=encode_span(span),
+            totals=b"" if totals is None else orjson.dumps(totals),
+        )
+        return bool(await self._connection.run(command))
+
+    async def merge(
+        self, run: str, fine: Resolution, coarse: Resolution, begin_s: int, span: Span, now_s: float
+    ) -> bool:
+        """Add a span to a coarser stream, and drop what is too old; False if it is there already.
+
+        Args:
+            run: The run's name.
+            fine: The resolution that the span was added up from. What follows the span is kept in it.
+            coarse: The resolution of the span.
+            begin_s: When the span begins.
+            span: The span.
+            now_s: The time of Redis.
+        """
+        keys = RunKeys(run)
+        end_s = begin_s + coarse.step_s
+        command = scripts.merge_history(
+            keys,
+            fine=keys.series(fine.step_s),
+            coarse=keys.series(coarse.step_s),
+            begin_ms=begin_s * 1000,
+            facts=encode_span(span),
+            fine_before_ms=min(end_s, int(now_s) - fine.kept_s) * 1000,
+            coarse_before_ms=max(0, int(now_s) - coarse.kept_s) * 1000,
+            kept_ms=_KEPT_MS,
+        )
+        return bool(await self._connection.run(command))
+
+    async def last_s(self, run: str, resolution: Resolution) -> int | None:
+        """Return when the last span of a stream begins; None if there is none."""
+        keys = RunKeys(run)
+        found = await self._connection.call("XREVRANGE", keys.series(resolution.step_s), "+", "-", "COUNT", 1)
+        return None if not found else _time_s(found[0][0])
+
+    async def totals(self, run: str) -> dict[str, dict[str, float]]:
+        """Read what the counts of the history were counted up to; nothing for a run without a history."""
+        found = await self._connection.call("GET", RunKeys(run).series_totals)
+        with reading(run):
+            totals: dict[str, dict[str, float]] = orjson.loads(found or b"{}")
+        return totals
+
+    async def spans(self, run: str, resolution: Resolution, from_s: int, to_s: float) -> list[StoredSpan]:
+        """Read the spans of a stream from a time on, up to before another one, in the order of time."""
+        key, found = RunKeys(run).series(resolution.step_s), list[StoredSpan]()
+        first, last = str(from_s * 1000), str(max(0, int(to_s * 1000) - 1))  # the last millisecond counts, whole
+        while True:
+            entries = await self._connection.call("XRANGE", key, first, last, "COUNT", _AT_ONCE)
+            found += [StoredSpan(_time_s(name), fields[1]) for name, fields in entries]
+            if len(entries) < _AT_ONCE:
+                return found
+            first = f"({entries[-1][0].decode()}"
+
+
+def parse_span(run: str, stored: StoredSpan, wanted: Wanted = EVERYTHING) -> Span:
+    """Read a stored span, or what of it is wanted.
+
+    Raises:
+        UnreadableRecord: It is damaged.
+    """
+    with reading(run):
+        return decode_span(stored.facts, wanted)
+
+
+def _time_s(name: bytes) -> int:
+    return int(name.partition(b"-")[0]) // 1000

@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- add_events: add the events of a process to those of a run, once, also if the command is repeated.
+--
+-- Returns the id of the newest event added; '' if there is no such run, and then nothing is added.
+-- Cost: O(n + m), n the events added, m those that other processes added since this one last did.
+--
+-- include rows
+local RUN = KEYS[1]  -- hash: exists while the run does
+local EVENTS = KEYS[2]  -- stream: JSON of each event, its age in ms when it was added, and who added it
+local most = ARGV[1]  -- about how many events to keep
+local since = ARGV[2]  -- id of the newest event when this process last added some, or '-'
+local flush = ARGV[3]  -- unique name of these events
+local new = rows(ARGV, 4, {'age_ms', 'event'})  -- how long ago it happened; JSON
+
+if redis.call('EXISTS', RUN) == 0 then return '' end
+local oldest = since == '-' and since or '(' .. since
+for _, entry in ipairs(redis.call('XREVRANGE', EVENTS, '+', oldest)) do
+  if entry[2][6] == flush then return entry[1] end
+end
+local newest
+for _, one in ipairs(new) do
+  local entry = {'event', one.event, 'age_ms', one.age_ms, 'flush', flush}
+  newest = redis.call('XADD', EVENTS, 'MAXLEN', '~', most, '*', unpack(entry))
+end
+return newest

@@ -1,0 +1,30 @@
+#!lua flags=no-writes
+-- read_events: read the events of a run after one of them, oldest first.
+--
+-- Returns {1 or 0: is there such a run, 1 or 0: are events missing between `after` and the first one returned, list of
+-- entries}.
+-- Cost: O(n), n the events returned.
+--
+local RUN = KEYS[1]  -- hash: exists while the run does
+local EVENTS = KEYS[2]  -- stream: events
+local after = ARGV[1]  -- id, or '-' for the oldest event that is kept
+local count = ARGV[2]  -- most events to return
+
+-- Whether an id is smaller than another one: both are 'MILLISECONDS-NUMBER'.
+local function is_before(one, other)
+  local ms, number = string.match(one, '^(%d+)-(%d+)$')
+  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
+end
+
+if redis.call('EXISTS', EVENTS) == 0 then return {redis.call('EXISTS', RUN), 0, {}} end
+local missing = 0
+if after ~= '-' then
+  local facts, told = {}, redis.call('XINFO', 'STREAM', EVENTS)
+  for i = 1, #told, 2 do facts[told[i]] = told[i + 1] end
+  local first = facts['first-entry']
+  if facts['entries-added'] > facts.length and first and is_before(after, first[1]) then missing = 1 end
+end
+local oldest = after == '-' and after or '(' .. after
+return {redis.call('EXISTS', RUN), missing, redis.call('XRANGE', EVENTS, oldest, '+', 'COUNT', count)}

@@ -1,0 +1,32 @@
+-- tell_drops: add events for the groups that were dropped since the last time, for tick (not a command of its own).
+--
+-- There is one event for each reason, at most every 5 s. Each group is in one event: if an environment is forgotten,
+-- its counts in DROPPED_TOLD move together with those in DROPPED (`forget_environments`).
+--
+-- Return the number of groups that are still to be told.
+local function tell_drops(clock)
+  local counts = redis.call('HMGET', RUN, 'accepted_groups', 'queued_groups', 'buffered_groups', 'leased_groups',
+    'delivered_groups', 'drops_told', 'drops_told_ms')
+  local dropped = tonumber(counts[1] or 0)
+  for i = 2, 5 do dropped = dropped - (counts[i] or 0) end
+  local untold = dropped - (counts[6] or 0)
+  if untold == 0 or clock - (counts[7] or -5000) < 5000 then return untold end
+  local told, reasons = {}, {}
+  local before, now = redis.call('HGETALL', DROPPED_TOLD), redis.call('HGETALL', DROPPED)
+  for i = 1, #before, 2 do told[before[i]] = before[i + 1] end
+  for i = 1, #now, 2 do
+    local new = now[i + 1] - (told[now[i]] or 0)
+    if new > 0 then
+      local reason, environment = string.match(now[i], '^(.-):(.*)$')
+      local event = reasons[reason] or {kind = 'groups dropped', reason = reason, groups = 0, environments = {}}
+      event.groups, event.environments[environment == '-' and 'none' or environment] = event.groups + new, new
+      reasons[reason] = event
+      redis.call('HSET', DROPPED_TOLD, now[i], now[i + 1])
+    end
+  end
+  for _, event in pairs(reasons) do
+    redis.call('XADD', EVENTS, 'MAXLEN', '~', most_events, '*', 'event', cjson.encode(event))
+  end
+  redis.call('HSET', RUN, 'drops_told', dropped, 'drops_told_ms', clock)
+  return 0
+end

@@ -1,0 +1,54 @@
+"""Follow the events of a run over connections that may break."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from pydantic import ValidationError
+
+from lachesis._transport.http import Sender
+from lachesis._transport.run_calls import RunCalls
+from lachesis.errors import LachesisError
+from lachesis.wire.events import RunEvent
+
+_PAGE = 1000
+_PAUSE_S = 1.0
+
+RUN_DELETED = "run deleted"
+"""The kind of the last event of a run."""
+
+
+async def followed(sender: Sender, calls: RunCalls, after: str | None) -> AsyncGenerator[RunEvent, None]:
+    """Yield the events of a run after ``after``, or (None) those from now on, until the run is deleted.
+
+    Each broken connection is followed by pages with what came in the meantime. These have the patience and the errors
+    of every other call.
+
+    Raises:
+        ServiceError, Unreachable: As for `Sender.send`.
+    """
+    if after is None:
+        await sender.send(calls.events(None, 1))  # whether it can be followed at all
+    while True:
+        while after is not None:
+            page = await sender.send(calls.events(after, _PAGE))
+            for event in page.events:
+                yield event
+            after = page.next_after
+            if len(page.events) < _PAGE:
+                break
+        with suppress(LachesisError, ValidationError):
+            async with aclosing(sender.lines(calls.event_stream(after))) as lines:
+                data = None
+                async for line in lines:
+                    name, _, value = line.partition(": ")
+                    if name == "id":
+                        after = value
+                    elif name == "data":
+                        data = value
+                    elif not line and data is not None:
+                        event, data = RunEvent.model_validate(json.loads(data)), None
+                        yield event
+                        if event.kind == RUN_DELETED:
+                            return
+        await sender.sleep(_PAUSE_S)

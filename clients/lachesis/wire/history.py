@@ -1,0 +1,164 @@
+"""Series of a run over time (`GET /v1/runs/{run}/history`)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+Series = list[float | None]
+"""One value for each span of time. Null means that nothing is known."""
+
+HistoryValue = Literal["reward", "length", "staleness", "waiting"]
+"""What histograms exist of."""
+
+
+class BlockedSeconds(BaseModel):
+    """How long each cause kept the next batch from being trained on, seconds. One cause counts at a time."""
+
+    waiting_for_data: Series = Field(description="Too few sequences were queued.")
+    minimum_short: Series = Field(description="An environment had too little for its minimum share.")
+    no_exact_fit: Series = Field(description="Sizes of groups did not sum to a batch, or could not be divided.")
+    trainer_holds_batch: Series = Field(description="A trainer held a batch.")
+    starvation: Series = Field(description="Nothing trainable arrived.")
+    paused: Series = Field(description="An operator had paused serving.")
+
+
+class CurriculumSeries(BaseModel):
+    """How many items a curriculum had, as the last look in each span found them."""
+
+    items_by_reward: list[Series] = Field(
+        description="Items by mean reward, or by prior until they are seen. There is one series for each tenth of the "
+        "range from `reward_min` to `reward_max`, the lowest first. The first and the last series also have all items "
+        "beyond this range."
+    )
+    unseen: Series = Field(description="Items that were not observed yet and have no prior.")
+
+
+class RunSeries(BaseModel):
+    """Series of the run. Without `fields`, the answer has all of them."""
+
+    groups_in: Series = Field(
+        default=[], description="Accepted groups of all environments, including groups that were dropped on arrival."
+    )
+    sequences_in: Series = Field(default=[], description="Their sequences.")
+    tokens_in: Series = Field(default=[], description="Their tokens.")
+    bytes_in: Series = Field(default=[], description="Their payload, bytes.")
+    groups_out: Series = Field(default=[], description="Groups in new batches, without those from the replay buffer.")
+    sequences_out: Series = Field(default=[], description="Their sequences.")
+    tokens_out: Series = Field(default=[], description="Their tokens.")
+    bytes_out: Series = Field(default=[], description="Their payload, bytes.")
+
+    queued_groups: Series = Field(default=[], description="Groups in the queue, mean.")
+    queued_sequences: Series = Field(default=[], description="Sequences in the queue, mean.")
+    step: Series = Field(default=[], description="The step.")
+    policy_version: Series = Field(default=[], description="The policy version.")
+    batches: Series = Field(default=[], description="New batches.")
+    relaxed_batches: Series = Field(default=[], description="New batches with less than some minimum share.")
+    dropped: dict[str, Series] = Field(default={}, description="Dropped groups, by reason.")
+    blocked_s: BlockedSeconds | None = Field(
+        default=None, description="What kept the next batch from being trained on."
+    )
+    trainer_idle_share: Series = Field(
+        default=[], description="Part of the time in which no trainer held a batch, from 0 to 1."
+    )
+    rank_imbalance: Series = Field(
+        default=[], description="Imbalance of batches that were divided between ranks, mean."
+    )
+    replay_age_versions: Series = Field(
+        default=[], description="Policy versions that sampled chunks were behind, mean."
+    )
+    replay_uses: Series = Field(default=[], description="Uses of the chunks that the replay buffer retired, mean.")
+    curricula: dict[str, CurriculumSeries] = Field(
+        default={}, description="Series of curricula, by name: of the first 8 by name."
+    )
+
+
+class Distribution(BaseModel):
+    """A value of groups: the mean, and quantiles to a relative error of a few percent."""
+
+    mean: Series = Field(description="The mean.")
+    p10: Series = Field(description="A tenth of the values is below this one.")
+    p50: Series = Field(description="The median.")
+    p90: Series = Field(description="Nine tenths of the values are below this one.")
+
+
+class EnvironmentSeries(BaseModel):
+    """Series of an environment. Groups come in when they are accepted, and go out in new batches.
+
+    Without `fields`, the answer has all of them.
+    """
+
+    groups_in: Series = Field(default=[], description="Accepted groups, including groups that were dropped on arrival.")
+    sequences_in: Series = Field(default=[], description="Their sequences.")
+    tokens_in: Series = Field(default=[], description="Their tokens.")
+    bytes_in: Series = Field(default=[], description="Their payload, bytes.")
+    groups_out: Series = Field(
+        default=[],
+        description="Groups in new batches, without those from the replay buffer. A group whose batch was given back "
+        "counts again.",
+    )
+    sequences_out: Series = Field(default=[], description="Their sequences.")
+    tokens_out: Series = Field(default=[], description="Their tokens.")
+    bytes_out: Series = Field(default=[], description="Their payload, bytes.")
+    reward_in: Distribution | None = Field(default=None, description="Mean reward of each group that came in.")
+    reward_out: Distribution | None = Field(default=None, description="Mean reward of each group that went out.")
+    length_in: Distribution | None = Field(
+        default=None, description="Tokens in a sequence, mean of each group that came in."
+    )
+    length_out: Distribution | None = Field(default=None, description="The same of the groups that went out.")
+    staleness_out: Distribution | None = Field(
+        default=None,
+        description="Policy versions between sampling and delivery, of the groups that went out and name a version.",
+    )
+    waiting_s: Distribution | None = Field(
+        default=None, description="Seconds from arrival to delivery, of the groups that went out."
+    )
+    queued_groups: Series = Field(default=[], description="Groups in the queue, mean.")
+    dropped: dict[str, Series] = Field(default={}, description="Dropped groups, by reason.")
+    promised_share: Series = Field(default=[], description="Minimum share in each batch.")
+    got_share: Series = Field(default=[], description="Share in the sequences of new batches.")
+    owed_sequences: Series = Field(default=[], description="Sequences that relaxed batches owe the environment, mean.")
+
+
+class _Spans(BaseModel):
+    """A range of time, in spans of equal length."""
+
+    from_s: int = Field(description="When the first span begins, seconds since 1970.")
+    to_s: int = Field(description="When the last span ends.")
+    step_s: int = Field(
+        description="Length of a span, seconds: 10, 60 or 900; with many environments over a long time also 3600, "
+        "21600 or 86400."
+    )
+    times_s: list[int] = Field(
+        description="When each span begins, seconds since 1970. Empty if the range is in the future or ends before the "
+        "last 30 days."
+    )
+
+
+class History(_Spans):
+    """Series of a run and of its environments."""
+
+    run: RunSeries = Field(description="Series of the run.")
+    environments: dict[str, EnvironmentSeries] = Field(
+        description="Series of environments, by name: the 256 environments with the most sequences in the range, in "
+        'and out. The name `""` stands for all others, and for groups without an environment.'
+    )
+
+
+class HistoryHistograms(_Spans):
+    """How a value of groups was distributed over time, with the same bins at all times."""
+
+    value: HistoryValue = Field(description="The value.")
+    edges: list[float] = Field(
+        description="Bounds of the bins, which cover almost all values. The first and the last bin also have all "
+        "values beyond these bounds. Empty if nothing is known."
+    )
+    generated: list[list[int]] = Field(
+        description="Of each span, the accepted groups by bin. Empty for `staleness` and `waiting`."
+    )
+    trained: list[list[int]] = Field(description="Of each span, the groups in new batches by bin.")
+    generated_total: list[int] = Field(description="`generated`, of all spans together.")
+    trained_total: list[int] = Field(description="`trained`, of all spans together.")
+    shift: str | None = Field(
+        description="How groups that were trained on differ from generated ones, as a sentence. Null if that is not "
+        "known."
+    )

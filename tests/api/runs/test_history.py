@@ -1,0 +1,104 @@
+"""Charts of a run over HTTP. Replies are compared with the document by every test (`running_service`)."""
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.core.history.series import Facts, Span
+from app.core.history.sketch import Sketch
+from app.store.history.store import HistoryStore
+from app.store.redis.client import RedisClient
+from lachesis.wire.history import History, HistoryHistograms
+from tests.api.conftest import Start
+from tests.scenarios.native_calls import RUN, make_run
+
+HISTORY = f"{RUN}/history"
+
+
+@pytest.fixture
+async def client(start: Start) -> httpx.AsyncClient:
+    started = await start()
+    await make_run(started)
+    return started
+
+
+async def write(redis_url: str, **environments: Facts) -> None:
+    connection = RedisClient(redis_url, 5.0)
+    assert await HistoryStore(connection).append("run", Span(Facts({"batches": 2}), environments))
+    await connection.aclose()
+
+
+async def test_a_run_without_a_history_has_nulls(client: httpx.AsyncClient) -> None:
+    found = History.model_validate((await client.get(HISTORY)).json())
+    assert (found.step_s, len(found.times_s), found.environments) == (10, len(found.run.step), {})
+    assert set(found.run.batches) == {None}
+    none = HistoryHistograms.model_validate((await client.get(f"{HISTORY}/histograms?value=length")).json())
+    assert (none.edges, none.generated, none.trained) == ([], [], [])
+
+
+async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, redis_url: str) -> None:
+    rewards = {"reward_in": Sketch.of([0.0, 1.0]), "reward_out": Sketch.of([1.0])}
+    await write(redis_url, math=Facts({"groups_in": 2, "dropped:stale": 1}, sketches=rewards), code=Facts())
+    seconds = 600
+    redis = Redis.from_url(redis_url)
+    now_s, _ = await redis.time()
+    await redis.aclose()
+    wanted = {"from": now_s - seconds, "to": now_s + 60}
+    found = History.model_validate((await client.get(HISTORY, params=wanted)).json())
+    assert list(found.environments) == ["code", "math"]
+    assert [value for value in found.run.batches if value is not None] == [2]
+    assert [value for value in found.environments["math"].groups_in if value is not None] == [2]
+    assert [value for value in found.environments["math"].dropped["stale"] if value is not None] == [1]
+    assert found.times_s == list(range(found.from_s, found.to_s, found.step_s))
+    one = History.model_validate((await client.get(HISTORY, params={**wanted, "environment": "math"})).json())
+    assert list(one.environments) == ["math"]
+    some = {**wanted, "fields": "run.batches,environments.got_share", "step_s": 60}
+    few = (await client.get(HISTORY, params=some)).json()
+    assert few["step_s"] == 60
+    assert (list(few["run"]), {name: list(own) for name, own in few["environments"].items()}) == (
+        ["batches"],
+        {"code": ["got_share"], "math": ["got_share"]},
+    )
+    run = (await client.get(HISTORY, params={**wanted, "fields": "run"})).json()
+    assert (run["environments"], sum(value or 0 for value in run["run"]["batches"])) == ({}, 2)
+    answer = await client.get(f"{HISTORY}/histograms", params={**wanted, "value": "reward", "environment": "math"})
+    reward = HistoryHistograms.model_validate(answer.json())
+    assert (reward.edges[0], reward.edges[-1]) == (0, 1)
+    assert (sum(map(sum, reward.generated)), sum(map(sum, reward.trained))) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=-1",
+        "from=50&to=40",
+        "from=50&to=50",
+        "from=nan",
+        "to=inf",
+        f"to={10**30}",
+        "from=yesterday",
+        f"environment={'x' * 2000}",
+        "step_s=0",
+        "step_s=86401",
+    ],
+)
+async def test_absurd_ranges_are_refused(client: httpx.AsyncClient, query: str) -> None:
+    for path in (HISTORY, f"{HISTORY}/histograms"):
+        reply = await client.get(f"{path}?{query}&value=reward")
+        assert reply.status_code == 422, reply.text
+
+
+@pytest.mark.parametrize(
+    "fields", ["", "step", "run.", "run.nothing", "run.step,,", "run.step.mean", "environments.x" * 200]
+)
+async def test_series_that_do_not_exist_are_named(client: httpx.AsyncClient, fields: str) -> None:
+    reply = await client.get(HISTORY, params={"fields": fields})
+    assert reply.status_code == 422
+    assert "query.fields" in reply.json()["detail"]
+
+
+async def test_the_longest_range_is_bounded(client: httpx.AsyncClient) -> None:
+    found = History.model_validate((await client.get(HISTORY, params={"from": 0, "to": 2**53 - 1})).json())
+    assert (found.step_s, len(found.times_s) <= 3000) == (900, True)
+    assert (await client.get(f"{HISTORY}/histograms?value=colour")).status_code == 422
+    assert (await client.get("/v1/runs/none/history")).status_code == 404

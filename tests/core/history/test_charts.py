@@ -1,0 +1,175 @@
+"""Series and histograms against the values that they show."""
+
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.batches.leases import LeaseState
+from app.core.history.causes import Cause, cause_of
+from app.core.history.charts import Histograms, environment_series, histograms, run_series
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
+from app.core.history.sketch import LARGEST, Sketch
+from app.core.history.totals import RUN, increases, of_others
+from app.core.model import Blocker
+
+POINTS = 4
+rewards = st.lists(st.floats(-3, 3) | st.just(1e308), min_size=1, max_size=8)
+values_at = st.dictionaries(st.integers(0, POINTS - 1), st.tuples(rewards, rewards), min_size=1)
+
+
+def spans_of(values: dict[int, tuple[list[float], list[float]]]) -> dict[int, Span]:
+    """Spans in which groups with these rewards came in and went out, of two environments."""
+    spans = {}
+    for place, (came, went) in values.items():
+        facts = Facts(
+            {"groups_in": len(came), "groups_out": len(went), "sequences_out": len(went)},
+            sketches={"reward_in": Sketch.of(came), "reward_out": Sketch.of(went)},
+        )
+        code = Facts({"sequences_out": 3, "dropped:stale": place})
+        spans[place] = Span(Facts({"sequences_out": len(went) + 3, "batches": 1}), {"math": facts, "code": code})
+    return spans
+
+
+@given(values_at)
+def test_what_is_not_known_is_none(values: dict[int, tuple[list[float], list[float]]]) -> None:
+    spans = spans_of(values)
+    run, environments = run_series(spans, POINTS), environment_series(spans, POINTS)
+    assert list(environments) == ["code", "math"]
+    assert run["batches"] == [1 if place in values else None for place in range(POINTS)]
+    assert run["step"] == [None] * POINTS
+    math, code = environments["math"], environments["code"]
+    assert code["dropped"] == {"stale": [place if place in values else None for place in range(POINTS)]}
+    assert code["groups_in"] == [0 if place in values else None for place in range(POINTS)]
+    assert code["reward_in"]["mean"] == [None] * POINTS
+    for place in range(POINTS):
+        if place not in values:
+            assert all(series[place] is None for series in (math["groups_in"], *math["reward_in"].values()))
+            continue
+        came, went = values[place]
+        assert (math["groups_in"][place], math["groups_out"][place]) == (len(came), len(went))
+        counted = sorted(min(value, LARGEST) for value in came)
+        assert counted[0] - 0.1 <= math["reward_in"]["p10"][place] <= math["reward_in"]["p90"][place]
+        assert math["got_share"][place] + code["got_share"][place] == 1 or len(went) % 3
+
+
+@given(values_at)
+def test_histograms_have_each_group_once(values: dict[int, tuple[list[float], list[float]]]) -> None:
+    found = histograms(spans_of(values), POINTS, "reward")
+    assert found.edges == sorted(found.edges)
+    assert len(found.edges) in (2, 33)
+    for place in range(POINTS):
+        came, went = values.get(place, ([], []))
+        assert (sum(found.generated[place]), sum(found.trained[place])) == (len(came), len(went))
+        assert len(found.generated[place]) == len(found.edges) - 1
+
+
+def test_binary_rewards_are_in_the_first_and_the_last_bin() -> None:
+    found = histograms(spans_of({1: ([0.0] * 30 + [1.0] * 70, [1.0])}), POINTS, "reward")
+    assert (found.edges[0], found.edges[-1]) == (0, 1)
+    assert Counter(found.generated[1]) == {30: 1, 70: 1, 0: 30}
+    assert (found.generated[1][0], found.generated[1][-1], found.trained[1][-1]) == (30, 70, 1)
+
+
+def test_one_absurd_reward_does_not_hide_the_others() -> None:
+    found = histograms(spans_of({0: ([n / 1000 for n in range(1000)] + [1e308], [0.5])}), POINTS, "reward")
+    assert found.edges[-1] < 1.1
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=5, max_size=200).filter(lambda usual: len(set(usual)) > 1),
+    st.sampled_from([[1e308], [-1e308], [1e308, -1e308]]),
+)
+def test_outliers_are_in_the_outermost_bins(usual: list[int], absurd: list[float]) -> None:
+    """Also if there are few groups, and the outliers come in and go out."""
+    found = histograms(spans_of({0: ([*map(float, usual), *absurd], absurd)}), POINTS, "reward")
+    assert min(usual) - 0.1 <= found.edges[0] < found.edges[-1] <= max(usual) + 0.1
+    (came, went) = found.generated[0], found.trained[0]
+    assert (sum(came), sum(went)) == (len(usual) + len(absurd), len(absurd))
+    assert (went[0], went[-1]) == (int(-1e308 in absurd), int(1e308 in absurd))
+    assert sum(count > 0 for count in came) > 1, "the others are in bins of their own"
+
+
+@given(
+    st.lists(
+        st.floats(-1e18, 1e18) | st.floats(1e6, 1e6 + 1) | st.floats(-1e-300, 1e-300) | st.integers(-3, 3).map(float),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_bins_follow_each_other(came: list[float]) -> None:
+    found = histograms(spans_of({0: (came, came)}), POINTS, "reward")
+    assert all(low < high for low, high in pairwise(found.edges))
+    assert found.generated[0] == found.trained[0]
+
+
+def test_values_of_which_almost_all_are_equal_keep_the_others() -> None:
+    for absurd in ([], [-1e308], [1e308]):
+        found = histograms(spans_of({0: ([0.0] * 1000 + [1.0] + absurd, [0.0])}), POINTS, "reward")
+        assert (found.edges[0], found.edges[-1]) == (0, 1)
+        assert sorted(found.generated[0])[-2:] == [1 + (1e308 in absurd), 1000 + (-1e308 in absurd)]
+
+
+def test_five_hundred_environments_have_as_many_series_as_is_promised() -> None:
+    spans = {
+        place: Span(
+            environments={f"e{n:03}": Facts({"sequences_in": n}) for n in range(100 * place, 100 * place + 201)}
+        )
+        for place in range(POINTS)
+    }
+    found = environment_series(spans, POINTS)
+    assert len(found) == MOST_ENVIRONMENTS + 1
+    assert OTHERS in found
+    assert "e500" in found
+    assert "e000" not in found
+    for place, span in spans.items():
+        came = sum(facts.counts.get("sequences_in", 0) for facts in span.environments.values())
+        assert sum(series["sequences_in"][place] or 0 for series in found.values()) == came
+
+
+def test_there_are_no_histograms_of_nothing() -> None:
+    assert histograms({}, POINTS, "length") == Histograms()
+    assert histograms(spans_of({0: ([1.0], [1.0])}), POINTS, "staleness") == Histograms()
+
+
+def test_each_blocker_is_a_cause_or_no_concern_of_a_trainer() -> None:
+    causes = {blocker: cause_of([LeaseState.RETURNED], blocker, starving=False) for blocker in Blocker}
+    assert {blocker for blocker, cause in causes.items() if cause is None} == {Blocker.NOT_REGISTERED, Blocker.ARCHIVED}
+    assert cause_of([], None, starving=True) is None
+    assert cause_of([], Blocker.TOO_FEW_SEQUENCES, starving=True) is Cause.STARVATION
+    assert cause_of([], Blocker.SERVING_PAUSED, starving=True) is Cause.PAUSED
+    assert cause_of([LeaseState.HELD], Blocker.TOO_FEW_SEQUENCES, starving=True) is Cause.TRAINER_HOLDS_BATCH
+    assert set(causes.values()) | {None, Cause.TRAINER_HOLDS_BATCH, Cause.STARVATION} == {None, *Cause}
+
+
+counts = st.dictionaries(st.sampled_from(["stale", "expired"]), st.integers(0, 5))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["math", "code", "other"]), counts), max_size=5))
+def test_what_has_grown_adds_up(steps: list[dict[str, dict[str, int]]]) -> None:
+    """Of `other`, only the run's totals tell."""
+    totals: dict[str, Counter[str]] = {name: Counter() for name in ("math", "code", "other", RUN)}
+    before: dict[str, dict[str, float]] = {}
+    for step in steps:
+        for name, more in step.items():
+            totals[name].update(more)
+            totals[RUN].update(more)
+        now = {name: dict(found) for name, found in totals.items() if name != "other"}
+        grown = increases(before, now)
+        expected = {name: {reason: by for reason, by in more.items() if by} for name, more in step.items()}
+        assert {name: found for name, found in grown.items() if found and name != RUN} == {
+            name: found for name, found in expected.items() if found and name != "other"
+        }
+        assert of_others(grown) == expected.get("other", {})
+        before = now
+
+
+def test_totals_that_began_again_have_grown_from_nothing() -> None:
+    before = {RUN: {"stale": 9.0}, "math": {"stale": 2.0}}
+    assert increases(before, {RUN: {"stale": 4.0}, "math": {"stale": 3.0}}) == {RUN: {"stale": 4}, "math": {"stale": 3}}
+
+
+def test_an_environment_that_was_forgotten_drops_nothing_again() -> None:
+    before = {RUN: {"stale": 9.0}, "math": {"stale": 2.0}}
+    assert of_others(increases(before, {RUN: {"stale": 9.0}})) == {}

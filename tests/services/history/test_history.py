@@ -1,0 +1,292 @@
+"""The history of a run is what its processes counted, at every resolution."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.groups.deletion import GroupFilter
+from app.core.history.resolution import KEPT, MOST_CELLS
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
+from app.core.history.wanted import Wanted
+from app.core.ranks.costs import Weight
+from app.core.runs.settings import Policy
+from app.services.batches.request import BatchRequest
+from app.services.history.reading import RunHistory
+from app.store.curriculum.entries import ItemWrite
+from app.store.groups.codec import EncodedGroup
+from app.store.history.store import HistoryStore
+from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import InvalidField, RunNotFound
+from lachesis.wire.filters import ZeroVarianceFilter
+from tests.services.conftest import RUN, Process, config, join
+
+KEYS = RunKeys(RUN)
+
+
+def group(
+    name: str, environment: int | None, *rewards: float, tokens: int = 6, version: int | None = 0
+) -> EncodedGroup:
+    """A group of sequences with these rewards."""
+    given = np.array(rewards)
+    weight = Weight(tokens, tokens**2)
+    return EncodedGroup(
+        len(given), environment, name.encode(), name, version, weight, rewards=given, lengths=np.zeros(len(given))
+    )
+
+
+async def keep(services: Services, *, maintains: bool = True) -> None:
+    """Let a process write its part of the history, as its maintenance does every ten seconds."""
+    await services.history.upkeep.keep(RUN, maintained=maintains)
+
+
+async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:
+    """Read the history up to after the present span."""
+    (now_s, _) = await services.connection.call("TIME")
+    return await services.history.reading.of(RUN, int(now_s) - ago_s, int(now_s) + 1, Wanted(environment=environment))
+
+
+def total(series: list[float | None]) -> float:
+    return sum(value for value in series if value is not None)
+
+
+def latest(series: list[float | None]) -> float | None:
+    return [value for value in series if value is not None][-1]
+
+
+async def make_run(services: Services, **settings: Any) -> int:
+    """Make a run of batches of four, with an environment of groups of two. Return its id."""
+    await services.runs.administration.create(RUN, config(4), Policy(**settings))
+    return (await join(services, "math", min_share=0.25)).environment
+
+
+async def move_back(redis: Redis, step_s: int, by_s: int) -> None:
+    """Let everything in a stream have happened earlier."""
+    key = KEYS.series(step_s)
+    entries = await redis.xrange(key)
+    await redis.delete(key)
+    for name, fields in entries:
+        milliseconds, number = name.decode().split("-")
+        await redis.xadd(key, fields, f"{int(milliseconds) - 1000 * by_s}-{number}")
+
+
+async def test_what_all_processes_count_adds_up(process: Callable[..., Process]) -> None:
+    (one, _), (two, _) = process(), process()
+    math = await make_run(one, filter_zero_variance=ZeroVarianceFilter())
+    await one.groups.native.submit(RUN, [group("a", math, 0.0, 1.0), group("b", math, 0.0, 0.5, version=None)])
+    await two.groups.native.submit(RUN, [group("c", math, 1.0, 1.0), group("d", None, 0.0, 1.0, tokens=100)])
+    assert [one.repeated for one in await two.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])] == [True]
+    await one.runs.administration.set_policy_version(RUN, 3)
+    assert (await two.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await keep(one)
+    await keep(two, maintains=False)
+
+    found = await read(one)
+    assert (found.shown.step_s, found.shown.points) in {(10, 361), (60, 61), (60, 62)}
+    of_math, others = found.environments["math"], found.environments[OTHERS]
+    assert [total(of_math[f"{what}_in"]) for what in ("groups", "sequences", "tokens", "bytes")] == [3, 6, 18, 3]
+    assert [total(of_math[f"{what}_out"]) for what in ("groups", "sequences", "tokens", "bytes")] == [2, 4, 12, 2]
+    assert (total(others["tokens_in"]), total(others["groups_out"])) == (100, 0)
+    assert of_math["dropped"].keys() == {"zero_variance"}
+    assert total(of_math["dropped"]["zero_variance"]) == 1
+    assert latest(of_math["reward_in"]["mean"]) == pytest.approx((0.5 + 0.25 + 1) / 3, rel=1e-5)
+    assert latest(of_math["reward_out"]["p90"]) == pytest.approx(0.25, rel=0.01)
+    assert latest(of_math["length_out"]["p50"]) == pytest.approx(3, rel=0.01)
+    assert latest(of_math["staleness_out"]["p50"]) == pytest.approx(3, rel=0.01), "of the one that names a version"
+    assert latest(of_math["got_share"]) == 1
+    assert latest(of_math["promised_share"]) == 0.25
+    assert (latest(found.run["step"]), latest(found.run["policy_version"]), total(found.run["batches"])) == (1, 3, 1)
+    assert [total(found.run[f"tokens_{way}"]) for way in ("in", "out")] == [118, 12]
+    assert total(found.run["dropped"]["zero_variance"]) == 1
+    assert list((await read(two, "math")).environments) == ["math"]
+    assert (await read(two, "no such name")).environments == {}
+
+
+async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    math = await make_run(services)
+    await keep(services)
+    await keep(services)
+    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0), group("b", math, 0.0, 1.0)])
+    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await keep(services)
+    found = (await read(services)).run
+    blocked = found["blocked_s"]
+    assert 0 < (latest(found["trainer_idle_share"]) or 0) < 1
+    assert total(blocked["waiting_for_data"]) > 0
+    assert total(blocked["trainer_holds_batch"]) > 0
+    assert {cause for cause, seconds in blocked.items() if total(seconds)} == {
+        "waiting_for_data",
+        "trainer_holds_batch",
+    }
+
+
+async def test_the_items_of_curricula_are_counted_by_mean_reward(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    await make_run(services)
+    await keep(services)
+    assert (await read(services)).run["curricula"] == {}
+    curricula = services.curriculum
+    await curricula.administration.configure(RUN, "gsm8k", {"reward_max": 2.0}, make=True)
+    await curricula.items.register(RUN, "gsm8k", [ItemWrite("a"), ItemWrite("b", prior=0.5), ItemWrite("c")])
+    await curricula.observations.observe(RUN, "gsm8k", [("c", [5.0])], None)
+    await keep(services)
+    series = (await read(services)).run["curricula"]["gsm8k"]
+    assert [latest(one) for one in series["items_by_reward"]] == [0, 0, 1, 0, 0, 0, 0, 0, 0, 1]
+    assert latest(series["unseen"]) == 1
+    await curricula.administration.delete(RUN, "gsm8k")
+    await keep(services)
+    assert latest((await read(services)).run["curricula"]["gsm8k"]["unseen"]) == 1
+
+
+async def test_drops_count_once_whoever_maintains_the_run(process: Callable[..., Process]) -> None:
+    (one, _), (two, _) = process(), process()
+    math = await make_run(one)
+    await one.groups.native.submit(RUN, [group(f"g{n}", math if n % 2 else None, 0.0, 1.0) for n in range(6)])
+    await one.groups.deletion.delete(RUN, "g1")
+    await keep(one)
+    await keep(two, maintains=False)
+    await one.groups.deletion.delete(RUN, "g3")
+    await keep(two)
+    await keep(two)
+    await one.groups.deletion.delete_matching(RUN, GroupFilter(environment="none"), limit=10)
+    await keep(one)
+    environments = (await read(one)).environments
+    assert [total(environments[name]["dropped"]["deleted"]) for name in ("math", OTHERS)] == [2, 3]
+
+
+@pytest.mark.parametrize("apart_s", [40, 61, 299, 450, 900])
+async def test_coarser_spans_are_sums_of_finer_ones(
+    process: Callable[..., Process], redis_client: Redis, apart_s: int
+) -> None:
+    """Ten seconds become a minute, and minutes a quarter of an hour, by whichever process, once."""
+    (one, _), (two, _) = process(), process()
+    math = await make_run(one)
+    names = iter(range(1000))
+
+    async def happen(groups: int) -> None:
+        some = [group(f"g{next(names)}", math, 0.0, float(groups)) for _ in range(groups)]
+        await one.groups.native.submit(RUN, some)
+        await keep(one, maintains=False)
+
+    for groups in (1, 2, 3):
+        await happen(groups)
+        for resolution in KEPT:
+            await move_back(redis_client, resolution.step_s, apart_s)
+    await keep(two)
+    await keep(one)
+    assert await redis_client.xlen(KEYS.series(60)) >= 1
+    for ago_s in (3000, 7000, 90_000):
+        found = (await read(two, ago_s=ago_s)).environments["math"]
+        assert total(found["groups_in"]) == 6
+        assert total(found["tokens_in"]) == 36
+    for resolution in KEPT:
+        await move_back(redis_client, resolution.step_s, 8000)
+    one.history.upkeep.keep_only([])
+    two.history.upkeep.keep_only([])
+    await happen(4)
+    await keep(one)
+    await keep(two)
+    assert await redis_client.xlen(KEYS.series(900)) >= 1
+    assert await redis_client.xlen(KEYS.series(10)) <= 3, "what is older than an hour went"
+    for ago_s in (15_000, 90_000, 29 * 86_400):
+        found = (await read(one, ago_s=ago_s)).environments["math"]
+        assert total(found["groups_in"]) == 10
+        assert max(value for value in found["reward_in"]["p90"] if value is not None) == pytest.approx(2, rel=0.02)
+    assert total((await read(one, ago_s=600)).environments["math"]["groups_in"]) == 4
+
+
+async def test_histograms_compare_what_came_with_what_was_trained_on(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    math = await make_run(services, filter_zero_variance=ZeroVarianceFilter())
+    some = [group(f"g{n}", math, float(n), float(n + n % 2)) for n in range(4)]
+    await services.groups.native.submit(RUN, some)
+    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await keep(services)
+    (now_s, _) = await services.connection.call("TIME")
+    of_reward = await services.history.reading.histograms(RUN, "reward", int(now_s) - 600, int(now_s) + 1)
+    shown, found = of_reward
+    assert shown.points == len(found.generated) == len(found.trained)
+    assert sum(map(sum, found.generated)) == 4
+    assert sum(map(sum, found.trained)) == 2
+    assert found.edges[0] == 0
+    _, of_waiting = await services.history.reading.histograms(RUN, "waiting", environment="math")
+    assert of_waiting.generated == []
+
+
+async def test_a_run_that_is_reset_or_deleted_has_no_history(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    math = await make_run(services)
+    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    await keep(services)
+    assert await redis_client.exists(KEYS.series(10))
+    await services.groups.native.submit(RUN, [group("b", math, 0.0, 1.0)])
+    await services.runs.administration.delete(RUN)
+    await keep(services, maintains=False)
+    assert await redis_client.keys("*series*") == []
+    assert services.history.upkeep.counted() == []
+    with pytest.raises(RunNotFound):
+        await read(services)
+
+
+async def test_absurd_rewards_and_ranges_do_no_harm(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    math = await make_run(services)
+    await services.groups.native.submit(RUN, [group("a", math, 1e308, 1e308), group("b", math, float("nan"), -1e308)])
+    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await keep(services)
+    reward = (await read(services)).environments["math"]["reward_in"]
+    assert latest(reward["p50"]) == 1e18
+    reading = services.history.reading
+    with pytest.raises(InvalidField, match="before"):
+        await reading.of(RUN, 100, 50)
+    for from_s, to_s in ((0, 2**53), (2**53 - 1, 2**53), (0, 1)):
+        found = await reading.of(RUN, from_s, to_s)
+        assert found.shown.points <= 3000
+    for from_s, to_s in ((2**53 - 1, 2**53), (0, 1)):
+        assert (await reading.of(RUN, from_s, to_s)).shown.times_s == []
+        shown, none = await reading.histograms(RUN, "reward", from_s, to_s)
+        assert (shown.times_s, none.edges, none.generated) == ([], [], [])
+
+
+async def test_many_environments_have_bounded_answers(process: Callable[..., Process], redis_client: Redis) -> None:
+    """Of environments that have left, only the spans tell."""
+    services, _ = process()
+    await make_run(services)
+    for first in (0, 200, 301):
+        some = {f"e{n}": Facts({"groups_in": 1, "sequences_in": n}) for n in range(first, first + 200)}
+        assert await HistoryStore(services.connection).append(RUN, Span(environments=some))
+        await move_back(redis_client, KEPT[0].step_s, 120)
+    found = await read(services)
+    assert len(found.environments) == MOST_ENVIRONMENTS + 1
+    assert found.shown.points * len(found.environments) <= MOST_CELLS
+    assert sum(total(series["groups_in"]) for series in found.environments.values()) == 600
+    assert total((await read(services, "e0")).environments["e0"]["groups_in"]) == 1
+    shown, _ = await services.history.reading.histograms(RUN, "reward")
+    assert shown.points * len(found.environments) <= MOST_CELLS
+
+
+async def test_a_process_that_ends_writes_what_it_has_counted(process: Callable[..., Process]) -> None:
+    (one, maintenance), (two, _) = process(), process()
+    math = await make_run(one)
+    await one.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    maintenance.start()
+    await maintenance.stop()
+    assert total((await read(two)).environments["math"]["groups_in"]) == 1
+
+
+async def test_a_run_in_which_nothing_happens_is_left_alone(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    math = await make_run(services)
+    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    assert services.history.upkeep.counted() == [RUN]
+    await keep(services)
+    assert services.history.upkeep.counted() == []
+    assert await redis_client.xlen(KEYS.series(10)) == 1

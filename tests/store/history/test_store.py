@@ -1,0 +1,142 @@
+"""Histories in Redis: what is added is read again, once, for as long as it is kept."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from app.core.history.resolution import KEPT, LONGEST_S
+from app.core.history.series import Facts, Span
+from app.core.history.sketch import Sketch
+from app.core.history.wanted import SKETCHES, Wanted
+from app.store.history.codec import decode_span, encode_span
+from app.store.history.store import HistoryStore, parse_span
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import UnreadableRecord
+from tests.store.conftest import RUN, Store
+
+FINE, MINUTE, *_ = KEPT
+KEYS = RunKeys(RUN)
+
+names = st.text(max_size=5) | st.sampled_from(SKETCHES)
+numbers = st.integers(0, 2**50) | st.floats(-1e18, 1e18)
+sketches = st.builds(Sketch.of, st.lists(st.floats(allow_nan=True), min_size=1))
+facts = st.builds(
+    Facts,
+    counts=st.dictionaries(names, numbers),
+    means=st.dictionaries(names, st.tuples(numbers, st.integers(0, 100))),
+    lasts=st.dictionaries(names, numbers),
+    sketches=st.dictionaries(names, sketches.filter(lambda sketch: sketch.count > 0)),
+)
+
+
+@given(st.builds(Span, facts, st.dictionaries(names, facts, max_size=3)))
+def test_a_span_is_decoded_as_it_was_encoded(span: Span) -> None:
+    text = encode_span(span)
+    assert decode_span(text) == span
+    for name in span.environments:
+        assert decode_span(text, Wanted(environment=name)) == Span(span.run, {name: span.environments[name]})
+    assert decode_span(text, Wanted(environment="no such name")).environments == {}
+    assert decode_span(text, Wanted(environments=())) == Span(span.run)
+    some = decode_span(text, Wanted(environments=("reward_in", "tokens_in")))
+    for name, facts in span.environments.items():
+        kept = {one: sketch for one, sketch in facts.sketches.items() if one == "reward_in"}
+        assert some.environments[name] == Facts(facts.counts, facts.means, facts.lasts, kept)
+
+
+def span_of(groups: int) -> Span:
+    return Span(environments={"math": Facts({"groups_in": groups})})
+
+
+async def groups_at(history: HistoryStore, resolution: object, from_s: int = 0, to_s: float = 1e12) -> list[float]:
+    assert resolution in KEPT
+    found = await history.spans(RUN, resolution, from_s, to_s)  # type: ignore[arg-type]
+    return [parse_span(RUN, one).environments["math"].counts["groups_in"] for one in found]
+
+
+@pytest.fixture
+def history(connection: RedisClient) -> HistoryStore:
+    return HistoryStore(connection)
+
+
+async def test_what_was_appended_is_read_in_order(store: Store, history: HistoryStore) -> None:
+    now_s = await history.now_s()
+    for groups in range(250):
+        assert await history.append(RUN, span_of(groups))
+    assert await groups_at(history, FINE) == list(range(250))
+    assert await groups_at(history, FINE, int(now_s) - 10, now_s - 5) == []
+    spans = await history.spans(RUN, FINE, int(now_s), now_s + 60)
+    assert len(spans) == 250
+    assert all(now_s - 1 <= one.time_s <= now_s + 60 for one in spans)
+
+
+async def test_a_run_that_does_not_exist_or_was_reset_gets_no_history(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    assert await history.append(RUN, span_of(1))
+    await store.runs.reset(RUN, "token")
+    assert not await redis_client.exists(KEYS.series(10)), "a reset clears the history"
+    assert not await history.append(RUN, span_of(2)), "late counts of before the reset"
+    assert not await history.append("other", span_of(2))
+    assert not await redis_client.exists(KEYS.series(10), RunKeys("other").series(10), RunKeys("other").run)
+    assert await history.last_s(RUN, FINE) is None
+    assert await history.totals(RUN) == {}
+
+
+async def test_the_latest_totals_are_found(store: Store, history: HistoryStore) -> None:
+    await history.append(RUN, span_of(1), {"math": {"dropped:stale": 3}})
+    await history.append(RUN, span_of(1), {"math": {"dropped:stale": 5}})
+    for _ in range(20):
+        await history.append(RUN, span_of(1))
+    assert await history.totals(RUN) == {"math": {"dropped:stale": 5}}
+
+
+async def test_a_span_is_added_once_and_in_the_order_of_time(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    now_s = await history.now_s()
+    begin_s = int(now_s) // 60 * 60
+    await history.append(RUN, span_of(1))
+
+    async def merge(at_s: int, groups: int) -> bool:
+        return await history.merge(RUN, FINE, MINUTE, at_s, span_of(groups), now_s)
+
+    assert await merge(begin_s, 7)
+    assert not await merge(begin_s, 8)
+    assert not await merge(begin_s - 60, 9)
+    assert await merge(begin_s + 60, 10)
+    assert await groups_at(history, MINUTE) == [7, 10]
+    assert await history.last_s(RUN, MINUTE) == begin_s + 60
+    assert await groups_at(history, FINE) == [1], "it may still be shown finely"
+    left_ms = await redis_client.pttl(KEYS.series(60))
+    assert 0 < left_ms <= LONGEST_S * 1000
+
+
+async def test_what_is_too_old_goes_once_it_was_added_up(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    now_s = await history.now_s()
+    old_s = int(now_s) // 60 * 60 - 7200
+    for time_s in (old_s, old_s + 65, int(now_s) - 5):
+        await redis_client.xadd(KEYS.series(10), {"facts": encode_span(span_of(time_s))}, f"{time_s}000-0")
+    await history.merge(RUN, FINE, MINUTE, old_s, span_of(1), now_s)
+    assert len(await groups_at(history, FINE)) == 2, "the second one is as old, but was not added up yet"
+    await history.merge(RUN, FINE, MINUTE, old_s + 60, span_of(1), now_s)
+    assert await groups_at(history, FINE) == [int(now_s) - 5]
+
+
+async def test_a_span_that_begins_at_the_end_of_a_range_is_not_in_it(
+    history: HistoryStore, redis_client: Redis
+) -> None:
+    for time_ms in ("59999-7", "60000-0", "119999-0", "120000-0", "120000-1"):
+        await redis_client.xadd(KEYS.series(10), {"facts": encode_span(span_of(1))}, time_ms)
+    assert [one.time_s for one in await history.spans(RUN, FINE, 60, 120)] == [60, 119]
+    assert await history.spans(RUN, FINE, 0, 0) == []
+
+
+async def test_a_damaged_span_is_named(store: Store, history: HistoryStore, redis_client: Redis) -> None:
+    await redis_client.xadd(KEYS.series(10), {"facts": b"no span"})
+    (found,) = await history.spans(RUN, FINE, 0, 1e12)
+    with pytest.raises(UnreadableRecord, match=RUN):
+        parse_span(RUN, found)
