@@ -9,15 +9,16 @@ import orjson
 from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
-from app.api.deps import parse
+from app.api.deps import check_credentials, parse
+from app.api.http.client_connection import has_arrived
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
-from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
+from lachesis.wire.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ async def read_lines(request: Request, timeout_s: float) -> CurriculumDocument:
         BodyTooLarge: A line is too long.
         RequestTimeout: No data came for too long.
         UnsupportedEncoding: The body is compressed.
+        Unauthorized: The credentials ended while the body arrived.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedEncoding("send the state without compression")
@@ -176,7 +178,8 @@ def _below(name: str, read: Callable[[], T], *place: int) -> T:
 
 
 async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of a body, some at a time."""
+    """Yield the lines of a body, some at a time. The last ones come only if the credentials are still valid."""
+    came_at_once = has_arrived(request.scope)
     rest, lines, longest = b"", list[bytes](), _LONGEST_HEADER
     stream = request.stream()
     while True:
@@ -196,6 +199,8 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
         if len(lines) >= _LINES_AT_ONCE:
             yield lines
             lines = []
+    if not came_at_once:
+        await check_credentials(request.scope)
     lines += [rest] if rest else []
     if lines:
         yield lines

@@ -12,9 +12,8 @@ from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.negotiation import JSON, media_type
 from app.api.http.openapi import Responses, body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import large_json_reply, model_reply
-from app.api.http.routing import RunRoute
+from app.api.http.routing import RunRoute, requires
 from app.api.wire.curriculum import (
-    changes_of,
     comparison_json,
     item_json,
     page_json,
@@ -22,14 +21,13 @@ from app.api.wire.curriculum import (
     sample_json,
     shown_curriculum,
 )
-from app.core import errors
+from app.core.access.permissions import Permission
 from app.core.curriculum.indexes import ItemIndex
-from app.core.curriculum.settings import CurriculumStrategy
-from app.core.errors import InvalidField, UnsupportedMediaType
 from app.services.curriculum.items import SortedBy
 from app.services.curriculum.sampling import CurriculumSampleRequest
-from app.store.curriculum.entries import NewItem as StoredNewItem
+from app.store.curriculum.entries import ItemWrite as StoredNewItem
 from lachesis.wire import curriculum_items as wire
+from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.curricula import (
     CURRICULUM_NAME,
@@ -58,6 +56,7 @@ from lachesis.wire.curriculum_items import (
     SampleItems,
     WhatIf,
 )
+from lachesis.wire.errors import InvalidField, UnsupportedMediaType
 
 _MAX_BYTES = 32 * 1024 * 1024  # as Python objects a body takes many times that
 
@@ -107,6 +106,7 @@ router = APIRouter(prefix="/v1/runs/{run}/curricula", tags=["curricula"], route_
     responses=_BODY,
     openapi_extra=json_body(NewItems),
 )
+@requires(Permission.SET_UP)
 async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Response:
     """Register items, or change the named fields of existing ones. The request may be repeated.
 
@@ -119,25 +119,40 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
 
 
 @router.get("/{curriculum}/items", summary="List items", response_model=Items, responses=_READ)
+@requires(Permission.READ)
 async def list_items(
     run: NamedRun,
     curriculum: Name,
     services: ServicesDep,
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Most items on the page.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of items on the page.")] = 100,
     cursor: Annotated[
-        str | None, Query(pattern="^[0-9]{1,12}$", description="The `cursor` of the last answer.")
+        str | None, Query(pattern="^[0-9]{1,20}(-[0-9]{1,6})?$", description="The `cursor` of the last answer.")
     ] = None,
     sort: Annotated[
         SortedBy,
-        Query(
-            description="`mean_reward` lists all items, unseen ones last. Every other order lists only the seen items."
-        ),
+        Query(description="`mean_reward` lists all items, unseen items last. Every other order lists seen items only."),
     ] = "mean_reward",
-    descending: Annotated[bool, Query(description="Largest first.")] = False,
+    descending: Annotated[bool, Query(description="Whether the largest come first.")] = False,
     bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Items of this bin.")] = None,
+    search: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=MAX_KEY,
+            description="Items whose keys contain this text, in no order. Any page may be short or empty.",
+        ),
+    ] = None,
 ) -> Response:
     """Return items, page by page."""
+    if search is not None:
+        if sort != "mean_reward" or descending or bin_ is not None:
+            raise InvalidField(
+                "a search has no order and no bin: leave out sort, descending and bin", ("query", "search")
+            )
+        return await large_json_reply(
+            request, page_json(await services.curriculum.items.search(run, curriculum, search, limit, cursor))
+        )
     page = await services.curriculum.items.page(
         run, curriculum, limit=limit, cursor=cursor, sort=sort, descending=descending, bin_=bin_
     )
@@ -150,6 +165,7 @@ async def list_items(
     response_model=ItemDetails,
     responses=read_responses(*_ITEM_MISSING),
 )
+@requires(Permission.READ)
 async def get_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
     """Return an item's estimate and its last scores."""
     return await _item_reply(services, run, curriculum, key)
@@ -162,8 +178,9 @@ async def get_item(run: NamedRun, curriculum: Name, key: Key, services: Services
     responses=body_responses(*_ITEM_MISSING),
     openapi_extra=json_body(ItemChange),
 )
+@requires(Permission.SET_UP)
 async def change_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep, body: SmallBody) -> Response:
-    """Change the fields that the body names; null removes a field. The estimate stays."""
+    """Change the fields in the body. Null removes a field. The estimate stays."""
     asked = parse(ItemChange, body)
     none: dict[str, Any] = {"category": "", "prior": math.nan, "metadata": ""}
     given = {name: getattr(asked, name) for name in asked.model_fields_set}
@@ -180,6 +197,7 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
     status_code=204,
     responses=write_responses(*_ITEM_MISSING),
 )
+@requires(Permission.OPERATE)
 async def delete_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
     """Delete an item and its estimate."""
     await services.curriculum.items.delete(run, curriculum, key)
@@ -193,6 +211,7 @@ async def delete_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
     responses=_OBSERVE,
     openapi_extra=json_body(wire.Observations),
 )
+@requires(Permission.SAMPLE_ITEMS)
 async def post_observations(run: NamedRun, curriculum: Name, request: Request) -> Response:
     """Count observations. Unknown items are registered. Items in flight become available again.
 
@@ -214,17 +233,17 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     responses=_SAMPLE,
     openapi_extra=json_body(SampleItems),
 )
+@requires(Permission.SAMPLE_ITEMS)
 async def post_samples(
     run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
 ) -> Response:
-    """Sample items to try next. Others get them after they are observed or released, or after `in_flight_ttl_s`.
+    """Sample items to try next. They are in flight until an observation, a release or `in_flight_ttl_s`.
 
     With a `request_id` the request may be repeated: it gets the same items while they are in flight.
     """
     asked = parse(SampleItems, body)
-    strategy = None if asked.strategy is None else CurriculumStrategy(asked.strategy)
     wanted = CurriculumSampleRequest(
-        asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
+        asked.n, asked.step, asked.total_steps, asked.seed, asked.strategy, asked.request_id or ""
     )
     use = services.curriculum.samples.bins if asked.bins_only else services.curriculum.samples.sample
     sample = await use(run, curriculum, wanted)
@@ -239,8 +258,9 @@ async def post_samples(
     responses=_BODY,
     openapi_extra=json_body(ReleaseItems),
 )
+@requires(Permission.SAMPLE_ITEMS)
 async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
-    """Release items of a sample that nobody will try. Items that it no longer holds stay as they are."""
+    """Release unused items of a sample. Items that the sample no longer holds stay as they are."""
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         keys = parse(ReleaseItems, body).items
         released = await services.curriculum.samples.release(run, curriculum, sample, keys)
@@ -286,10 +306,11 @@ def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> st
 
 
 @router.get("", summary="List curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
+@requires(Permission.READ)
 async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
     """Return all curricula of a run, by name."""
     await services.runs.administration.get(run)
-    facts = await services.curriculum.settings.all(run)
+    facts = await services.curriculum.administration.all(run)
     return model_reply(Curricula(curricula=list(map(shown_curriculum, facts))))
 
 
@@ -300,6 +321,7 @@ async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
     responses=body_responses(errors.RunNotFound),
     openapi_extra=json_body(CurriculumSettings),
 )
+@requires(Permission.SET_UP)
 async def put_curriculum(
     run: NamedRun,
     curriculum: Name,
@@ -309,8 +331,8 @@ async def put_curriculum(
     if_absent: Annotated[bool, Query(description="Return an existing curriculum unchanged.")] = False,
 ) -> Response:
     """Create a curriculum, or replace all settings of an existing one. Its estimates stay."""
-    changes = changes_of(parse(CurriculumSettings, body), CurriculumSettings.model_fields)
-    facts = await services.curriculum.settings.configure(run, curriculum, changes, make=True, keep=if_absent)
+    changes = dict(parse(CurriculumSettings, body))
+    facts = await services.curriculum.administration.configure(run, curriculum, changes, make=True, keep=if_absent)
     return model_reply(shown_curriculum(facts))
 
 
@@ -321,28 +343,31 @@ async def put_curriculum(
     responses=_BODY,
     openapi_extra=json_body(CurriculumChange),
 )
+@requires(Permission.SET_UP)
 async def change_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep, body: SmallBody) -> Response:
     """Change the settings that the body names.
 
     A new strategy keeps the estimates and the temperature.
     """
     asked = parse(CurriculumChange, body)
-    changes = changes_of(asked, asked.model_fields_set)
+    changes = {name: getattr(asked, name) for name in asked.model_fields_set}
     return model_reply(
-        shown_curriculum(await services.curriculum.settings.configure(run, curriculum, changes, make=False))
+        shown_curriculum(await services.curriculum.administration.configure(run, curriculum, changes, make=False))
     )
 
 
 @router.get("/{curriculum}", summary="Get a curriculum", response_model=CurriculumInfo, responses=_READ)
+@requires(Permission.READ)
 async def get_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Return a curriculum's settings and its numbers of items: seen, in flight, in each bin, of each category."""
-    return model_reply(shown_curriculum(await services.curriculum.settings.facts(run, curriculum)))
+    return model_reply(shown_curriculum(await services.curriculum.administration.facts(run, curriculum)))
 
 
 @router.delete("/{curriculum}", summary="Delete a curriculum", status_code=204, responses=_WRITE)
+@requires(Permission.OPERATE)
 async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Delete a curriculum with its items."""
-    await services.curriculum.settings.delete(run, curriculum)
+    await services.curriculum.administration.delete(run, curriculum)
     return Response(status_code=204)
 
 
@@ -352,21 +377,26 @@ async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesD
     response_model=CurriculumMetrics,
     responses=_READ,
 )
+@requires(Permission.READ)
 async def get_metrics(
     run: NamedRun,
     curriculum: Name,
     services: ServicesDep,
     step: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far. Default: the run's step.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far. The default is the run's step.")
     ] = None,
     total_steps: Annotated[
         int | None,
-        Query(ge=1, le=MAX_INTEGER, description="The step at which progress is 1. Default: the curriculum's setting."),
+        Query(
+            ge=1,
+            le=MAX_INTEGER,
+            description="The step at which progress is 1. The default is the curriculum's setting.",
+        ),
     ] = None,
 ) -> Response:
     """Return numbers by name, ready for a logger."""
     return model_reply(
-        CurriculumMetrics(metrics=await services.curriculum.settings.metrics(run, curriculum, step, total_steps))
+        CurriculumMetrics(metrics=await services.curriculum.administration.metrics(run, curriculum, step, total_steps))
     )
 
 
@@ -377,12 +407,13 @@ async def get_metrics(
     responses=_BODY,
     openapi_extra=json_body(WhatIf),
 )
+@requires(Permission.READ)
 async def what_if(
     run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
 ) -> Response:
-    """Return what other settings would sample now, next to the current ones. Nothing changes."""
+    """Return what other settings and the present settings would sample now. Nothing changes."""
     asked = parse(WhatIf, body)
-    changes = changes_of(asked, asked.model_fields_set)
+    changes = {name: getattr(asked, name) for name in asked.model_fields_set - {"n", "step"}}
     comparison = await services.curriculum.comparisons.compare(run, curriculum, changes, asked.n, asked.step)
     return await large_json_reply(request, comparison_json(comparison))
 
@@ -396,6 +427,7 @@ async def what_if(
     responses=read_responses(*_MISSING) | {200: {"content": {JSON_LINES: {"schema": _LINES}}}},
     response_class=Response,
 )
+@requires(Permission.READ)
 async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Return the whole curriculum as a stream: settings, random state, items with their estimates."""
     document = await services.curriculum.states.save(run, curriculum)
@@ -409,6 +441,7 @@ async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> R
     responses=body_responses(*_MISSING, errors.UnsupportedMediaType),
     openapi_extra=_STATE_BODY,
 )
+@requires(Permission.SET_UP)
 async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, request: Request) -> Response:
     """Restore a saved curriculum, all or nothing. It continues with the same samples.
 
@@ -423,6 +456,6 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
     else:
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
     await services.curriculum.states.load(run, curriculum, document)
-    counts = (await services.curriculum.settings.facts(run, curriculum)).census.counts
+    counts = (await services.curriculum.administration.facts(run, curriculum)).census.counts
     items = counts.length(ItemIndex.MEAN_REWARD) + counts.length(ItemIndex.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

@@ -1,34 +1,17 @@
 """Map settings, items and samples of curricula to the models of replies."""
 
-from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 from app.core.curriculum.indexes import ItemIndex
-from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
+from app.core.curriculum.rewards import reward_edges
 from app.services.curriculum.curricula import CurriculumFacts
 from app.services.curriculum.items import Flight, ItemFacts, ItemPage
 from app.services.curriculum.observing import ObservationReceipt
 from app.services.curriculum.sampling import CurriculumSample, DrawnItem
 from app.services.curriculum.what_if import StrategyComparison, StrategyOutcome
-from lachesis.wire.curricula import CurriculumInfo, CurriculumSettings
-
-
-def changes_of(asked: CurriculumSettings, names: Iterable[str]) -> dict[str, Any]:
-    """Return settings as fields of `CurriculumPolicy`; only those in ``names``."""
-    return of_their_kinds({name: getattr(asked, name) for name in names if name in CurriculumSettings.model_fields})
-
-
-def shown_settings(policy: CurriculumPolicy) -> CurriculumSettings:
-    """Describe settings.
-
-    Raises:
-        pydantic.ValidationError: A setting is outside its bounds.
-    """
-    fields = asdict(policy)
-    return CurriculumSettings.model_validate({name: fields[name] for name in CurriculumSettings.model_fields})
+from lachesis.wire.curricula import CurriculumInfo
 
 
 def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
@@ -36,13 +19,16 @@ def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
     counts = facts.census.counts
     return CurriculumInfo(
         name=facts.view.name,
-        settings=shown_settings(facts.view.policy),
+        settings=facts.view.policy,
         items=counts.length(ItemIndex.MEAN_REWARD) + counts.length(ItemIndex.UNSEEN),
         items_seen=counts.seen,
         in_flight=facts.census.in_flight,
         observations=facts.census.updates,
         samples=counts.samples,
         bins=list(facts.bins),
+        reward_edges=reward_edges(facts.view.policy),
+        items_by_reward=list(counts.spans),
+        items_unseen=counts.length(ItemIndex.UNSEEN),
         categories=dict(counts.categories),
     )
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.curriculum.estimates import Estimate, pass_share
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, Form
 from app.core.curriculum.state import CurriculumHeader, load_policy_dict, number, whole
-from app.core.errors import InvalidField
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import InvalidField
 
 _SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
 _LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
@@ -23,7 +23,7 @@ def load_atropos(
 ) -> tuple[CurriculumHeader, dict[str, Estimate]]:
     """Read the scheduler's settings, and the estimate of each item that it scored, by key.
 
-    Its ``competence_based`` becomes COMPETENCE_BASED of the form FRONTIER, which uses ``competence_threshold``.
+    Its ``competence_based`` gets the form `frontier`, which uses ``competence_threshold``.
 
     Args:
         document: ``{strategy, n_bins, temperature, ema_alpha, competence_threshold, item_scores: {key: [ema, count]},
@@ -40,15 +40,15 @@ def load_atropos(
     if not isinstance(scores, Mapping):
         raise InvalidField("item_scores is not an object", ("item_scores",))
     known = {name: document[name] for name in _SETTINGS if name in document}
-    if known.get("strategy") == CurriculumStrategy.COMPETENCE_BASED:
-        known["form"] = Form.FRONTIER.value
+    if known.get("strategy") == "competence_based":
+        known["form"] = "frontier"
     policy = load_policy_dict(known | dict(settings or {}))
     items = {key: _estimate(policy, key, score) for key, score in scores.items()}
     updates = whole(sum(each.count for each in items.values()), ("item_scores",))
     return CurriculumHeader(policy, updates=updates), items
 
 
-def _estimate(policy: CurriculumPolicy, key: str, score: object) -> Estimate:
+def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
         raise InvalidField(f"item_scores has {score!r}, which is not [ema, count]", ("item_scores", key))
     ema, count = number(score[0], ("item_scores", key, 0)), whole(score[1], ("item_scores", key, 1))

@@ -6,11 +6,14 @@ So the store only applies the updates: once each, in the order in which observat
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy
-from app.core.errors import InvalidField
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
+from lachesis.wire.errors import InvalidField
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Estimate:
 
     Attributes:
         ema: Moving average of the mean rewards of its groups. Of an unseen item its prior, or 0.
-        count: Observations so far. The item is seen from the first one on.
+        count: Observations so far. An item with at least one is seen.
         passed: Rewards that were passes. Older ones count less.
         failed: Rewards that were failures. Older ones count less.
         signal: Mean ``|reward - mean reward|`` of the last group.
@@ -68,7 +71,29 @@ class Posterior(NamedTuple):
         return self.alpha / (self.alpha + self.beta)
 
 
-def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpdate:
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the posteriors of several items are computed from: arrays of one length.
+
+    Attributes:
+        passed: As of `Estimate`.
+        failed: As of `Estimate`.
+        prior: The prior of an unseen item. NaN for an item without one, and for a seen item.
+    """
+
+    passed: NDArray[np.float64]
+    failed: NDArray[np.float64]
+    prior: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> "Evidence":
+        """Return the evidence of these estimates."""
+        priors = [math.nan if one.count or one.prior is None else one.prior for one in estimates]
+        passed, failed = [one.passed for one in estimates], [one.failed for one in estimates]
+        return cls(np.array(passed, np.float64), np.array(failed, np.float64), np.array(priors, np.float64))
+
+
+def observed(policy: CurriculumSettings, rewards: Sequence[float]) -> EstimateUpdate:
     """Return how the rewards of one group update its item. Every group counts as its mean reward, at any size.
 
     Raises:
@@ -93,27 +118,6 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpda
     )
 
 
-def after(estimate: Estimate, change: EstimateUpdate) -> Estimate:
-    """Return an estimate after an observation.
-
-    `lua/curriculum/curriculum_estimates.lua` does the same. Only tests call this function, to check the script.
-    """
-    first = estimate.count == 0
-
-    def stepped(number: float, step: LeakyUpdate) -> float:
-        return step.first if first else step.keep * number + step.gain
-
-    return replace(
-        estimate,
-        ema=stepped(estimate.ema, change.ema),
-        count=estimate.count + 1,
-        passed=stepped(estimate.passed, change.passed),
-        failed=stepped(estimate.failed, change.failed),
-        signal=stepped(estimate.signal, change.signal),
-        last=stepped(estimate.last, change.last),
-    )
-
-
 def unseen(prior: float | None = None) -> Estimate:
     """Return the estimate of an item that is registered, with or without a prior.
 
@@ -125,7 +129,7 @@ def unseen(prior: float | None = None) -> Estimate:
     return Estimate(ema=prior or 0.0, prior=prior)
 
 
-def posterior(policy: CurriculumPolicy, estimate: Estimate) -> Posterior:
+def posterior(policy: CurriculumSettings, estimate: Estimate) -> Posterior:
     """Return the posterior of an item's pass rate, from Beta(1, 1). A prior counts until the first observation."""
     passed, failed = estimate.passed, estimate.failed
     if estimate.count == 0 and estimate.prior is not None:
@@ -134,7 +138,16 @@ def posterior(policy: CurriculumPolicy, estimate: Estimate) -> Posterior:
     return Posterior(1 + passed, 1 + failed)
 
 
-def pass_share(policy: CurriculumPolicy, reward: float) -> float:
+def posteriors(policy: CurriculumSettings, evidence: Evidence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the two parameters of the posterior of each item, as `posterior` does."""
+    shares = np.clip((evidence.prior - policy.reward_min) / (policy.reward_max - policy.reward_min), 0.0, 1.0)
+    by_prior = ~np.isnan(evidence.prior)
+    passed = np.where(by_prior, shares * policy.prior_weight, evidence.passed)
+    failed = np.where(by_prior, (1 - shares) * policy.prior_weight, evidence.failed)
+    return 1 + passed, 1 + failed
+
+
+def pass_share(policy: CurriculumSettings, reward: float) -> float:
     """Return the share of a reward that counts as a pass, 0 to 1."""
     return min(1.0, max(0.0, (reward - policy.reward_min) / (policy.reward_max - policy.reward_min)))
 

@@ -31,9 +31,6 @@ class ItemIndex(StrEnum):
     CATEGORY = "category"
 
 
-SEEN = (ItemIndex.MEAN_REWARD, ItemIndex.POSTERIOR, ItemIndex.SIGNAL, ItemIndex.LAST, ItemIndex.LAST_SAMPLED)
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A range of scores of an index.

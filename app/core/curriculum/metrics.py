@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_orders
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies.table import numbers
 from app.core.numeric.zipf import zipf_total
+from lachesis.wire.curricula import CurriculumSettings
 
 _STEP = 1e-5
 
@@ -35,7 +35,7 @@ class CurriculumTotals:
 
 
 def metrics(
-    policy: CurriculumPolicy,
+    policy: CurriculumSettings,
     counts: ItemCounts,
     totals: CurriculumTotals,
     parts: Sequence[MixtureComponent],
@@ -45,8 +45,8 @@ def metrics(
 
     As in Atropos, "difficulty" is the moving average of rewards, so high is easy. The three difficulty metrics are left
     out while no item has an average. A strategy's own metrics exist while the curriculum uses it. The entropy of the
-    distribution is in nats. THOMPSON has no distribution. PLR has two places for each item, and its entropy is that of
-    the places. It is at least the entropy of the items.
+    distribution is in nats. `thompson` has no distribution. `plr` has two places for each item, and its entropy is that
+    of the places. It is at least the entropy of the items.
 
     Args:
         policy: The settings of the curriculum.
@@ -68,7 +68,7 @@ def metrics(
         found["mean_difficulty"] = totals.reward_sum / ranked
         found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
     found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}
-    if parts and policy.strategy is not CurriculumStrategy.THOMPSON:
+    if parts and policy.strategy != "thompson":
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
         if not in_other_orders(parts):

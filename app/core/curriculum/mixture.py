@@ -1,6 +1,7 @@
 """Turn logarithms of weights into probabilities, and these into components of a mixture over indexes."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,8 +80,12 @@ def over_bins(
 
 
 def over_cells(
-    index: ItemIndex, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
+    index: ItemIndex, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str], kind: str = ""
 ) -> tuple[MixtureComponent, ...]:
     """Return consecutive parts of an index from its lowest place on. Empty parts are left out."""
-    firsts = np.cumsum([0, *sizes]).tolist()
-    return kept([MixtureComponent(index, *each) for each in zip(firsts, sizes, probabilities, why, strict=False)])
+    rows = zip(accumulate(sizes, initial=0), sizes, probabilities, why, strict=False)
+    return tuple(
+        MixtureComponent(index, first, size, probability, reason, kind=kind)
+        for first, size, probability, reason in rows
+        if size and probability
+    )

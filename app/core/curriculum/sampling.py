@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from app.core.curriculum.indexes import ItemDraw, ItemIndex, MixtureComponent
 from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement
-from app.core.numeric.zipf import zipf_ranks, zipf_total
+from app.core.numeric.zipf import zipf_ranks, zipf_total, zipf_without_replacement
 
 ATTEMPTS = 3
 """The most attempts to draw for one sample."""
@@ -161,6 +161,9 @@ class _Places:
 
     def draws(self, n: int, random: np.random.Generator) -> list[ItemDraw]:
         """Draw different places."""
+        if len(self.parts) == 1 and self.ranked:
+            exponent, size = self.parts[0].exponent, self.parts[0].size
+            return self.named(size - zipf_without_replacement(exponent, size, min(n, size), random))
         return self.named(
             sample_without_replacement(
                 lambda count: self.draw(count, random), self.log_weights, self.total, min(n, self.total), random

@@ -1,14 +1,16 @@
 """Save a curriculum as a document with a header and an entry for each item. A restored one gives the same samples."""
 
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pydantic import ValidationError
+
+from app.core.curriculum.checks import check_policy
 from app.core.curriculum.estimates import Estimate, unseen
-from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy, check_policy
-from app.core.errors import InvalidField
+from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.problems import format_validation_error
 
 FORMAT, VERSION = "lachesis.curriculum", 1
 _MOST_AVERAGED = 2 * MAX_REWARD  # rounding may take an average of the largest rewards beyond them
@@ -27,7 +29,7 @@ class CurriculumHeader:
         arms: The bandit's values by key.
     """
 
-    policy: CurriculumPolicy = field(default_factory=CurriculumPolicy)
+    policy: CurriculumSettings = field(default_factory=CurriculumSettings)
     counter: int = 0
     samples: int = 0
     updates: int = 0
@@ -39,7 +41,7 @@ def state_dict(header: CurriculumHeader) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "policy": policy_dict(header.policy),
+        "policy": header.policy.model_dump(),
         "generator": "Philox",
         "counter": header.counter,
         "samples": header.samples,
@@ -68,12 +70,7 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     )
 
 
-def policy_dict(policy: CurriculumPolicy) -> dict[str, Any]:
-    """Return settings by name."""
-    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in asdict(policy).items()}
-
-
-def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumPolicy:
+def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumSettings:
     """Read settings by name. Settings that are left out have their defaults.
 
     Args:
@@ -83,14 +80,13 @@ def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()
     Raises:
         InvalidField: Something is unknown, or out of range; `location` says where.
     """
-    defaults = CurriculumPolicy()
-    _names(document, {each.name for each in fields(defaults)}, location)
-    settings = {
-        name: _like(getattr(defaults, name), value, name, (*location, name)) for name, value in document.items()
-    }
-    policy = CurriculumPolicy(**settings)
     try:
+        policy = CurriculumSettings.model_validate(document, strict=True)
         check_policy(policy)
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        message = "is unknown" if first["type"] == "extra_forbidden" else format_validation_error(first)
+        raise InvalidField(message, (*location, *first["loc"])) from None
     except InvalidField as wrong:
         raise InvalidField(wrong.message, (*location, *wrong.location)) from None
     return policy
@@ -147,25 +143,6 @@ def number(value: object, location: tuple[str | int, ...], most: float = _MOST_A
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
         raise InvalidField(f"{location[-1]} = {value!r} is not a finite number in range", location)
     return float(value)
-
-
-def _like(default: object, value: object, name: str, location: tuple[str, ...]) -> Any:
-    """Read a setting of the same type as its default."""
-    match default:
-        case StrEnum():
-            known = [str(each) for each in type(default)]
-            if value not in known:
-                raise InvalidField(f"{name} = {value!r} is none of {', '.join(known)}", location)
-            return type(default)(str(value))
-        case float():
-            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
-                raise InvalidField(f"{name} = {value!r} is not a finite number", location)
-            return float(value)
-    if default is None and value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidField(f"{name} = {value!r} is not a whole number", location)
-    return value
 
 
 def _names(

@@ -2,38 +2,32 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from app.core.curriculum import bins
+from app.core.curriculum.checks import check_policy, check_total_steps, needs_progress, progress
 from app.core.curriculum.metrics import CurriculumTotals, metrics
-from app.core.curriculum.settings import (
-    Arms,
-    CurriculumPolicy,
-    CurriculumStrategy,
-    check_policy,
-    check_total_steps,
-    needs_progress,
-    progress,
-)
+from app.core.curriculum.rewards import reward_spans
 from app.core.curriculum.strategies import table
-from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
-from app.events import CurriculumDeleted, emit
+from app.events import CurriculumDeleted, emit, note_settings
 from app.store.curriculum.entries import MAX_CURRICULA
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import CurriculumNotFound, InvalidField, RunNotFound
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumFacts:
-    """A curriculum with its numbers of items in each bin, the easiest first, and in each category."""
+    """A curriculum with its numbers of items in each bin, the easiest first, by mean reward, and in each category."""
 
     view: CurriculumView
     census: Census
     bins: tuple[int, ...]
 
 
-class CurriculumSettings:
+class CurriculumAdministration:
     """What owners of curricula do."""
 
     def __init__(self, store: CurriculumStore) -> None:
@@ -47,7 +41,7 @@ class CurriculumSettings:
         Args:
             run: The run's name.
             name: The curriculum's.
-            changes: New values by field of `CurriculumPolicy`.
+            changes: New values by field of `CurriculumSettings`.
             make: Whether to make it if there is none.
             keep: Whether to leave an existing curriculum unchanged.
 
@@ -64,7 +58,7 @@ class CurriculumSettings:
                 raise CurriculumNotFound(f"run {run} has no curriculum {name}")
             if view is not None and keep:
                 return await self.facts(run, name)
-            policy = replace(CurriculumPolicy() if view is None else view.policy, **changes)
+            policy = CurriculumSettings.model_validate(dict(() if view is None else view.policy) | dict(changes))
             check_policy(policy)
             check_total_steps(policy)
             if view is not None and policy == view.policy:
@@ -72,6 +66,8 @@ class CurriculumSettings:
             old, own = ("", uuid.uuid4().hex) if view is None else (view.revision, view.curriculum_id)
             match await self._store.put(run, name, own, policy, old, uuid.uuid4().hex):
                 case "put":
+                    before = None if view is None else view.policy
+                    note_settings("curriculum", {"run": run, "curriculum": name}, before, policy)
                     return await self.facts(run, name)
                 case "missing":
                     raise RunNotFound(f"there is no run {run}")
@@ -85,7 +81,7 @@ class CurriculumSettings:
             CurriculumNotFound: The run has none of this name.
         """
         view = await self.view(run, name)
-        census = await self._store.census(view, by_category=True)
+        census = await self._store.census(view, reward_spans(view.policy), by_category=True)
         if census is None:
             raise gone(view)
         return CurriculumFacts(view, census, tuple(bins.bin_sizes(census.counts, view.policy.n_bins)))
@@ -130,7 +126,7 @@ class CurriculumSettings:
             else progress(policy, view.step if step is None else step, whole)
         )
         census = await counted(self._store, view, policy)
-        least, greatest = await self._store.ease_bounds(view)
+        least, greatest = await self._store.mean_reward_bounds(view)
         ends = least or 0.0, greatest or 0.0
         totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
         parts = table.parts(policy, census.counts, come)
@@ -149,14 +145,14 @@ class CurriculumSettings:
 
 
 async def counted(
-    store: CurriculumStore, view: CurriculumView, policy: CurriculumPolicy, *, draws: int = 0, samples: int = 0
+    store: CurriculumStore, view: CurriculumView, policy: CurriculumSettings, *, draws: int = 0, samples: int = 0
 ) -> Census:
     """Count what the strategy of a policy needs to know, as of the samples in the view. Claim random numbers.
 
     Raises:
         CurriculumNotFound: It was removed in the meantime.
     """
-    by_category = policy.strategy is CurriculumStrategy.BANDIT and policy.arms is Arms.CATEGORIES
+    by_category = policy.strategy == "bandit" and policy.arms == "categories"
     spans = table.spans(policy, view.samples)
     census = await store.census(view, spans, draws=draws, samples=samples, by_category=by_category)
     if census is None:

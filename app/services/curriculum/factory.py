@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.services.curriculum.curricula import CurriculumSettings
+from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
@@ -15,7 +15,7 @@ from app.services.stores import Stores
 class CurriculumServices:
     """The use cases of curricula."""
 
-    settings: CurriculumSettings
+    administration: CurriculumAdministration
     items: CurriculumItems
     observations: CurriculumObservations
     samples: CurriculumSamples
@@ -25,13 +25,13 @@ class CurriculumServices:
     @classmethod
     def create(cls, stores: Stores) -> "CurriculumServices":
         """Build the use cases on the stores."""
-        settings = CurriculumSettings(stores.curricula)
-        samples = CurriculumSamples(settings, stores.curricula, stores.items)
+        administration = CurriculumAdministration(stores.curricula)
+        samples = CurriculumSamples(administration, stores.curricula, stores.items)
         return cls(
-            settings=settings,
-            items=CurriculumItems(settings, stores.curricula, stores.items),
-            observations=CurriculumObservations(settings, stores.items),
+            administration=administration,
+            items=CurriculumItems(administration, stores.curricula, stores.items),
+            observations=CurriculumObservations(administration, stores.items),
             samples=samples,
-            states=CurriculumStates(settings, stores.curricula, stores.curriculum_states),
-            comparisons=StrategyComparisons(settings, samples, stores.items),
+            states=CurriculumStates(administration, stores.curricula, stores.curriculum_states),
+            comparisons=StrategyComparisons(administration, samples, stores.items),
         )

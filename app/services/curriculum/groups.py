@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from app.core.errors import InvalidField
 from app.services.curriculum.observing import arm_bins, changes_of
 from app.store.curriculum.groups import GroupObservations
-from app.store.curriculum.items import Observation
-from app.store.groups.admission_context import AdmissionContext, Observer
+from app.store.curriculum.items import ItemObservation
+from app.store.groups.admission_context import AdmissionContext, ObservingCurriculum
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
+from lachesis.wire.errors import InvalidField
 
 
 def observations_of(
@@ -32,7 +32,7 @@ def observations_of(
     return list(by_curriculum.values())
 
 
-def _observation(observer: Observer, item: str, group: EncodedGroup) -> Observation | None:
+def _observation(observer: ObservingCurriculum, item: str, group: EncodedGroup) -> ItemObservation | None:
     try:
         (observation,) = changes_of(observer.policy, [(item, group.rewards.tolist())])
     except InvalidField:  # finite, but too large to count: no reason to refuse the group

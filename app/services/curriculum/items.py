@@ -7,16 +7,19 @@ from typing import Literal
 from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
 from app.core.curriculum.indexes import ItemIndex
-from app.core.errors import InvalidField, ItemNotFound
-from app.events import CurriculumItemDeleted, emit
-from app.services.curriculum.curricula import CurriculumSettings, gone
-from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
+from app.events import CurriculumItemDeleted, emit, note
+from app.services.curriculum.curricula import CurriculumAdministration, gone
+from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
+from lachesis.wire.errors import InvalidField, ItemNotFound
 
 SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
 _AT_ONCE = 1000  # items; a script stores them within some milliseconds
+_SCANNED = 2000  # items that are looked through in one go, within two milliseconds
+_SCANS = 50  # such steps for one page
+_LAST_SCAN = 2**64 - 1  # Redis gives no larger cursor
 _SLICES = 4  # slices sent at a time: one is built while another is stored
 
 
@@ -49,12 +52,12 @@ class Flight:
 class CurriculumItems:
     """The items of curricula, for their owners and operators."""
 
-    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumAdministration, store: CurriculumStore, items: ItemStore) -> None:
         self._curricula = curricula
         self._store = store
         self._items = items
 
-    async def register(self, run: str, name: str, items: Sequence[NewItem]) -> int:
+    async def register(self, run: str, name: str, items: Sequence[ItemWrite]) -> int:
         """Register new items and change existing ones; return how many are new. Safe to repeat.
 
         Raises:
@@ -69,9 +72,10 @@ class CurriculumItems:
                 if word != "registered":
                     raise refused(view, word, ("items", start))
                 registered += new
+        note("curriculum items registered", {"run": run, "curriculum": name, "items": len(items), "new": registered})
         return registered
 
-    async def change(self, run: str, name: str, item: NewItem) -> None:
+    async def change(self, run: str, name: str, item: ItemWrite) -> None:
         """Change an item.
 
         Raises:
@@ -85,6 +89,7 @@ class CurriculumItems:
             raise _not_found(view, item.key)
         if word != "registered":
             raise refused(view, word, ("category",))
+        note("curriculum item changed", {"run": run, "curriculum": name, "item": item.key})
 
     async def delete(self, run: str, name: str, key: str) -> None:
         """Delete an item.
@@ -130,7 +135,8 @@ class CurriculumItems:
 
         Raises:
             CurriculumNotFound: The run has none of this name.
-            InvalidField: There is no such bin, or a bin is asked for in another order than mean reward.
+            InvalidField: There is no such bin, or a bin is asked for in another order than mean reward. Or the cursor
+                is that of a search.
         """
         view = await self._curricula.view(run, name)
         census = await self._store.census(view, by_category=False)
@@ -145,6 +151,8 @@ class CurriculumItems:
         sections = [(index, ranks)]
         if index is ItemIndex.MEAN_REWARD and bin_ in (None, bins.middle(n_bins)):
             sections.append((ItemIndex.UNSEEN, range(lengths(ItemIndex.UNSEEN))))
+        if cursor is not None and not cursor.isdecimal():
+            raise InvalidField("this is the cursor of a search", ("query", "cursor"))
         first = int(cursor or 0)
         keys: list[str] = []
         for one, wanted in _within(sections, first, limit, descending=descending):
@@ -154,6 +162,34 @@ class CurriculumItems:
         more = following < sum(len(places) for _, places in sections)
         facts = await self._facts(view, keys)
         return ItemPage(tuple(filter(None, facts)), str(following) if more else None)
+
+    async def search(self, run: str, name: str, text: str, limit: int, cursor: str | None = None) -> ItemPage:
+        """Return a page of the items whose keys contain a text, in no order.
+
+        A page comes from at most 100,000 items, so any page before the last may be short or empty. An item may come
+        again if many others are registered in the meantime.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: The cursor does not come from an earlier page.
+        """
+        view = await self._curricula.view(run, name)
+        scan, passed = _place_in_scan(cursor)
+        keys: dict[str, None] = {}
+        following: str | None = None
+        for _ in range(_SCANS):
+            next_scan, found = await self._items.search(view, text, scan, _SCANNED)
+            rest, room = found[passed:], limit - len(keys)
+            keys |= dict.fromkeys(rest[:room])
+            if len(rest) > room:
+                following = f"{scan}-{passed + room}"
+                break
+            following = str(next_scan) if next_scan else None
+            if following is None or len(keys) == limit:
+                break
+            scan, passed = next_scan, 0
+        facts = await self._facts(view, list(keys))
+        return ItemPage(tuple(filter(None, facts)), following)
 
     async def _facts(self, view: CurriculumView, keys: Sequence[str]) -> list[ItemFacts | None]:
         census = await self._store.census(view, by_category=False)
@@ -186,6 +222,14 @@ def refused(view: CurriculumView, word: str, place: tuple[str | int, ...]) -> Ex
     if word == "crowded":
         return InvalidField(f"a curriculum has at most {MAX_CATEGORIES} categories", place)
     return gone(view)
+
+
+def _place_in_scan(cursor: str | None) -> tuple[int, int]:
+    """Return the cursor of the store, and how many of the keys found there were on earlier pages."""
+    scan, _, passed = (cursor or "0").partition("-")
+    if int(scan) > _LAST_SCAN:
+        raise InvalidField("this is no cursor of an earlier page", ("query", "cursor"))
+    return int(scan), int(passed or 0)
 
 
 def _not_found(view: CurriculumView, key: str) -> ItemNotFound:

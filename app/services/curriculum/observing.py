@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.curriculum.estimates import Estimate, observed
-from app.core.curriculum.settings import Arms, CurriculumPolicy
 from app.core.curriculum.strategies.bandit import arm_step
-from app.services.curriculum.curricula import CurriculumSettings
+from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.items import bin_at, refused
-from app.store.curriculum.items import ItemStore, Observation
+from app.store.curriculum.items import ItemObservation, ItemStore
+from lachesis.wire.curricula import CurriculumSettings
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
 _REPEATED_MS = 120_000  # a repeated command is recognised this long, far longer than it is repeated
@@ -40,7 +40,7 @@ class ObservationReceipt:
 class CurriculumObservations:
     """Counts observations."""
 
-    def __init__(self, curricula: CurriculumSettings, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumAdministration, items: ItemStore) -> None:
         self._curricula = curricula
         self._items = items
 
@@ -74,15 +74,17 @@ class CurriculumObservations:
         return ObservationReceipt(repeated, tuple(items))
 
 
-def changes_of(policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]) -> list[Observation]:
+def changes_of(
+    policy: CurriculumSettings, observations: Sequence[tuple[str, Sequence[float]]]
+) -> list[ItemObservation]:
     """Return the changes that observations make, which do not depend on earlier observations."""
     found = []
     for key, rewards in observations:
         change = observed(policy, rewards)
-        found.append(Observation(key, change, arm_step(policy, change)))
+        found.append(ItemObservation(key, change, arm_step(policy, change)))
     return found
 
 
-def arm_bins(policy: CurriculumPolicy) -> int:
+def arm_bins(policy: CurriculumSettings) -> int:
     """Return how many bins are arms of the bandit; 0 if categories are."""
-    return policy.n_bins if policy.arms is Arms.BINS else 0
+    return policy.n_bins if policy.arms == "bins" else 0

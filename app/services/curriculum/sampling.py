@@ -10,17 +10,18 @@ import numpy as np
 
 from app.core.curriculum import sampling
 from app.core.curriculum.bins import bin_distribution, in_other_orders, middle
+from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, progress
 from app.core.curriculum.strategies import table, thompson
-from app.services.curriculum.curricula import CurriculumSettings, counted, gone
+from app.services.curriculum.curricula import CurriculumAdministration, counted, gone
 from app.services.curriculum.items import bin_at
 from app.store.curriculum.entries import StoredItem
-from app.store.curriculum.items import ItemStore, Place, SampleId, Taken
+from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
+from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 
 _LOOKED_UP = 512
-"""Items looked up to estimate bin probabilities where there is no formula; candidates of THOMPSON."""
+"""Items looked up to estimate bin probabilities where there is no formula; candidates of `thompson`."""
 
 _AGAIN = "handed out before, to the same request"
 
@@ -75,7 +76,7 @@ class CurriculumSample:
         items: The items in the order drawn; fewer than requested if no more are available.
         bins: The bins in the order drawn.
         in_flight: Number of items in flight now.
-        free_s: Seconds until the first item in flight is free; None if there is none.
+        free_s: Seconds until the first item in flight is free. None means that no item is in flight.
         in_flight_ttl_s: How long other samples do not get these items, seconds.
         missing: Why there are fewer items than requested; None if there are enough.
     """
@@ -95,7 +96,7 @@ class CurriculumSample:
 class SamplingDistribution:
     """The present distribution of a strategy, and the state of the generator that draws from it."""
 
-    policy: CurriculumPolicy
+    policy: CurriculumSettings
     census: Census
     counts: ItemCounts
     parts: tuple[MixtureComponent, ...]
@@ -128,7 +129,7 @@ class SamplingDistribution:
         """Return an item with its bin and its probability."""
         ranks = {index: rank for index, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
         chance = None
-        if self.policy.strategy is not CurriculumStrategy.THOMPSON:
+        if self.policy.strategy != "thompson":
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, chance, why)
@@ -137,7 +138,7 @@ class SamplingDistribution:
 class CurriculumSamples:
     """Hands out items."""
 
-    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumAdministration, store: CurriculumStore, items: ItemStore) -> None:
         self._curricula = curricula
         self._store = store
         self._items = items
@@ -155,7 +156,7 @@ class CurriculumSamples:
         view = await self._curricula.view(run, name)
         distribution = await self._distribution(view, request)
         found: dict[str, DrawnItem] = {}
-        taken = Taken(False, uuid.uuid4().hex, distribution.census.in_flight, 0, ())
+        taken = TakenItems(False, uuid.uuid4().hex, distribution.census.in_flight, 0, ())
         number = distribution.census.counts.samples + 1
         for attempt in range(sampling.ATTEMPTS):
             wanted = request.n - len(found)
@@ -195,7 +196,7 @@ class CurriculumSamples:
         """
         view = await self._curricula.view(run, name)
         distribution = await self._distribution(view, request)
-        if distribution.parts and distribution.policy.strategy is CurriculumStrategy.THOMPSON:
+        if distribution.parts and distribution.policy.strategy == "thompson":
             chances = np.array(await self.bins_of(view, distribution))
             random = sampling.generator(distribution.seed, distribution.counter)
             drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
@@ -210,7 +211,7 @@ class CurriculumSamples:
         )
 
     async def distribution_of(
-        self, view: CurriculumView, policy: CurriculumPolicy, step: int | None, total_steps: int | None, **claims: int
+        self, view: CurriculumView, policy: CurriculumSettings, step: int | None, total_steps: int | None, **claims: int
     ) -> SamplingDistribution:
         """Return the distribution of a policy over a curriculum's items as they are now.
 
@@ -229,7 +230,7 @@ class CurriculumSamples:
         n_bins = view.policy.n_bins
         if not distribution.parts:
             return [0.0] * n_bins
-        if distribution.policy.strategy is CurriculumStrategy.THOMPSON:
+        if distribution.policy.strategy == "thompson":
             return await self._bins_of_the_best(view, distribution)
         others = in_other_orders(distribution.parts)
         if not others:
@@ -237,18 +238,24 @@ class CurriculumSamples:
         looked_up = await self._draw_bins(view, distribution, others, _LOOKED_UP)
         return bin_distribution(distribution.parts, distribution.counts, n_bins, looked_up or [middle(n_bins)])
 
-    async def best(
+    async def best(self, view: CurriculumView, distribution: SamplingDistribution, wanted: int) -> list[StoredItem]:
+        """Return the candidates of `thompson`, those in flight among them, the best first."""
+        keys = await self._best_keys(view, distribution, wanted, distribution.counter, idle_only=False)
+        return [item for item in await self._items.look(view, keys, distribution.orders) if item is not None]
+
+    async def _best_keys(
         self, view: CurriculumView, distribution: SamplingDistribution, wanted: int, counter: int, *, idle_only: bool
-    ) -> list[StoredItem]:
-        """Return the candidates of THOMPSON, the best first."""
-        _, places = distribution.places(thompson.candidates_for(distribution.policy, wanted), counter)
-        found = await self._items.look(view, places, distribution.orders, idle_only=idle_only)
-        candidates = [item for item in found if item is not None]
-        estimates = [item.estimate for item in candidates]
-        return [candidates[n] for n in thompson.best(distribution.policy, estimates, distribution.seed, counter)]
+    ) -> list[str]:
+        policy, seed = distribution.policy, distribution.seed
+        most = thompson.candidates_for(policy, wanted)
+        ranges = thompson.candidate_ranges(most, distribution.counts.items, seed, counter)
+        keys, evidence = await self._items.candidates(view, ranges, idle_only=idle_only)
+        return [keys[n] for n in thompson.best(policy, evidence, seed, counter)]
 
     async def _distribution(self, view: CurriculumView, request: CurriculumSampleRequest) -> SamplingDistribution:
-        policy = view.policy if request.strategy is None else replace(view.policy, strategy=request.strategy)
+        policy = view.policy
+        if request.strategy is not None:
+            policy = policy.model_copy(update={"strategy": request.strategy})
         draws = 0 if request.seed is not None else sampling.ATTEMPTS
         distribution = await self.distribution_of(
             view, policy, request.step, request.total_steps, draws=draws, samples=1
@@ -263,13 +270,14 @@ class CurriculumSamples:
         wanted: int,
         in_flight: int,
         request_id: str,
-    ) -> tuple[Taken, list[DrawnItem]]:
+    ) -> tuple[TakenItems, list[DrawnItem]]:
         counter = distribution.counter + own.attempt
         more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if distribution.policy.strategy is CurriculumStrategy.THOMPSON:
-            best = await self.best(view, distribution, max(wanted, more), counter, idle_only=True)
-            whys, places = [distribution.parts[0].why] * len(best), [item.key for item in best]
+        if distribution.policy.strategy == "thompson":
+            best = await self._best_keys(view, distribution, max(wanted, more), counter, idle_only=True)
+            places = best[:more] if own.attempt == 0 else best  # other samples rarely took many of them since
+            whys = [distribution.parts[0].why] * len(places)
         else:
             draws, places = distribution.places(more, counter)
             whys = [draw.component.why for draw in draws]
@@ -279,7 +287,9 @@ class CurriculumSamples:
         n_bins = view.policy.n_bins
         if taken.repeated:
             return taken, [distribution.drawn_item(item, _AGAIN, n_bins) for _, item in taken.items]
-        return taken, [distribution.drawn_item(item, whys[place], n_bins) for place, item in taken.items]
+        return taken, [
+            distribution.drawn_item(item, whys[place] if place >= 0 else _AGAIN, n_bins) for place, item in taken.items
+        ]
 
     async def _draw_bins(
         self, view: CurriculumView, distribution: SamplingDistribution, parts: Sequence[MixtureComponent], n: int
@@ -291,11 +301,9 @@ class CurriculumSamples:
         return [bin_at(item.ranks[0], ranked, view.policy.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
-        few = replace(
-            distribution,
-            policy=replace(distribution.policy, candidates=min(distribution.policy.candidates, _LOOKED_UP)),
-        )
-        candidates = await self.best(view, few, 1, distribution.counter, idle_only=False)
+        most = min(distribution.policy.candidates, _LOOKED_UP)
+        few = replace(distribution, policy=distribution.policy.model_copy(update={"candidates": most}))
+        candidates = await self.best(view, few, 1)
         chances = await asyncio.to_thread(
             thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
         )

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import CurriculumHeader
-from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumRestored, emit
-from app.services.curriculum.curricula import CurriculumSettings, too_many_curricula
+from app.services.curriculum.curricula import CurriculumAdministration, too_many_curricula
 from app.store.curriculum.entries import MAX_ITEMS
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from app.store.curriculum.store import CurriculumStore
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.errors import CurriculumNotFound, InvalidField, RunNotFound
 
 _AT_ONCE = 500
 _FIRST_LINE = 2  # line of the first item in a document, after the header
@@ -37,7 +37,9 @@ class CurriculumDocument:
 class CurriculumStates:
     """Saves and restores curricula."""
 
-    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, states: CurriculumStateStore) -> None:
+    def __init__(
+        self, curricula: CurriculumAdministration, store: CurriculumStore, states: CurriculumStateStore
+    ) -> None:
         self._curricula = curricula
         self._store = store
         self._states = states

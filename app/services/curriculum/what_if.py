@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from app.core.curriculum.checks import check_policy
 from app.core.curriculum.sampling import draws_for
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, check_policy
-from app.services.curriculum.curricula import CurriculumSettings
+from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumView
+from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class StrategyComparison:
 class StrategyComparisons:
     """Compares strategies."""
 
-    def __init__(self, curricula: CurriculumSettings, samples: CurriculumSamples, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumAdministration, samples: CurriculumSamples, items: ItemStore) -> None:
         self._curricula = curricula
         self._samples = samples
         self._items = items
@@ -58,7 +59,7 @@ class StrategyComparisons:
         Args:
             run: The run's name.
             name: The curriculum's.
-            changes: New values by field of `CurriculumPolicy`. A new ``total_steps`` applies to both sides.
+            changes: New values by field of `CurriculumSettings`. A new ``total_steps`` applies to both sides.
             n: Number of items to sample.
             step: Trainer steps so far; None for the run's.
 
@@ -67,21 +68,21 @@ class StrategyComparisons:
             InvalidField: The settings do not fit together.
         """
         view = await self._curricula.view(run, name)
-        policy = replace(view.policy, **changes)
+        policy = CurriculumSettings.model_validate(dict(view.policy) | dict(changes))
         check_policy(policy)
-        current = replace(view.policy, total_steps=policy.total_steps)
+        current = view.policy.model_copy(update={"total_steps": policy.total_steps})
         return StrategyComparison(
             await self._alternative(view, current, n, step), await self._alternative(view, policy, n, step)
         )
 
     async def _alternative(
-        self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int | None
+        self, view: CurriculumView, policy: CurriculumSettings, n: int, step: int | None
     ) -> StrategyOutcome:
         distribution = await self._samples.distribution_of(view, policy, step, None)
         wanted = draws_for(n, distribution.counts.items, 0, 0)  # the generator's output depends on the number of draws
         found: list[DrawnItem] = []
-        if distribution.parts and policy.strategy is CurriculumStrategy.THOMPSON:
-            best = await self._samples.best(view, distribution, wanted, distribution.counter, idle_only=False)
+        if distribution.parts and policy.strategy == "thompson":
+            best = await self._samples.best(view, distribution, wanted)
             found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
         elif distribution.parts:
             draws, places = distribution.places(wanted, distribution.counter)

@@ -2,21 +2,22 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 
 import numpy as np
 
 from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate, unseen
-from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
+from lachesis.wire.curricula import CurriculumSettings
 
 MAX_CURRICULA = 64
-"""Of a run."""
+"""The most curricula of a run."""
 MAX_ITEMS = 10_000_000
 MAX_CATEGORIES = 1000
-"""Of a curriculum."""
+"""The most items, and the most categories, of a curriculum."""
 HISTORY = 50
-"""Scores kept of an item."""
+"""The number of last scores that are kept of an item."""
 
 _NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum/curriculum_estimates.lua
 _STEPS = Struct("<18d")
@@ -24,8 +25,8 @@ _NO_CATEGORY = 0
 
 
 @dataclass(frozen=True, slots=True)
-class NewItem:
-    """An item to be made or changed; what is None stays as it is, or is not there.
+class ItemWrite:
+    """An item to create or to change. None leaves a value as it is, or absent in a new item.
 
     Attributes:
         key: Its key.
@@ -49,9 +50,9 @@ class StoredItem:
         category: The number of its category, 0 for none.
         prior: The mean reward it was registered with, or None.
         metadata: JSON, or the empty string.
-        estimate: What is known of it; when it was last handed out is not filled in.
-        packed: What is known of it, packed: its history is unpacked where it is wanted.
-        ranks: Its ranks, in the orders that were asked for; -1 where it does not stand.
+        estimate: Its estimate, without `drawn`.
+        packed: Its estimate and its history, packed. `history` unpacks the latter.
+        ranks: Its ranks in the indexes that were asked for; -1 in an index that does not contain it.
     """
 
     key: str
@@ -68,14 +69,15 @@ class StoredItem:
         return parse_history(self.packed)
 
 
-def policy_text(policy: CurriculumPolicy) -> str:
-    """Write down how a curriculum is configured; equal configurations give equal text."""
-    return json.dumps(asdict(policy), sort_keys=True)
+def policy_text(policy: CurriculumSettings) -> str:
+    """Encode the settings of a curriculum. Equal settings give equal text."""
+    return json.dumps(policy.model_dump(), sort_keys=True)
 
 
-def parse_policy(text: str | bytes) -> CurriculumPolicy:
-    """Invert `policy_text`."""
-    return CurriculumPolicy(**of_their_kinds(json.loads(text)))
+@lru_cache(maxsize=256)
+def parse_policy(text: str | bytes) -> CurriculumSettings:
+    """Decode what `policy_text` encoded. Equal texts are validated once: every request reads the settings."""
+    return CurriculumSettings.model_validate_json(text)
 
 
 def packed_change(change: EstimateUpdate, arm: LeakyUpdate) -> bytes:
@@ -92,7 +94,7 @@ def packed_estimate(estimate: Estimate, history: Sequence[float] = ()) -> bytes:
 
 
 def parse_estimate(packed: bytes, prior: float | None = None) -> Estimate:
-    """Invert `packed_estimate`, without the history."""
+    """Decode what `packed_estimate` encoded, without the history."""
     if not packed:
         return unseen(prior)
     ema, count, passed, failed, signal, last = _NUMBERS.unpack_from(packed)
@@ -100,12 +102,12 @@ def parse_estimate(packed: bytes, prior: float | None = None) -> Estimate:
 
 
 def parse_history(packed: bytes) -> tuple[float, ...]:
-    """Read the mean rewards that are kept of a seen item, oldest first; each with the digits that a float has."""
+    """Decode the kept mean rewards of a seen item, oldest first, each with the digits of a 32-bit float."""
     return tuple(float(str(score)) for score in np.frombuffer(packed[_NUMBERS.size :], "<f4"))
 
 
 def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = ()) -> StoredItem:
-    """Read an item's entry (`lua/curriculum/curriculum_items.lua`) and what is known of it."""
+    """Parse an item's entry (`lua/curriculum/curriculum_items.lua`) and its packed estimate."""
     category, prior_text, metadata = entry.decode().split(" ", 2)
     prior = None if prior_text == "-" else float(prior_text)
     estimate = parse_estimate(packed, prior)
@@ -113,6 +115,6 @@ def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = (
 
 
 def parse_pairs(reply: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
-    """Read names and numbers that stand in turns."""
+    """Parse a list in which names and numbers alternate."""
     pairs = reply.items() if isinstance(reply, Mapping) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): float(value) for name, value in pairs}

@@ -1,15 +1,20 @@
 """Register, observe, hand out and look up the items of a curriculum in Redis."""
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate
+import numpy as np
+
+from app.core.curriculum.estimates import Estimate, EstimateUpdate, Evidence, LeakyUpdate
 from app.core.curriculum.indexes import ItemIndex
+from app.store.curriculum import scripts
 from app.store.curriculum.entries import (
     MAX_CATEGORIES,
     MAX_ITEMS,
-    NewItem,
+    ItemWrite,
     StoredItem,
     packed_change,
     parse_estimate,
@@ -17,15 +22,14 @@ from app.store.curriculum.entries import (
 )
 from app.store.curriculum.store import CurriculumView
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import CurriculumPart, RunKeys
-from app.store.redis.pipeline import Argument, Command
-from app.store.redis.scripts import positional
+from app.store.redis.keys import NONE, CurriculumPart
+from app.store.redis.pipeline import Command
 
 _ITEM = "item"
 
 
 class Place(NamedTuple):
-    """Where an item is looked up: a rank in an order, in that of categories with the category's number."""
+    """A place to look up an item: a rank in an index. In the index of categories, also the category's number."""
 
     item_index: ItemIndex
     rank: int
@@ -33,15 +37,15 @@ class Place(NamedTuple):
 
 
 class SampleId(NamedTuple):
-    """A sample by its number, an id unlike any other, and which attempt at it this is."""
+    """A sample: its number, its unique id, and the number of this attempt."""
 
     number: int
     sample_id: str
     attempt: int = 0
 
 
-class Observation(NamedTuple):
-    """What one group's rewards change of its item, and of the bandit's arm that the item belongs to."""
+class ItemObservation(NamedTuple):
+    """The updates by one group's rewards: of its item, and of the item's arm of the bandit."""
 
     key: str
     change: EstimateUpdate
@@ -49,7 +53,7 @@ class Observation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedEstimate:
     """An item after its observations: its estimate, and its rank by mean reward, or -1 if it was deleted since."""
 
     estimate: Estimate
@@ -57,23 +61,23 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Observations:
+class ObservationResult:
     """The result of observations. Those of a repeated request were counted before."""
 
     repeated: bool
     items_by_ease: int
-    observed: tuple[Observed, ...]
+    observed: tuple[ObservedEstimate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenItems:
     """Items that were handed out, each with the position of the place that named it; -1 if the sample is repeated.
 
     Attributes:
-        repeated: Whether the request had them before; then these are all it has.
+        repeated: Whether the request got them before. Then these are all of its items.
         sample: Id of the sample that has them.
         in_flight: Items in flight now, these included.
-        free_ms: When the first of them is free, ms from now; 0 if there is none.
+        free_ms: Time until the first of these is free again, milliseconds; 0 if none is in flight.
         items: In the order of their places.
     """
 
@@ -90,49 +94,60 @@ class ItemStore:
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
-    async def register(self, view: CurriculumView, slices: Sequence[Sequence[NewItem]]) -> list[tuple[str, int]]:
-        """Make items, or change those that are there; each slice all or none, in one round trip. Safe to repeat.
+    async def register(self, view: CurriculumView, slices: Sequence[Sequence[ItemWrite]]) -> list[tuple[str, int]]:
+        """Create items or change existing ones, each slice all or none, in one round trip. Safe to repeat.
 
         Returns:
-            For each slice ``registered`` and how many are new; or, with nothing of it changed, ``gone`` (there is no
-            such curriculum any more), ``full`` or ``crowded`` (there would be too many items, or categories), and 0.
+            For each slice, ``registered`` and how many items are new. Or nothing of the slice has changed, and the
+            result is ``gone`` (the curriculum was deleted), ``full`` (too many items) or ``crowded`` (too many
+            categories), and 0.
         """
         replies = await self._connection.pipeline([_registration(view, part, only_known=False) for part in slices])
         return [(word.decode(), rest[0] if rest else 0) for word, *rest in replies]
 
-    async def change(self, view: CurriculumView, item: NewItem) -> str:
+    async def change(self, view: CurriculumView, item: ItemWrite) -> str:
         """Change an item; returns ``registered``, ``missing``, or as `register`."""
         word, *_ = (await self._connection.pipeline([_registration(view, [item], only_known=True)]))[0]
         return str(word.decode())
 
     async def delete(self, view: CurriculumView, keys: Sequence[str]) -> int:
-        """Forget items; returns how many there were."""
-        return int(await self._connection.run(positional("delete_items", view.keys, list(keys))))
+        """Delete items, and return how many existed."""
+        return int(await self._connection.run(scripts.delete_items(view.keys, item_keys=keys)))
 
     async def observe(
-        self, view: CurriculumView, request_id: str, remembered_ms: int, observations: Sequence[Observation], bins: int
-    ) -> Observations | str:
+        self,
+        view: CurriculumView,
+        request_id: str,
+        remembered_ms: int,
+        observations: Sequence[ItemObservation],
+        bins: int,
+    ) -> ObservationResult | str:
         """Count observations, all or none, and once. Safe to repeat.
 
         Args:
-            view: Which curriculum.
-            request_id: What the request is recognised by.
-            remembered_ms: For how long, run clock.
+            view: The curriculum.
+            request_id: The id by which a repeated request is recognised.
+            remembered_ms: How long it is recognised, milliseconds of run clock.
             observations: In the order they came.
             bins: How many bins are arms of the bandit; 0 if categories are.
 
         Returns:
             For each observation its item as it is now; or, with nothing changed, ``gone`` or ``full``, as `register`.
         """
-        arguments: list[Argument] = [request_id, remembered_ms, MAX_ITEMS, bins]
-        for key, change, arm in observations:
-            arguments += [key, packed_change(change, arm)]
-        word, *found = await self._connection.run(positional("observe_items", view.keys, arguments))
+        command = scripts.observe_items(
+            view.keys,
+            request_id=request_id,
+            remembered_ms=remembered_ms,
+            most_items=MAX_ITEMS,
+            bins=bins,
+            observations=[scripts.ChangeRow(key, packed_change(change, arm)) for key, change, arm in observations],
+        )
+        word, *found = await self._connection.run(command)
         if not found:
             return str(word.decode())
         pairs = zip(found[1::2], found[2::2], strict=True)
-        observed = tuple(Observed(parse_estimate(packed), rank) for packed, rank in pairs)
-        return Observations(word == b"repeated", found[0], observed)
+        observed = tuple(ObservedEstimate(parse_estimate(packed), rank) for packed, rank in pairs)
+        return ObservationResult(word == b"repeated", found[0], observed)
 
     async def take(
         self,
@@ -142,87 +157,135 @@ class ItemStore:
         places: Sequence[Place] | Sequence[str],
         orders: Sequence[ItemIndex],
         request_id: str = "",
-    ) -> Taken | None:
-        """Hand out the first ``wanted`` items at places, or of these keys, that nobody has. Safe to repeat.
+    ) -> TakenItems | None:
+        """Hand out the first ``wanted`` items that are not in flight, by places or keys. Safe to repeat.
 
         Args:
-            view: Which curriculum.
-            sample: Which sample has them; who has an item by it has it again.
-            wanted: How many.
-            places: Where they stand, or their keys.
-            orders: In which of them their ranks are wanted.
-            request_id: Names the request: another of its name has the same items, while they are in flight.
+            view: The curriculum.
+            sample: The sample that gets them. Items that it already has are given again.
+            wanted: How many to hand out.
+            places: Their places or keys, in the order to try them.
+            orders: The indexes in which their ranks are wanted.
+            request_id: The id of the request. A repetition gets the same items while they are in flight.
 
         Returns:
             None if the curriculum is gone.
         """
-        ttl_ms = round(1000 * view.policy.in_flight_ttl_s)
-        arguments: list[Argument] = [*sample, ttl_ms, wanted, " ".join(orders), request_id, *_placed(places)]
-        word, *found = await self._connection.run(positional("take_items", view.keys, arguments))
+        command = scripts.take_items(
+            view.keys,
+            number=sample.number,
+            sample_id=sample.sample_id,
+            attempt=sample.attempt,
+            ttl_ms=round(1000 * view.policy.in_flight_ttl_s),
+            wanted=wanted,
+            orders=" ".join(orders),
+            request_id=request_id or sample.sample_id,  # for a repetition of this command
+            places=[_row(place) for place in places],
+        )
+        word, *found = await self._connection.run(command)
         if word == b"gone":
             return None
         own, in_flight, free_ms, items = found
         told = tuple((place, _item(item)) for place, *item in items)
-        return Taken(word == b"repeated", own.decode(), in_flight, free_ms, told)
+        return TakenItems(word == b"repeated", own.decode(), in_flight, free_ms, told)
 
     async def release(self, view: CurriculumView, sample_id: str, keys: Sequence[str]) -> int:
-        """Let others have items of a sample that it still has; returns how many it had. Safe to repeat."""
-        return int(await self._connection.run(positional("release_items", view.keys, [sample_id, *keys])))
+        """Release items that a sample still holds, and return how many these were. Safe to repeat."""
+        return int(await self._connection.run(scripts.release_items(view.keys, sample_id=sample_id, item_keys=keys)))
 
     async def look(
         self,
         view: CurriculumView,
         places: Sequence[Place] | Sequence[str],
         orders: Sequence[ItemIndex] = (ItemIndex.MEAN_REWARD,),
-        *,
-        idle_only: bool = False,
     ) -> list[StoredItem | None]:
-        """Look up the items at places, or of these keys; None where is none, or (``idle_only``) one in flight."""
+        """Look up items by places or keys; None where there is no item."""
         if not places:
             return []
-        clock: Argument = view.clock_ms if idle_only else ""
-        found = await self._connection.run(
-            positional("find_items", view.keys, [" ".join(orders), clock, *_placed(places)])
+        command = scripts.find_items(
+            view.keys,
+            orders=" ".join(orders),
+            places=[_row(place) for place in places],
         )
+        found = await self._connection.run(command)
         return [_item(item) if item else None for item in found]
+
+    async def candidates(
+        self, view: CurriculumView, ranges: Sequence[tuple[int, int]], *, idle_only: bool
+    ) -> tuple[list[str], Evidence]:
+        """Read what posteriors of items are computed from.
+
+        Args:
+            view: The curriculum.
+            ranges: First and last ranks in the order of all items: by category, then by key.
+            idle_only: Whether to leave out items in flight.
+
+        Returns:
+            The keys of the items, in the order of the ranges, and the evidence of each.
+        """
+        now_ms = view.clock_ms if idle_only else None
+        rows = [scripts.RankRange(*one) for one in ranges]
+        command = scripts.find_candidates(view.keys, clock_ms=now_ms, ranges=rows)
+        keys, packed, priors = await self._connection.run(command)
+        count, passed, failed = np.frombuffer(packed, "<f8").reshape(-1, 3).T
+        prior = np.full(len(keys), math.nan)
+        prior[count == 0] = [math.nan if one == b"-" else float(one) for one in priors]
+        taken = [n for n, key in enumerate(keys) if key]
+        return [keys[n].decode() for n in taken], Evidence(passed[taken], failed[taken], prior[taken])
 
     async def keys_by_rank(
         self, view: CurriculumView, index: ItemIndex, first: int, last: int, *, descending: bool
     ) -> list[str]:
-        """Read the keys of the items from one rank to another, which is included, of an order."""
-        backwards: list[Argument] = ["REV"] if descending else []
+        """Read the keys of the items with ranks ``first`` to ``last`` (included) of an index."""
+        backwards = ["REV"] if descending else []
         found = await self._connection.call("ZRANGE", self._part(view, index.value), first, last, *backwards)
         return [key.decode() for key in found]
 
+    async def search(self, view: CurriculumView, text: str, cursor: int, about: int) -> tuple[int, list[str]]:
+        """Look through about so many items for keys that contain a text, in no order.
+
+        Returns:
+            Where to go on, 0 at the end; and the keys. Items that move in the meantime may come again.
+        """
+        pattern = "*" + re.sub(r"([][*?\\])", r"\\\1", text) + "*"
+        key = self._part(view, "category")
+        following, found = await self._connection.call("ZSCAN", key, cursor, "MATCH", pattern, "COUNT", about)
+        return int(following), [name.decode() for name in found[::2]]
+
     async def flight(self, view: CurriculumView, key: str) -> tuple[int, int]:
-        """Read which sample last handed out a seen item, and for how many ms others do not get an item."""
+        """Read the number of the sample that last handed out an item, and for how many ms others do not get it."""
         drawn, until_ms = await self._connection.pipeline(
             [("ZSCORE", self._part(view, part), key) for part in ("drawn", "in_flight")]
         )
         return int(drawn or 0), max(0, int(until_ms or 0) - view.clock_ms)
 
     def _part(self, view: CurriculumView, part: CurriculumPart) -> str:
-        return RunKeys(view.run).curriculum_part(view.curriculum_id, part)
+        return view.keys.part(part)
 
 
-def _registration(view: CurriculumView, items: Sequence[NewItem], *, only_known: bool) -> Command:
-    arguments: list[Argument] = [MAX_ITEMS, MAX_CATEGORIES, int(only_known)]
-    for item in items:
-        category = "" if item.category is None else f"={item.category}" if item.category else "-"
-        prior = "" if item.prior is None else repr(item.prior) if item.prior == item.prior else "-"
-        metadata = "" if item.metadata is None else item.metadata or "-"
-        arguments += [item.key, category, prior, metadata]
-    return positional("register_items", view.keys, arguments)
+def _registration(view: CurriculumView, items: Sequence[ItemWrite], *, only_known: bool) -> Command:
+    return scripts.register_items(
+        view.keys,
+        most_items=MAX_ITEMS,
+        most_categories=MAX_CATEGORIES,
+        only_known=only_known,
+        new_items=[_item_row(item) for item in items],
+    )
 
 
-def _placed(places: Sequence[Place] | Sequence[str]) -> list[Argument]:
-    arguments: list[Any] = []
-    for place in places:
-        if isinstance(place, str):
-            arguments += [_ITEM, place, ""]
-        else:
-            arguments += [place.item_index.value, place.category, place.rank]
-    return arguments
+def _item_row(item: ItemWrite) -> scripts.ItemRow:
+    return scripts.ItemRow(
+        key=item.key,
+        category="" if item.category is None else f"={item.category}" if item.category else NONE,
+        prior="" if item.prior is None else repr(item.prior) if item.prior == item.prior else NONE,
+        metadata="" if item.metadata is None else item.metadata or NONE,
+    )
+
+
+def _row(place: Place | str) -> scripts.PlaceRow:
+    if isinstance(place, str):
+        return scripts.PlaceRow(_ITEM, place, "")
+    return scripts.PlaceRow(place.item_index.value, place.category, place.rank)
 
 
 def _item(told: Sequence[Any]) -> StoredItem:

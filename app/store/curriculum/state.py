@@ -1,10 +1,11 @@
 """Read whole curricula item by item, and write them under a new id until all items are there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader
+from app.store.curriculum import scripts
 from app.store.curriculum.entries import (
     MAX_CURRICULA,
     MAX_ITEMS,
@@ -15,9 +16,8 @@ from app.store.curriculum.entries import (
 )
 from app.store.curriculum.store import CurriculumView, named_arm
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
-from app.store.redis.pipeline import Argument, Command
-from app.store.redis.scripts import positional
+from app.store.redis.keys import NONE, CurriculumKeys, RunKeys
+from app.store.redis.pipeline import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class SavedItem:
         key: Its key.
         category: Its category, the empty string for none.
         metadata: JSON, or the empty string.
-        estimate: What is known of it, all of it.
+        estimate: Its whole estimate.
         history: Mean rewards of its last groups, oldest first.
-        in_flight_ms: For how long it is not handed out to others; 0: it may be.
+        in_flight_ms: How long others do not get it; 0: they may get it.
     """
 
     key: str
@@ -48,13 +48,13 @@ class CurriculumStateStore:
         self._connection = connection
 
     async def header(self, view: CurriculumView) -> tuple[CurriculumHeader, list[str]]:
-        """Read all of a curriculum but its items, and its categories in the order of their numbers."""
-        keys, own = RunKeys(view.run), view.curriculum_id
+        """Read a curriculum without its items, and its categories in the order of their numbers."""
+        keys = view.keys
         totals, arms, names = await self._connection.transact(
             [
-                ("HMGET", keys.curriculum(own), "counter", "samples", "updates"),
-                ("HGETALL", keys.curriculum_part(own, "arms")),
-                ("HGETALL", keys.curriculum_part(own, "category_numbers")),
+                ("HMGET", keys.curriculum, "counter", "samples", "updates"),
+                ("HGETALL", keys.part("arms")),
+                ("HGETALL", keys.part("category_numbers")),
             ]
         )
         numbers = {int(number): name for name, number in parse_pairs(names).items()}
@@ -67,22 +67,21 @@ class CurriculumStateStore:
     async def part(
         self, view: CurriculumView, categories: Sequence[str], cursor: int, about: int
     ) -> tuple[int, list[SavedItem]]:
-        """Read about so many items in no order, each in one step, from a cursor, 0 at first; the next is 0 at the end.
+        """Read about ``about`` items in no order, each in one step. The first and the last cursor are 0.
 
-        Items that exist all the time come at least once, or more often if many others are deleted during it.
+        Items that exist during the whole read come at least once. They may come again if many others are deleted.
         """
-        keys, own = RunKeys(view.run), view.curriculum_id
-        key = keys.curriculum_part(own, "items")
-        following, entries = await self._connection.scan(key, cursor, about)
+        keys = view.keys
+        following, entries = await self._connection.scan(keys.part("items"), cursor, about)
         found = list(entries)
         if not found:
             return following, []
         commands: list[Command] = [
-            ("HMGET", keys.curriculum_part(own, "holders"), *found),
-            ("HMGET", keys.curriculum_part(own, "items"), *found),
-            ("HMGET", keys.curriculum_part(own, "estimates"), *found),
-            ("ZMSCORE", keys.curriculum_part(own, "drawn"), *found),
-            ("ZMSCORE", keys.curriculum_part(own, "in_flight"), *found),
+            ("HMGET", keys.part("holders"), *found),
+            ("HMGET", keys.part("items"), *found),
+            ("HMGET", keys.part("estimates"), *found),
+            ("ZMSCORE", keys.part("drawn"), *found),
+            ("ZMSCORE", keys.part("in_flight"), *found),
         ]
         replies = await self._connection.transact(commands)
         names = ["", *categories]
@@ -101,17 +100,24 @@ class CurriculumStateStore:
     async def begin(
         self, run: str, curriculum_id: str, header: CurriculumHeader, categories: Sequence[str], revision: str
     ) -> bool:
-        """Make a curriculum that has no name yet; False if there is no such run. Safe to repeat."""
-        keys = RunKeys(run)
+        """Create a curriculum without a name; False if there is no such run. Safe to repeat."""
         numbers = {name: number for number, name in enumerate(categories, 1)}
-        arguments: list[Argument] = [curriculum_id, len(categories), *categories]
-        arguments += ["config", policy_text(header.policy), "revision", revision, "counter", header.counter]
-        arguments += ["samples", header.samples, "updates", header.updates]
+        arm_values = {}
         for arm, value in header.arms.items():
             kind, _, name = arm.partition(":")
-            arguments += [f"arm {kind}:{numbers.get(name, 0) if kind == 'category' else name}", f"{value:.17g}"]
-        places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
-        return bool(await self._connection.run(positional("begin_loading", places, arguments)))
+            arm_values[f"{kind}:{numbers.get(name, 0) if kind == 'category' else name}"] = f"{value:.17g}"
+        command = scripts.begin_loading(
+            CurriculumKeys(RunKeys(run), curriculum_id),
+            curriculum_id=curriculum_id,
+            config=policy_text(header.policy),
+            revision=revision,
+            random_counter=header.counter,
+            sample_count=header.samples,
+            updates=header.updates,
+            categories=categories,
+            arm_values=arm_values,
+        )
+        return bool(await self._connection.run(command))
 
     async def load(
         self,
@@ -121,45 +127,63 @@ class CurriculumStateStore:
         items: Sequence[SavedItem],
         before: int,
     ) -> tuple[str, int]:
-        """Put items into it after ``before`` others, all or none. Safe to repeat.
+        """Add items to a curriculum that has ``before`` items so far, all or none. Safe to repeat.
 
         Returns:
             ``loaded``; or, with nothing changed, ``gone`` (the load has ended), ``full``, or ``twice``, with the index
             of the first item with a repeated key.
         """
-        keys = RunKeys(run)
         numbers = {"": 0} | {name: number for number, name in enumerate(categories, 1)}
-        arguments: list[Argument] = [curriculum_id, MAX_ITEMS, before]
-        for item in items:
-            prior = item.estimate.prior
-            arguments += [item.key, numbers[item.category], "-" if prior is None else repr(prior), item.metadata]
-            arguments += [packed_estimate(item.estimate, item.history), item.estimate.drawn, item.in_flight_ms or ""]
-        places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
-        word, *number = await self._connection.run(positional("load_items", places, arguments))
+        command = scripts.load_items(
+            CurriculumKeys(RunKeys(run), curriculum_id),
+            curriculum_id=curriculum_id,
+            most_items=MAX_ITEMS,
+            before=before,
+            loaded=[_loaded_row(item, numbers) for item in items],
+        )
+        word, *number = await self._connection.run(command)
         return word.decode(), int(number[0]) if number else 0
 
     async def finish(self, run: str, name: str, curriculum_id: str, old: str | None) -> str:
-        """Give it its name; the one that has it is forgotten. Safe to repeat.
+        """Give a loaded curriculum its name, and delete the one that had the name. Safe to repeat.
 
         Returns:
             ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more), ``outdated`` (another has the
             name by now) or ``crowded`` (the run has `MAX_CURRICULA`).
         """
         keys = RunKeys(run)
-        places = [keys.run, keys.curricula, keys.curricula_loading]
-        places += [] if old is None else keys.curriculum_keys(old)[1:]
-        arguments: list[Argument] = [name, curriculum_id, old or "", MAX_CURRICULA]
-        (word,) = await self._connection.run(positional("finish_loading", places, arguments))
+        command = scripts.finish_loading(
+            keys,
+            former_keys=[] if old is None else CurriculumKeys(keys, old).own(),
+            name=name,
+            curriculum_id=curriculum_id,
+            former_id=old,
+            most_curricula=MAX_CURRICULA,
+        )
+        (word,) = await self._connection.run(command)
         return str(word.decode())
 
     async def drop(self, run: str, curriculum_id: str, until_ms: int | None = None) -> None:
-        """Forget one that was being loaded; with ``until_ms``, unless it made progress after that run clock."""
+        """Delete a curriculum that is being loaded; with ``until_ms``, only if it made no progress after that."""
         keys = RunKeys(run)
-        places = [keys.curricula_loading, *keys.curriculum_keys(curriculum_id)[1:]]
-        limit: Argument = "+inf" if until_ms is None else until_ms
-        await self._connection.run(positional("drop_loading", places, [curriculum_id, limit]))
+        own = CurriculumKeys(keys, curriculum_id).own()
+        command = scripts.drop_loading(keys, deleted_keys=own, curriculum_id=curriculum_id, until_ms=until_ms)
+        await self._connection.run(command)
 
     async def stranded(self, run: str, until_ms: int) -> list[str]:
-        """Read the ids of those that made no progress after a run clock."""
+        """Read the ids of curricula whose load made no progress after a run clock."""
         found = await self._connection.call("ZRANGEBYSCORE", RunKeys(run).curricula_loading, "-inf", until_ms)
         return [own.decode() for own in found]
+
+
+def _loaded_row(item: SavedItem, numbers: Mapping[str, int]) -> scripts.LoadedRow:
+    prior = item.estimate.prior
+    return scripts.LoadedRow(
+        key=item.key,
+        category=numbers[item.category],
+        prior=NONE if prior is None else repr(prior),
+        metadata=item.metadata,
+        estimate=packed_estimate(item.estimate, item.history),
+        drawn=item.estimate.drawn,
+        in_flight_ms=item.in_flight_ms or "",
+    )

@@ -1,18 +1,19 @@
-"""Curricula in Redis: their names and configurations, what strategies must know of them, and their items' places."""
+"""Store curricula: their names, their settings, and the counts that strategies need."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, Span
-from app.core.curriculum.settings import CurriculumPolicy
+from app.store.curriculum import scripts
 from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import CurriculumPart, RunKeys
-from app.store.redis.pipeline import Argument, Command
-from app.store.redis.scripts import positional
+from app.store.redis.keys import CurriculumKeys, CurriculumPart, RunKeys
+from app.store.redis.pipeline import Command
+from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy as parse_run_policy
-from app.store.runs.view import reading, run_clock
+from app.store.runs.view import reading
+from lachesis.wire.curricula import CurriculumSettings
 
 LENGTHS = (
     ItemIndex.MEAN_REWARD,
@@ -23,13 +24,14 @@ LENGTHS = (
     ItemIndex.UNSEEN,
     ItemIndex.PRIOR_ONLY,
 )
-"""The orders whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
+"""The indexes whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
 
 REWARD_UNITS = 65536
-"""Parts of one that the sum of all mean reward is kept in."""
+"""The sum of mean rewards is stored in units of 1 / ``REWARD_UNITS``."""
 
 _NO_CATEGORY = ""
 _LOOKS = 8
+_MOST_KNOWN = 4096  # names of curricula that a process remembers
 _COUNTED: tuple[CurriculumPart, ...] = ("mean_reward", "unseen", "drawn", "in_flight")
 
 
@@ -38,45 +40,45 @@ class CurriculumView:
     """A curriculum without its items: what every use case starts from.
 
     Attributes:
-        run: Whose it is.
+        run: The run that it belongs to.
         name: Its name.
-        curriculum_id: What its keys are named by.
-        revision: Changes whenever its configuration does.
+        curriculum_id: The id in the names of its keys.
+        revision: Changes whenever its settings do.
         policy: Its configuration.
         samples: Samples so far.
         step: The run's: batches handed out so far.
         clock_ms: The run clock.
-        memory_ms: How long the run remembers names that senders gave, run clock.
+        memory_ms: How long the run remembers ids of senders, milliseconds of run clock.
     """
 
     run: str
     name: str
     curriculum_id: str
     revision: str
-    policy: CurriculumPolicy
+    policy: CurriculumSettings
     samples: int
     step: int
     clock_ms: int
     memory_ms: int
 
     @property
-    def keys(self) -> list[str]:
-        """The keys that every script of it is handed."""
-        return RunKeys(self.run).curriculum_keys(self.curriculum_id)
+    def keys(self) -> CurriculumKeys:
+        """Its keys."""
+        return CurriculumKeys(RunKeys(self.run), self.curriculum_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What was counted of a curriculum in one step.
+    """The counts of a curriculum, read in one step.
 
     Attributes:
-        counts: What strategies know.
-        counter: How often the generator drew, before what was claimed.
+        counts: The counts that strategies use.
+        counter: How often the generator drew, without the draws claimed here.
         updates: Observations so far.
         reward_sum: Sum of the scores of `ItemIndex.MEAN_REWARD`.
         left_out: Observations of groups that could not be counted (`lua/curriculum/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
-        numbers: The number of each category; that of none is 0.
+        numbers: The number of each category; 0 is that of items without one.
         named: The category of each number.
     """
 
@@ -98,7 +100,7 @@ class CurriculumSummary:
         name: Its name.
         seen: Items observed at least once.
         unseen: The others.
-        in_flight: Items handed out and not observed yet, some of whose time may be up.
+        in_flight: Items handed out and not observed yet, expired ones included.
         samples: Samples so far.
         updates: Observations so far.
         mean_reward: Mean of the scores of `ItemIndex.MEAN_REWARD`; None if there is none.
@@ -118,6 +120,7 @@ class CurriculumStore:
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
+        self._ids: dict[tuple[str, str], str] = {}  # by run and name, as they were read last
 
     async def ids(self, run: str) -> dict[str, str]:
         """Read the names of the run's curricula, sorted, and what their keys are named by."""
@@ -125,7 +128,7 @@ class CurriculumStore:
         return {name.decode(): curriculum.decode() for name, curriculum in sorted(found.items())}
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, list[CurriculumSummary]]:
-        """Read the curricula of runs, by name, in two round trips; runs that have none are left out."""
+        """Read the curricula of runs, by name, in two round trips; runs without curricula are left out."""
         names = [("HGETALL", RunKeys(run).curricula) for run in runs]
         found = dict(zip(runs, await self._connection.pipeline(names) if names else [], strict=True))
         named = [(run, *pair) for run, own in found.items() for pair in sorted(own.items())]
@@ -156,89 +159,105 @@ class CurriculumStore:
         """Read a curriculum without its items; None if the run has none of this name."""
         keys = RunKeys(run)
         for _ in range(_LOOKS):
-            found = await self._connection.call("HGET", keys.curricula, name)
-            if found is None:
-                return None
-            curriculum_id = found.decode()
-            time, (step, clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.pipeline(
+            known = self._ids.get((run, name))
+            if known is None:
+                found = await self._connection.call("HGET", keys.curricula, name)
+                if found is None:
+                    return None
+                if len(self._ids) >= _MOST_KNOWN:
+                    self._ids.clear()
+                known = self._ids[run, name] = found.decode()
+            found, time, service, (step, *clock, policy), (config, revision, samples) = await self._connection.pipeline(
                 [
-                    ("TIME",),
-                    ("HMGET", keys.run, "step", "clock_ms", "time_ms", "policy"),
-                    ("HMGET", keys.curriculum(curriculum_id), "config", "revision", "samples"),
+                    ("HGET", keys.curricula, name),
+                    *CLOCK_COMMANDS,
+                    ("HMGET", keys.run, "step", *CLOCK_FIELDS, "policy"),
+                    ("HMGET", keys.curriculum(known), "config", "revision", "samples"),
                 ]
             )
-            if config is None:  # another curriculum took its name since, or it was deleted
+            if found != known.encode() or config is None:  # another one took its name since, or it was deleted
+                self._ids.pop((run, name), None)
                 continue
-            clock = {"clock_ms": clock_ms, "time_ms": time_ms}
             return CurriculumView(
                 run=run,
                 name=name,
-                curriculum_id=curriculum_id,
+                curriculum_id=known,
                 revision=revision.decode(),
                 policy=parse_policy(config),
                 samples=int(samples or 0),
                 step=int(step or 0),
-                clock_ms=run_clock(time, {mark: int(text) for mark, text in clock.items() if text is not None}),
+                clock_ms=Now(time, service).run_clock_of(clock),
                 memory_ms=round(1000 * parse_run_policy(policy).dedup_window_s),
             )
         return None
 
-    async def put(self, run: str, name: str, curriculum_id: str, policy: CurriculumPolicy, old: str, new: str) -> str:
-        """Write a curriculum's configuration; make it if need be. Safe to repeat.
+    async def put(self, run: str, name: str, curriculum_id: str, policy: CurriculumSettings, old: str, new: str) -> str:
+        """Write a curriculum's settings, and create it if it does not exist. Safe to repeat.
 
         Args:
             run: The run's name.
-            name: The curriculum's.
-            curriculum_id: What its keys are named by; never used before for one that is to be made.
+            name: The curriculum's name.
+            curriculum_id: The id in the names of its keys. A new curriculum needs an unused one.
             policy: Its configuration.
-            old: The revision this was decided on; empty for one that is to be made.
-            new: The revision from now on, unlike any other.
+            old: The revision that this was decided on; empty for a new curriculum.
+            new: The revision from now on; it must be unique.
 
         Returns:
             ``put``; or, with nothing changed, ``outdated`` (look and decide again), ``missing`` (there is no such
             run) or ``crowded`` (the run has `MAX_CURRICULA`).
         """
-        keys = RunKeys(run)
-        arguments: list[Argument] = [name, curriculum_id, old, new, policy_text(policy), MAX_CURRICULA]
-        places = [keys.run, keys.curricula, keys.curriculum(curriculum_id)]
-        (word,) = await self._connection.run(positional("put_curriculum", places, arguments))
+        command = scripts.put_curriculum(
+            CurriculumKeys(RunKeys(run), curriculum_id),
+            name=name,
+            curriculum_id=curriculum_id,
+            old=old,
+            new=new,
+            config=policy_text(policy),
+            most_curricula=MAX_CURRICULA,
+        )
+        (word,) = await self._connection.run(command)
         return str(word.decode())
 
     async def delete(self, view: CurriculumView) -> None:
-        """Forget a curriculum and its name, unless the name stands for another by now."""
-        keys = RunKeys(view.run)
-        places = [keys.run, keys.curricula, *view.keys[1:]]
-        await self._connection.run(positional("delete_curriculum", places, [view.name, view.curriculum_id]))
+        """Delete a curriculum and its name, unless the name belongs to another one by now."""
+        command = scripts.delete_curriculum(
+            view.keys.run_keys, deleted_keys=view.keys.own(), name=view.name, curriculum_id=view.curriculum_id
+        )
+        await self._connection.run(command)
 
     async def census(
         self, view: CurriculumView, spans: Sequence[Span] = (), *, draws: int = 0, samples: int = 0, by_category: bool
     ) -> Census | None:
-        """Count what strategies must know; None if the curriculum is gone.
+        """Count what a strategy needs; None if the curriculum was deleted.
 
         Args:
-            view: Which curriculum.
+            view: The curriculum.
             spans: Ranges of scores whose items are counted.
-            draws: How far to move the random counter on: who does so has those numbers for itself.
+            draws: By how much to advance the random counter. No other request gets the numbers in between.
             samples: 1 to count a sample.
             by_category: Whether to count the items of each category.
         """
-        arguments: list[Argument] = [draws, samples, int(by_category), view.clock_ms]
-        for span in spans:
-            arguments += [span.index.value, repr(span.low), repr(span.high)]
-        word, *found = await self._connection.run(positional("count_curriculum", view.keys, arguments))
+        command = scripts.count_curriculum(
+            view.keys,
+            draws=draws,
+            new_samples=samples,
+            by_category=by_category,
+            clock_ms=view.clock_ms,
+            spans=[scripts.ScoreRange(span.index.value, repr(span.low), repr(span.high)) for span in spans],
+        )
+        word, *found = await self._connection.run(command)
         if word != b"counted":
             return None
         return _census(found, by_category=by_category)
 
     async def categories(self, view: CurriculumView) -> dict[int, str]:
         """Read the categories by their numbers."""
-        key = RunKeys(view.run).curriculum_part(view.curriculum_id, "category_numbers")
-        found = await self._connection.call("HGETALL", key)
+        found = await self._connection.call("HGETALL", view.keys.part("category_numbers"))
         return {int(number): name.decode() for name, number in found.items()}
 
-    async def ease_bounds(self, view: CurriculumView) -> tuple[float | None, float | None]:
-        """Read the least and the greatest ease; None if no item has one."""
-        key = RunKeys(view.run).curriculum_part(view.curriculum_id, "mean_reward")
+    async def mean_reward_bounds(self, view: CurriculumView) -> tuple[float | None, float | None]:
+        """Read the least and the greatest mean reward; None if no item has one."""
+        key = view.keys.part("mean_reward")
         ends = await self._connection.pipeline([("ZRANGE", key, end, end, "WITHSCORES") for end in (0, -1)])
         least, greatest = (float(found[0][1]) if found else None for found in ends)
         return least, greatest
@@ -262,6 +281,6 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
 
 
 def named_arm(key: str, named: Mapping[int, str]) -> str:
-    """Name an arm as strategies do: Redis has a category's number."""
+    """Return the key of an arm that strategies use. Redis stores the number of a category in its place."""
     kind, _, number = key.partition(":")
     return f"{kind}:{named.get(int(number), '')}" if kind == "category" else key

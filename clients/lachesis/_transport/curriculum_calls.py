@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from lachesis._transport.bodies import checked
 from lachesis._transport.files import FileBody, FileSink
-from lachesis._transport.protocol import JSON, Call, Reply, json_body, model_reader, path_of, read_nothing
+from lachesis._transport.protocol import JSON, Call, json_body, model_reader, path_of, read_body, read_nothing
 from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
@@ -29,7 +29,7 @@ class CurriculumCalls:
     name: str
 
     def set_up(self, settings: curricula.CurriculumSettings) -> Call[curricula.CurriculumInfo]:
-        """Build the request that makes it if there is none; else it stays as it is."""
+        """Build the request that creates it, unless it exists."""
         read = model_reader(curricula.CurriculumInfo)
         return Call("PUT", self._path(), read, {"if_absent": "true"}, **json_body(settings))
 
@@ -61,7 +61,7 @@ class CurriculumCalls:
         return Call("DELETE", self._item(key), read_nothing)
 
     def observe(self, observations: wire.Observations) -> Call[wire.Observed]:
-        """Build the request that tells observations; it has a ``request_id``."""
+        """Build the request with observations; it has a ``request_id``."""
         return Call("POST", self._path("observations"), model_reader(wire.Observed), **json_body(observations))
 
     def sample(self, asked: wire.SampleItems) -> Call[wire.SampledItems]:
@@ -79,7 +79,7 @@ class CurriculumCalls:
         return Call("POST", self._path("what-if"), model_reader(wire.Comparison), **json_body(asked))
 
     def state(self) -> Call[Buffer]:
-        return Call("GET", self._path("state"), _body, accept=curricula.JSON_LINES)
+        return Call("GET", self._path("state"), read_body, accept=curricula.JSON_LINES)
 
     def save_state(self, sink: FileSink) -> Call[None]:
         return Call("GET", self._path("state"), read_nothing, accept=curricula.JSON_LINES, sink=sink)
@@ -129,7 +129,3 @@ def _line(item: Registered) -> bytes:
     elif not isinstance(item, wire.NewItem):
         raise InvalidField(f"should be a key, a NewItem or its fields, not {type(item).__name__}", ())
     return item.model_dump_json(exclude_unset=True).encode()
-
-
-def _body(reply: Reply) -> Buffer:
-    return reply.body

@@ -30,8 +30,8 @@ from lachesis.wire.curricula import (
     CurriculumChange,
     CurriculumInfo,
     CurriculumSettings,
+    CurriculumStrategy,
     StateLoaded,
-    StrategyName,
 )
 from lachesis.wire.curriculum_items import (
     Comparison,
@@ -70,7 +70,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     """Its name in the run."""
 
     settings: Settings
-    """Where the service is, and which run is meant."""
+    """The URL of the service, the name of the run, and the timeouts."""
 
     def __init__(
         self,
@@ -79,19 +79,20 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         *,
         url: str | None = None,
         run: str | None = None,
+        token: str | None = None,
     ) -> None:
         """Check the settings. Does not connect: ``AsyncCurriculum("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
             name: Its name in the run.
-            settings: The service's URL, or all `Settings`. None: read the environment variables.
-            url, run: The same by name; they take precedence.
+            settings: The service's URL, or all `Settings`. None means the environment variables.
+            url, run, token: The URL, the run and the token. They take precedence over ``settings``.
 
         Raises:
             InvalidField: The name is not allowed.
             ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
-        settings = settings_from(settings, url, run)
+        settings = settings_from(settings, url, run, token)
         self._use(name, settings, Sender(settings), owns_sender=True)
 
     @classmethod
@@ -118,25 +119,26 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         *,
         step: int | Callable[[], int] | None = None,
         total_steps: int | None = None,
-        strategy: StrategyName | None = None,
+        strategy: CurriculumStrategy | None = None,
         wait_s: float | None = None,
     ) -> AsyncItemStream:
-        """Draw items to try, some ahead: ``async for item in curriculum.items()``, in any number of tasks.
+        """Draw items to try, and prefetch some: ``async for item in curriculum.items()``, in any number of tasks.
 
-        Nobody else gets an item of the stream until it is observed, or for ``in_flight_ttl_s``. The stream waits while
-        all items are in flight. Items that were drawn ahead and not used are given back when the stream is closed.
+        An item of the stream is in flight until it is observed, or until ``in_flight_ttl_s`` is over. Other requests
+        get other items. The stream waits while all items are in flight. When the stream is closed, it gives back unused
+        items.
 
         Args:
-            prefetch: Items to keep ready.
-            step: Trainer steps so far, for strategies that use them; or a function that returns them, called before
-                each request. None: the step of the run.
-            total_steps: Trainer steps at which progress is 1. None: the setting of the curriculum.
-            strategy: For this stream only. None: the setting of the curriculum.
-            wait_s: How long to wait for the next item. None: forever.
+            prefetch: Number of items to keep ready.
+            step: Trainer steps so far, for strategies that use the step; or a function that returns the step. It is
+                called before each request. None means the step of the run.
+            total_steps: Trainer steps at which progress is 1. None means the setting of the curriculum.
+            strategy: The strategy of this stream. None means the setting of the curriculum.
+            wait_s: How long to wait for the next item. None means no limit.
 
         Raises:
             InvalidField: A value is wrong.
-            NoItem: From the stream: none came within ``wait_s``; the message says why.
+            NoItem: From the stream: no item came within ``wait_s``. The message says why.
             CurriculumNotFound: From the stream: the run has no curriculum with this name.
         """
         if prefetch < 0:
@@ -155,39 +157,34 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         self._queues = [*(queue for queue in self._queues if not queue.closed), queue]
         return AsyncItemStream(queue)
 
-    async def observe(
-        self, item: str | SampledItem, rewards: Sequence[float] | NDArray[Any], policy_version: int | None = None
-    ) -> None:
-        """Report the rewards of an ``item``. They are sent in the background, with others, within 0.1 s.
+    async def observe(self, item: str | SampledItem, rewards: Sequence[float] | NDArray[Any]) -> None:
+        """Report the rewards of an ``item``. They are sent in the background within 0.1 s.
 
-        Each observation counts once, however often its request is repeated. Waits while 10,000 are on their way.
+        Each observation counts once, even if its request is repeated. Waits while 10,000 observations are unsent.
 
         Args:
-            item: The item, or its key. An unknown key is registered.
-            rewards: One per sequence of the group, ``>= 1`` of them.
-            policy_version: The version that sampled them.
+            item: The item, or its key. The curriculum registers an unknown key.
+            rewards: One reward per sequence of the group, at least one.
 
         Raises:
             InvalidField: A value is wrong.
-            CurriculumNotFound, ServiceError: Earlier observations were refused. This one was not taken.
+            CurriculumNotFound, ServiceError: The service refused earlier observations. Report this one again.
         """
         numbers = rewards if isinstance(rewards, list | tuple) else np.asarray(rewards).tolist()
-        await self._observer.put(
-            checked(Observation, item=key_of(item), rewards=numbers, policy_version=policy_version)
-        )
+        await self._observer.put(checked(Observation, item=key_of(item), rewards=numbers))
 
     async def flush(self) -> None:
-        """Wait until all observations have arrived.
+        """Wait until the service has counted all observations.
 
         Raises:
-            CurriculumNotFound, ServiceError: Some were refused.
+            CurriculumNotFound, ServiceError: The service refused some observations.
         """
         await self._observer.flush()
 
     async def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
-        """Draw up to ``n`` items, at most 4096, without repetition. `items` is the usual way to do so.
+        """Draw up to ``n`` different items, at most 4096. Rollout loops usually use `items`.
 
-        Nobody else gets them until they are observed or given back, or for ``in_flight_ttl_s``.
+        The items are in flight until they are observed or given back, or until ``in_flight_ttl_s`` is over.
 
         Args:
             n: How many.
@@ -200,14 +197,14 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.sample(_body(n, request_id=str(uuid.uuid4()), **how)))
 
     async def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
-        """Release items of a `sample` that nobody will try, so that others can get them.
+        """Release unused items of a `sample`, so that other requests can get them.
 
         Args:
             sample: The sample.
-            items: Which of its items, or their keys. None: all.
+            items: The items to release, or their keys. None means all items of the sample.
 
         Returns:
-            How many were released. Items that were observed, or were in flight for ``in_flight_ttl_s``, do not count.
+            The number of released items, without items that were observed or were in flight for ``in_flight_ttl_s``.
 
         Raises:
             CurriculumNotFound: The run has no curriculum with this name.
@@ -231,8 +228,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     async def set_up(self, **settings: Unpack[CurriculumOptions]) -> CurriculumInfo:
         """Create this curriculum with these ``settings``, if the run does not have it.
 
-        A curriculum that exists keeps its settings, because somebody may have changed them. If they differ from these,
-        a warning is logged; `change` changes them.
+        An existing curriculum keeps its settings, because somebody may have changed them on purpose. If its settings
+        differ from ``settings``, a warning is logged. Use `change` to change them.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the strategy needs ``total_steps``.
@@ -245,9 +242,9 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return info
 
     async def change(self, **changes: Unpack[CurriculumOptions]) -> CurriculumInfo:
-        """Change settings while the curriculum is in use: ``changes``. Settings that are not named stay.
+        """Change settings while the curriculum is in use: ``changes``. Settings that you leave out stay.
 
-        Name ``temperature`` together with ``strategy``: 0.1 is usual for ``bandit``, 1 for the others.
+        Change ``temperature`` together with ``strategy``: 0.1 is usual for ``bandit``, and 1 for other strategies.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the strategy needs ``total_steps``.
@@ -256,11 +253,11 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.change(checked(CurriculumChange, **changes)))
 
     async def info(self) -> CurriculumInfo:
-        """Return its settings, and how many items it has: in all, seen, in flight, in each bin."""
+        """Return the settings of the curriculum, and its numbers of items: in all, seen, in flight, in each bin."""
         return await self._sender.send(self._calls.info())
 
     async def register(self, items: Iterable[Registered]) -> ItemsRegistered:
-        """Register items, in large requests. Items that are registered already keep their statistics.
+        """Register items, in large requests. Known items keep their statistics.
 
         Args:
             items: Any number, read in slices: keys, `NewItem` objects, or their fields:
@@ -276,7 +273,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return ItemsRegistered(registered=registered, known=known)
 
     async def item(self, key: str) -> ItemDetails:
-        """Return what is known of the item with this ``key``, with its last 50 scores.
+        """Return the statistics of the item with this ``key``, and its last 50 scores.
 
         Raises:
             InvalidField: The key is not allowed.
@@ -285,7 +282,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.item(key))
 
     async def change_item(self, key: str, **changes: Unpack[ItemOptions]) -> ItemDetails:
-        """Change what an item was registered with. None removes a value. Its statistics stay.
+        """Change category, prior or metadata of an item. None removes a value. The statistics stay.
 
         Args:
             key: The item's key.
@@ -312,9 +309,9 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """List all items, page by page. No item is handed out.
 
         Args:
-            in_bin: Only items of this bin, 0 the easiest.
-            sort: By mean reward: all items, unseen ones last. Any other order has only items that were seen.
-            descending: The largest first.
+            in_bin: Only items of this bin. Bin 0 has the easiest items.
+            sort: The order. ``mean_reward`` lists all items, unseen items last. Other orders list seen items only.
+            descending: Whether the largest come first.
 
         Raises:
             InvalidField: There is no such bin or order.
@@ -334,8 +331,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         """Return metrics by name, such as ``curriculum/mean_difficulty``, ready for a logger.
 
         Args:
-            step: Trainer steps so far. None: the step of the run.
-            total_steps: Trainer steps at which progress is 1. None: the setting of the curriculum.
+            step: Trainer steps so far. None means the step of the run.
+            total_steps: Trainer steps at which progress is 1. None means the setting of the curriculum.
 
         Raises:
             CurriculumNotFound: The run has no curriculum with this name.
@@ -345,11 +342,11 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return (await self._sender.send(self._calls.metrics(query))).metrics
 
     async def what_if(self, n: int = 16, step: int | None = None, **settings: Unpack[CurriculumOptions]) -> Comparison:
-        """Compare what other settings would sample now: ``what_if(strategy="thompson")``. Changes nothing.
+        """Return what other settings would sample now: ``what_if(strategy="thompson")``. Changes nothing.
 
         Args:
             n: Items to sample.
-            step: Trainer steps so far. None: the step of the run.
+            step: Trainer steps so far. None means the step of the run.
             settings: The other settings.
 
         Raises:
@@ -359,14 +356,14 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.what_if(checked(WhatIf, n=n, step=step, **settings)))
 
     async def state(self) -> bytes:
-        """Return the whole curriculum as one document: settings, random generator, items and their statistics."""
+        """Return the whole curriculum as one document: settings, random generator, items and statistics."""
         return bytes(await self._sender.send(self._calls.state()))
 
     async def save_state(self, file: StateFile) -> None:
-        """Write what `state` returns into a ``file``, piece by piece: for curricula of a million items.
+        """Write the document of `state` into a ``file``, piece by piece, for curricula of a million items.
 
         Args:
-            file: Open for bytes, or a path. The file at a path is replaced once everything has arrived.
+            file: A file that is open for bytes, or a path. The file at a path is replaced at the end.
         """
         with written_to(file) as sink:
             await self._sender.send(self._calls.save_state(sink))
@@ -394,7 +391,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         await self._sender.send(self._calls.delete())
 
     async def aclose(self) -> None:
-        """End its streams, send the observations that wait, and close its connections. Safe to repeat.
+        """End its streams, send the observations that wait, and close its connections. A repetition changes nothing.
 
         Raises:
             CurriculumNotFound, ServiceError, Unreachable: Observations did not arrive.

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from lachesis.wire.curricula import StrategyName
+from lachesis.wire.curricula import CurriculumStrategy
 
 SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
@@ -20,5 +20,5 @@ class HowSampled(TypedDict, total=False):
 
     step: int
     total_steps: int | None
-    strategy: StrategyName | None
+    strategy: CurriculumStrategy | None
     seed: int | None

@@ -11,22 +11,27 @@ CURRICULUM_NAME = r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}"
 JSON_LINES = "application/jsonl"
 """Media type of a curriculum's state: a header, a line for each item, and a last line."""
 
+MAX_REWARD = 1e6
+"""Maximum magnitude of a reward, prior or threshold: the store counts the mean reward of all items in 64 bits."""
+
 _Share = Annotated[float, Field(ge=0, le=1)]
-_Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+_Reward = Annotated[float, Field(ge=-MAX_REWARD, le=MAX_REWARD)]
 _Weight = Annotated[float, Field(ge=0, le=1e9)]
 
-StrategyName = Literal[
+CurriculumStrategy = Literal[
     "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
 ]
 Form = Literal["cdf", "frontier"]
 Arms = Literal["bins", "categories"]
-Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/how-to/curriculum.md).")]
+Strategy = Annotated[
+    CurriculumStrategy, Field(description="How the next items are chosen (docs/how-to/curriculum.md).")
+]
 
 
 class CurriculumSettings(Body):
     """How a curriculum estimates its items and chooses among them (`PUT …/curricula/{curriculum}`).
 
-    The parameters of all strategies are there at all times, so that you can switch the strategy, and switch back.
+    A curriculum keeps the parameters of all strategies, so that you can switch the strategy, and switch back.
     """
 
     # The one definition of these settings, for the service, the SDK and the documents. The names and defaults of the
@@ -35,75 +40,91 @@ class CurriculumSettings(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "learnability", "n_bins": 10}]})
 
     strategy: Strategy = "uniform"
-    n_bins: int = Field(default=5, ge=1, le=100, description="Quantile bins of mean reward; bin 0 is the easiest.")
+    n_bins: int = Field(
+        default=5, ge=1, le=100, description="Number of quantile bins of mean reward. Bin 0 has the easiest items."
+    )
     temperature: float = Field(
         default=1.0,
         ge=1e-6,
         le=1e6,
-        description="Divides log-probabilities: lower is sharper. Usual is 1, for `bandit` 0.1. A switch of the "
-        "strategy keeps it.",
+        description="Divisor of log-probabilities. A lower temperature makes the distribution sharper. The usual value "
+        "is 1, and 0.1 for `bandit`. A switch of the strategy keeps the temperature.",
     )
     ema_alpha: float = Field(
-        default=0.3, gt=0, le=1, description="Weight of a group's mean reward in the mean reward of its item."
+        default=0.3, gt=0, le=1, description="Weight of a group's mean reward in the moving average of its item."
     )
     competence_threshold: _Reward = Field(
-        default=0.5, description="`competence_based`, `frontier`: mean reward at which an item counts as mastered."
+        default=0.5, description="`competence_based`, `frontier`: minimum mean reward of a mastered item."
     )
     total_steps: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Trainer steps at which progress is 1, if a request does not set them. `easy_first` and "
-        "`competence_based` with `cdf` need it.",
+        description="Number of trainer steps at which progress is 1, for requests that do not name a number. "
+        "`easy_first` and `competence_based` with `cdf` need this number.",
     )
     in_flight_ttl_s: float = Field(
         default=600.0,
         ge=0,
         le=YEAR_S,
-        description="How long an item that was handed out waits for its score, seconds. Then others can get it.",
+        description="Time that an item stays in flight without an observation, seconds. Then the curriculum may hand "
+        "it out again.",
     )
     reward_min: _Reward = Field(default=0.0, description="Reward that counts as a failure, for posteriors.")
     reward_max: _Reward = Field(
-        default=1.0, description="Reward that counts as a success, for posteriors; above `reward_min`."
+        default=1.0, description="Reward that counts as a success, for posteriors. It is above `reward_min`."
     )
     forgetting: float = Field(
-        default=0.1, ge=0, lt=1, description="Share of a posterior's evidence that each further group replaces."
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="Share of the earlier evidence of a posterior that each further group removes.",
     )
     prior_weight: _Weight = Field(
-        default=8.0, description="Rewards that a prior counts as, until the item has been seen."
+        default=8.0,
+        description="Number of rewards that a prior counts as. The first observation of the item replaces the prior.",
     )
     seed: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Seed of the generator that draws items.")
     form: Form = Field(
         default="cdf",
-        description="`competence_based`: `cdf` draws from a growing share of the easiest items, `frontier` from the "
-        "bins around the first one that is not mastered.",
+        description="`competence_based`: `cdf` draws from a growing share of the easiest items. `frontier` draws from "
+        "the bins around the easiest item that is not mastered.",
     )
-    initial_competence: _Share = Field(default=0.01, description="`cdf`: the share of items to begin with.")
+    initial_competence: _Share = Field(default=0.01, description="`cdf`: the share of items at the beginning.")
     frontier_width: float = Field(
         default=1.0, ge=1e-6, le=1e6, description="`frontier`: standard deviation of the Gaussian, bins."
     )
     target_pass_rate: _Share = Field(
-        default=0.5, description="`thompson`: items whose drawn pass rate is nearest to this come first."
+        default=0.5, description="`thompson`: the strategy prefers items whose drawn pass rate is nearest to this rate."
     )
     candidates: int = Field(
         default=1024,
         ge=1,
         le=4096,
-        description="`thompson`: most items that it compares; more if a request asks for more.",
+        description="`thompson`: maximum number of items that a sample compares. A request for more items compares as "
+        "many as it asks for.",
     )
     score_temperature: float = Field(
-        default=0.1, ge=0.01, le=1e6, description="`plr`: beta. An item's share is its rank to the power -1 / beta."
+        default=0.1,
+        ge=0.01,
+        le=1e6,
+        description="`plr`: beta. Probability by score is in proportion to `rank ** (-1 / beta)`, where rank 1 has the "
+        "highest score.",
     )
     staleness_share: _Share = Field(
-        default=0.1, description="`plr`: rho, the share that is drawn by the time since an item was last drawn."
+        default=0.1,
+        description="`plr`: rho. This share of the draws of seen items goes by the number of samples since an item was "
+        "last handed out, the others by score.",
     )
-    unseen_share: _Share = Field(default=0.5, description="`plr`: probability of an unseen item while there are any.")
+    unseen_share: _Share = Field(
+        default=0.5, description="`plr`: probability of an unseen item, while unseen items exist."
+    )
     hard_threshold: _Reward = Field(
-        default=0.2, description="`difficulty_pools`: an item is hard if its last group's mean reward is at most this."
+        default=0.2, description="`difficulty_pools`: maximum mean reward of the last group of a hard item."
     )
     easy_threshold: _Reward = Field(
         default=0.8,
-        description="`difficulty_pools`: an item is easy if its last group's mean reward is at least this. Above "
+        description="`difficulty_pools`: minimum mean reward of the last group of an easy item. It is above "
         "`hard_threshold`.",
     )
     hard_weight: _Weight = Field(default=0.2, description="`difficulty_pools`: weight of the hard pool.")
@@ -118,10 +139,7 @@ class CurriculumSettings(Body):
 
 
 class CurriculumChange(CurriculumSettings, Change):
-    """Changes to a curriculum (`PATCH …/curricula/{curriculum}`). Only the fields that it names change.
-
-    Estimates stay.
-    """
+    """Changes to a curriculum (`PATCH …/curricula/{curriculum}`). Estimates and fields that are left out stay."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "plr", "staleness_share": 0.3}]})
 
@@ -132,12 +150,24 @@ class CurriculumInfo(BaseModel):
     name: str = Field(description="Its name.")
     settings: CurriculumSettings = Field(description="Its settings.")
     items: int = Field(description="Items registered.")
-    items_seen: int = Field(description="Those that were observed at least once.")
-    in_flight: int = Field(description="Those handed out and not observed yet.")
+    items_seen: int = Field(description="Items that were observed at least once.")
+    in_flight: int = Field(description="Items handed out and not observed yet.")
     observations: int = Field(description="Observations so far.")
     samples: int = Field(description="Samples so far.")
     bins: list[int] = Field(description="Items in each bin, the easiest first.")
-    categories: dict[str, int] = Field(description="Items in each category; the empty string: those without one.")
+    reward_edges: list[float] = Field(
+        default_factory=list,
+        description="Bounds of the tenths of the range from `reward_min` to `reward_max`, in increasing order.",
+    )
+    items_by_reward: list[int] = Field(
+        default_factory=list,
+        description="Items by mean reward, or by prior until they are seen: one count for each tenth. The first and "
+        "the last count also have all items beyond the range.",
+    )
+    items_unseen: int = Field(default=0, description="Items that were not observed yet and have no prior.")
+    categories: dict[str, int] = Field(
+        description="Items in each category. The empty string stands for items without a category."
+    )
 
 
 class Curricula(BaseModel):
@@ -157,10 +187,11 @@ class CurriculumMetrics(BaseModel):
 class StateLoaded(BaseModel):
     """What was restored from a document (`PUT …/curricula/{curriculum}/state`)."""
 
-    items: int = Field(description="Items in it.")
-    items_seen: int = Field(description="Those that were observed at least once.")
+    items: int = Field(description="Items in the document.")
+    items_seen: int = Field(description="Items that were observed at least once.")
 
 
 ItemMetadata = Annotated[
-    dict[str, Any] | None, Field(description="Anything, up to 4096 bytes of JSON; kept, and handed out with the item.")
+    dict[str, Any] | None,
+    Field(description="Any JSON of up to 4096 bytes. The curriculum keeps it, and hands it out with the item."),
 ]

@@ -11,24 +11,26 @@ MAX_KEY = 512
 """Characters of an item's key."""
 MAX_METADATA_BYTES = 4096
 MAX_ITEMS = 250_000
-"""Most items in one request."""
+"""Maximum number of items in one request."""
 MAX_OBSERVATIONS = 10_000
 """Most observations in one request."""
 MAX_REWARDS = 65_536
 """Most rewards of one observation."""
 MAX_SAMPLE = 4096
-"""Most items in one sample."""
+"""Maximum number of items in one sample."""
 
 Missing = Literal["no_items", "in_flight", "not_drawn"]
 
 ItemKey = Annotated[
     str, Field(min_length=1, max_length=MAX_KEY, description="An item: a dataset entry, a task.", examples=["gsm8k/17"])
 ]
-Category = Annotated[str | None, Field(min_length=1, max_length=128, description="An arm of the bandit; null: none.")]
+Category = Annotated[
+    str | None, Field(min_length=1, max_length=128, description="An arm of the bandit. Null means no category.")
+]
 Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 Prior = Annotated[
     Reward | None,
-    Field(description="Expected mean reward. It counts until the item is observed. Null: no expectation."),
+    Field(description="Expected mean reward. It counts until the first observation. Null means no prior."),
 ]
 
 
@@ -61,11 +63,11 @@ class ItemsRegistered(BaseModel):
     """What `POST …/items` did."""
 
     registered: int = Field(description="Items that are new.")
-    known: int = Field(description="Items that were there already.")
+    known: int = Field(description="Items that were registered before.")
 
 
 class ItemChange(Change):
-    """Changes to an item (`PATCH …/items/{key}`). Only the fields that it names change; null removes a value."""
+    """Changes to an item (`PATCH …/items/{key}`). Fields that are left out stay. Null removes a value."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"category": "algebra"}]})
 
@@ -78,14 +80,16 @@ class Item(BaseModel):
     """An item and what is known of it."""
 
     key: str = Field(description="Its key.")
-    bin: int = Field(description="Its bin, 0 the easiest; the middle one if nothing is known of it.")
+    bin: int = Field(
+        description="Its bin. Bin 0 is the easiest. An item without observations and prior is in the middle bin."
+    )
     mean_reward: float | None = Field(
-        description="Moving average of its groups' mean rewards, or its prior: high is easy. Null: nothing is known."
+        description="Moving average of its groups' mean rewards, or its prior. High means easy. Null means neither."
     )
     count: int = Field(description="Observations so far.")
     pass_rate: float = Field(description="Mean of the posterior of its pass rate.")
-    passed: float = Field(description="Weight of its passes; older ones weigh less.")
-    failed: float = Field(description="Weight of its failures; older ones weigh less.")
+    passed: float = Field(description="Weight of its passes. Older passes weigh less.")
+    failed: float = Field(description="Weight of its failures. Older failures weigh less.")
     signal: float = Field(description="Mean |reward - mean| of its last group.")
     prior: float | None = Field(description="The mean reward it was registered with.")
     category: str | None = Field(description="Its category.")
@@ -96,15 +100,18 @@ class ItemDetails(Item):
     """An item with its history (`GET …/items/{key}`)."""
 
     history: list[float] = Field(description="Mean rewards of its last groups, at most 50, oldest first.")
-    drawn: int = Field(description="Number of the last sample that handed it out after it was observed; 0: none.")
-    in_flight_s: float = Field(description="Seconds for which others do not get it; 0: others may get it.")
+    drawn: int = Field(
+        description="Number of the last sample that handed it out, counted from 1 in each curriculum. 0: it was never "
+        "observed, or no sample handed it out."
+    )
+    in_flight_s: float = Field(description="Seconds until other requests may get the item. 0 means now.")
 
 
 class Items(BaseModel):
     """A page of items (`GET …/items`)."""
 
     items: list[Item]
-    cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
+    cursor: str | None = Field(description="Send this value as `cursor` to get the next page. Null on the last page.")
 
 
 class Observation(Body):
@@ -112,9 +119,6 @@ class Observation(Body):
 
     item: ItemKey
     rewards: list[Reward] = Field(min_length=1, max_length=MAX_REWARDS, description="One for each sequence.")
-    policy_version: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="The policy version that sampled them. It has no effect."
-    )
 
 
 class Observations(Body):
@@ -129,7 +133,7 @@ class Observations(Body):
         default=None,
         min_length=1,
         max_length=128,
-        description="An id of this request. The same request sent again counts its observations once.",
+        description="An id of this request. A repetition counts its observations once.",
     )
 
 
@@ -153,12 +157,15 @@ class SampleItems(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"n": 64, "step": 100, "total_steps": 1000}]})
 
-    n: int = Field(ge=1, le=MAX_SAMPLE, description="How many items, or bins.")
+    n: int = Field(ge=1, le=MAX_SAMPLE, description="Number of items or bins.")
     step: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far; null: the run's step."
+        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far. Null means the run's step."
     )
     total_steps: int | None = Field(
-        default=None, ge=1, le=MAX_INTEGER, description="Trainer steps at which progress is 1; null: the curriculum's."
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Trainer steps at which progress is 1. Null means the curriculum's setting.",
     )
     seed: int | None = Field(
         default=None,
@@ -166,13 +173,15 @@ class SampleItems(Body):
         le=MAX_INTEGER,
         description="Seed of this sample. Then the curriculum's generator does not advance.",
     )
-    bins_only: bool = Field(default=False, description="Return numbers of bins, and hand out no item.")
-    strategy: Strategy | None = Field(default=None, description="For this sample alone; null: the curriculum's.")
+    bins_only: bool = Field(default=False, description="Whether to return numbers of bins instead of items.")
+    strategy: Strategy | None = Field(
+        default=None, description="Strategy of this sample. Null means the curriculum's setting."
+    )
     request_id: str | None = Field(
         default=None,
         min_length=1,
         max_length=128,
-        description="An id of this request. The same request sent again gets the same items while they are in flight.",
+        description="An id of this request. A repetition gets the same items while they are in flight.",
     )
 
 
@@ -182,23 +191,25 @@ class SampledItem(BaseModel):
     key: str = Field(description="Its key.")
     bin: int = Field(description="Its bin.")
     probability: float | None = Field(
-        description="Probability that one draw from all items gives it. Null for `thompson`, which does not compute it."
+        description="Probability that one draw from all items gives this item. Null for `thompson`."
     )
-    why: str = Field(description="Why it was chosen.")
+    why: str = Field(description="Why the item was chosen.")
     metadata: dict[str, Any] | None = Field(default=None, description="As registered.")
 
 
 class SampledItems(BaseModel):
     """A sample; it may have fewer items than were asked for."""
 
-    strategy: str = Field(description="How they were chosen.")
+    strategy: str = Field(description="The strategy that chose the items.")
     sample: str | None = Field(
-        default=None, description="Id of the sample. Release items with it. Null with `bins_only`."
+        default=None, description="Id of the sample, for the release of items. Null with `bins_only`."
     )
     items: list[SampledItem] = Field(default=[], description="In the order drawn, without duplicates.")
     bins: list[int] = Field(default=[], description="With `bins_only`: numbers of bins, drawn one by one.")
-    in_flight: int = Field(description="Items handed out and not observed yet, these included.")
-    in_flight_ttl_s: float = Field(description="Seconds for which others do not get these, unless they are observed.")
+    in_flight: int = Field(description="Items handed out and not observed yet, including these items.")
+    in_flight_ttl_s: float = Field(
+        description="Seconds until other requests may get these items, if they are not observed before."
+    )
     missing: Missing | None = Field(
         description="Why a sample has fewer items than were asked for. `no_items`: the curriculum has no items. "
         "`in_flight`: all others that the strategy would draw are in flight. `not_drawn`: the strategy would draw no "
@@ -220,7 +231,7 @@ class ReleaseItems(Body):
 class ItemsReleased(BaseModel):
     """What `POST …/samples/{sample}/release` did."""
 
-    released: int = Field(description="Items that the sample still had. Others may get them now.")
+    released: int = Field(description="Number of items that were released.")
 
 
 class WhatIf(CurriculumSettings, Change):
@@ -228,9 +239,9 @@ class WhatIf(CurriculumSettings, Change):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "thompson", "n": 16}]})
 
-    n: int = Field(default=16, ge=1, le=MAX_SAMPLE, description="How many items to sample.")
+    n: int = Field(default=16, ge=1, le=MAX_SAMPLE, description="Number of items to sample.")
     step: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far; null: the run's step."
+        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far. Null means the run's step."
     )
 
 
@@ -249,6 +260,8 @@ class Alternative(BaseModel):
 class Comparison(BaseModel):
     """Two strategies side by side. Nothing was changed or handed out."""
 
-    current: Alternative = Field(description="The curriculum as it is.")
-    alternative: Alternative = Field(description="As asked.")
-    difference: float = Field(description="Half the sum of |difference| over bins: 0 the same, 1 nothing in common.")
+    current: Alternative = Field(description="The curriculum with its present settings.")
+    alternative: Alternative = Field(description="The curriculum with the settings in the request.")
+    difference: float = Field(
+        description="Half the sum over bins of the absolute differences. 0 means equal, 1 means disjoint."
+    )

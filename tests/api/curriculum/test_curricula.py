@@ -216,6 +216,50 @@ async def test_observations_sent_again_under_their_request_are_counted_once(curr
     assert first.json()["observed"][1] == {"item": "q1", "bin": 1, "mean_reward": pytest.approx(0.65), "count": 2}
 
 
+async def test_items_are_counted_by_mean_reward(curriculum: httpx.AsyncClient) -> None:
+    await curriculum.post(f"{CURRICULUM}/items", json={"items": ["new"]})
+    await curriculum.post(f"{CURRICULUM}/observations", json={"observations": [{"item": "q0", "rewards": [3.0]}]})
+    found = (await curriculum.get(CURRICULUM)).json()
+    assert found["reward_edges"] == pytest.approx([tenth / 10 for tenth in range(11)])
+    assert found["items_by_reward"] == [0, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert (found["items_unseen"], found["items"]) == (1, 9)
+
+
+async def test_items_are_found_by_a_part_of_their_key(curriculum: httpx.AsyncClient) -> None:
+    path, odd = f"{CURRICULUM}/items", "a*[b]?\\-^c"
+    named = [odd, "ab", *(f"math/{n}" for n in range(1500))]
+    await curriculum.post(path, json={"items": named})
+
+    async def found(**query: str | int) -> list[str]:
+        keys: list[str] = []
+        cursor: str | None = "0"
+        while cursor is not None:
+            page = (await curriculum.get(path, params={"cursor": cursor, **query})).json()
+            assert len(page["items"]) <= query.get("limit", 100)
+            keys += [item["key"] for item in page["items"]]
+            cursor = page["cursor"]
+        assert len(keys) == len(set(keys))
+        return sorted(keys)
+
+    assert await found(search="th/", limit=7) == sorted(named[2:])
+    assert await found(search="/1499", limit=1) == ["math/1499"]
+    assert await found(search="MATH") == []
+    for part in (odd, "*", "[b]", "?", "\\", "^"):
+        assert await found(search=part) == [odd]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("search=", f"search={'x' * 513}", "search=a&sort=signal", "search=a&descending=true", "search=a&bin=0"),
+        *("search=a&cursor=x", "search=a&cursor=99999999999999999999", "cursor=5-3", "cursor=1-"),
+    ],
+)
+async def test_a_search_that_cannot_be_is_refused(curriculum: httpx.AsyncClient, query: str) -> None:
+    reply = await curriculum.get(f"{CURRICULUM}/items?{query}")
+    assert (reply.status_code, reply.json()["code"]) == (422, "invalid_field"), reply.text
+
+
 async def test_metrics_are_those_of_the_curriculum(curriculum: httpx.AsyncClient) -> None:
     await curriculum.post(f"{CURRICULUM}/observations", json={"observations": [{"item": "q7", "rewards": [0, 1]}]})
     metrics = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]

@@ -4,39 +4,39 @@ import math
 
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.indexes import ItemIndex
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
+from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
 
 
 def law_of(population: Population, progress: float) -> list[float]:
-    """Each item's probability to be the next one; of THOMPSON, to be the first candidate."""
+    """Each item's probability to be the next one; of `thompson`, to be the first candidate."""
     policy, items = population.policy, population.estimates
     match policy.strategy:
-        case CurriculumStrategy.EASY_FIRST:
+        case "easy_first":
             last = max(1, policy.n_bins - 1)
             biased = normal([math.exp(-2 * each / last) for each in range(policy.n_bins)])
             return by_group(
                 bins(population), [(1 - progress) * each + progress / policy.n_bins for each in biased], policy
             )
-        case CurriculumStrategy.COMPETENCE_BASED if policy.form is Form.FRONTIER:
+        case "competence_based" if policy.form == "frontier":
             return by_group(bins(population), frontier_weights(population), policy)
-        case CurriculumStrategy.COMPETENCE_BASED:
+        case "competence_based":
             initial = policy.initial_competence
             competence = min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
             order = easiest_first(population)
             allowed = [item for place, item in enumerate(order, 1) if place / len(order) <= competence] or order[:1]
             return [float(item in allowed) / len(allowed) for item in range(len(items))]
-        case CurriculumStrategy.LEARNABILITY:
+        case "learnability":
             return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])
-        case CurriculumStrategy.PLR:
+        case "plr":
             return [sum(each) for each in zip(*replay(population), strict=True)]
-        case CurriculumStrategy.DIFFICULTY_POOLS:
+        case "difficulty_pools":
             pools = [pool(policy, each) for each in items]
             return by_group(pools, [policy.hard_weight, policy.normal_weight, policy.easy_weight], policy)
-        case CurriculumStrategy.BANDIT if policy.arms is Arms.BINS:
+        case "bandit" if policy.arms == "bins":
             values = [population.header.arms.get(f"bin:{each}", 0.0) for each in range(policy.n_bins)]
             return by_group(bins(population), [math.exp(each) for each in values], policy)
-        case CurriculumStrategy.BANDIT:
+        case "bandit":
             names = sorted(set(population.categories))
             values = [population.header.arms.get(f"category:{name}", 0.0) for name in names]
             groups = [names.index(each) for each in population.categories]
@@ -48,7 +48,7 @@ def normal(weights: list[float]) -> list[float]:
     return [each / sum(weights) for each in weights]
 
 
-def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) -> list[float]:
+def by_group(groups: list[int], weights: list[float], policy: CurriculumSettings) -> list[float]:
     """A group by its tempered weight among those that have items, an item of it uniformly."""
     shares = {group: weights[group] ** (1 / policy.temperature) for group in set(groups)}
     return [shares[group] / sum(shares.values()) / groups.count(group) for group in groups]
@@ -79,7 +79,7 @@ def frontier_weights(population: Population) -> list[float]:
     return [math.exp(-((each - centre) ** 2) / (2 * policy.frontier_width**2)) for each in range(policy.n_bins)]
 
 
-def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
+def learnability(policy: CurriculumSettings, estimate: Estimate) -> float:
     """p (1 - p), p rounded to the middle of its cell."""
     rate = posterior(policy, estimate).mean
     if not estimate.count and estimate.prior is not None:
@@ -93,7 +93,7 @@ def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
 
 def kinds_of(population: Population, progress: float) -> list[list[float]]:
     """The laws that a strategy's law is a mixture of; each sums to its share."""
-    if population.policy.strategy is CurriculumStrategy.PLR:
+    if population.policy.strategy == "plr":
         return replay(population)
     return [law_of(population, progress)]
 
@@ -138,7 +138,7 @@ def replay(population: Population) -> list[list[float]]:
     return [by_score, by_age, unseen]
 
 
-def pool(policy: CurriculumPolicy, estimate: Estimate) -> int:
+def pool(policy: CurriculumSettings, estimate: Estimate) -> int:
     """0 hard, 1 normal, 2 easy."""
     mean = estimate.last if estimate.count else estimate.prior
     if mean is None:

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.estimates import Estimate, EstimateUpdate, observed, unseen
-from app.core.curriculum.indexes import SEEN, ItemCounts, ItemDraw, ItemIndex
+from app.core.curriculum.estimates import Estimate, EstimateUpdate, Evidence, observed, unseen
+from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex
 from app.core.curriculum.sampling import ATTEMPTS, choose, draws_for
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies import thompson
 from app.core.curriculum.strategies.bandit import arm_of_bin, arm_of_category, arm_step
 from app.core.curriculum.strategies.table import parts, spans
+from lachesis.wire.curricula import CurriculumSettings
 
 Items = NDArray[np.int64]
 Numbers = NDArray[np.float64]
+SEEN = (ItemIndex.MEAN_REWARD, ItemIndex.POSTERIOR, ItemIndex.SIGNAL, ItemIndex.LAST, ItemIndex.LAST_SAMPLED)
 SCORED = (*SEEN, ItemIndex.UNSEEN, ItemIndex.PRIOR_ONLY)
 NUMBER_OF = {
     ItemIndex.MEAN_REWARD: "ema",
@@ -52,12 +53,12 @@ class Population:
         }
 
     @classmethod
-    def of(cls, policy: CurriculumPolicy, items: int, categories: Sequence[str] = ()) -> "Population":
+    def of(cls, policy: CurriculumSettings, items: int, categories: Sequence[str] = ()) -> "Population":
         """Make a population without observations."""
         return cls(CurriculumHeader(policy), [unseen()] * items, categories)
 
     @property
-    def policy(self) -> CurriculumPolicy:
+    def policy(self) -> CurriculumSettings:
         return self.header.policy
 
     @property
@@ -99,20 +100,19 @@ class Population:
     def sample(self, n: int, progress: float = 0.0, own_seed: int | None = None) -> list[int]:
         """Hand out items, as the service does."""
         taken: list[int] = []
-        compares = self.policy.strategy is CurriculumStrategy.THOMPSON
+        compares = self.policy.strategy == "thompson"
         for attempt in range(ATTEMPTS):
             counts = self.counts()
             seed, counter = self._claim(own_seed, attempt)
             wanted = thompson.candidates_for(self.policy, n) if compares else n - len(taken)
-            draws = choose(
-                parts(self.policy, counts, progress),
-                draws_for(wanted, counts.items, int(self.in_flight.sum()), attempt),
-                seed,
-                counter,
-            )
-            found = list(dict.fromkeys(item for item in map(self.at, draws) if not self.in_flight[item]))[:wanted]
+            more = draws_for(wanted, counts.items, int(self.in_flight.sum()), attempt)
             if compares:
-                ranked = thompson.best(self.policy, self.estimates_of(found), seed, counter)
+                places = self._candidates(thompson.candidate_ranges(more, counts.items, seed, counter))
+            else:
+                places = [self.at(draw) for draw in choose(parts(self.policy, counts, progress), more, seed, counter)]
+            found = list(dict.fromkeys(item for item in places if not self.in_flight[item]))[:wanted]
+            if compares:
+                ranked = thompson.best(self.policy, Evidence.of(self.estimates_of(found)), seed, counter)
                 found = [found[place] for place in ranked][: n - len(taken)]
             taken += found
             self.in_flight[found] = True
@@ -122,6 +122,10 @@ class Population:
         self.numbers["drawn"][taken] = self.header.samples
         self._sorted.pop(ItemIndex.LAST_SAMPLED, None)
         return taken
+
+    def _candidates(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        by_category = np.concatenate([np.zeros(0, np.int64), *self._of_category.values()])
+        return [item for first, last in ranges for item in by_category[first : last + 1].tolist()]
 
     def at(self, draw: ItemDraw) -> int:
         """Who stands at a place."""
@@ -150,8 +154,8 @@ class Population:
         changes = [_observed(self.policy, tuple(each)) for each in rewards]
         arms = dict(self.header.arms)
         for item, change in zip(items, changes, strict=True):
-            if self.policy.strategy is CurriculumStrategy.BANDIT:
-                by_bin = self.policy.arms is Arms.BINS
+            if self.policy.strategy == "bandit":
+                by_bin = self.policy.arms == "bins"
                 arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
                 step = arm_step(self.policy, change)
                 arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first

@@ -8,14 +8,15 @@ import pytest
 
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.bins import ranks_of
+from app.core.curriculum.checks import needs_progress
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.indexes import ItemIndex
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, Form, needs_progress
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.competence import frontier
 from app.core.curriculum.strategies.table import parts, spans
 from app.core.curriculum.strategies.thompson import best_probabilities
-from app.core.errors import InvalidField
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import InvalidField
 from tests.core.curriculum.population import Population
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, law_by_parts
 
@@ -29,13 +30,19 @@ STATE: dict[str, Any] = {
     "bin_boundaries": [0.2, 0.5, 0.8],
     "last_rebin_count": 10,
 }
-FRONTIER = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER)
+FRONTIER = CurriculumSettings(strategy="competence_based", form="frontier")
 
 
 def test_the_state_of_atropos_can_be_loaded() -> None:
     header, items = load_atropos(STATE, {"forgetting": 0.0})
-    expected = CurriculumPolicy(
-        CurriculumStrategy.COMPETENCE_BASED, 4, 0.5, 0.2, competence_threshold=0.7, form=Form.FRONTIER, forgetting=0
+    expected = CurriculumSettings(
+        strategy="competence_based",
+        n_bins=4,
+        temperature=0.5,
+        ema_alpha=0.2,
+        competence_threshold=0.7,
+        form="frontier",
+        forgetting=0,
     )
     assert header == CurriculumHeader(expected, updates=15)
     assert (items["easy"].ema, items["easy"].count, items["easy"].last) == (0.9, 12, 0.9)
@@ -90,7 +97,7 @@ def test_fault_the_competence_threshold_was_never_used() -> None:
     bins = {
         threshold: frontier(policy, Population(CurriculumHeader(policy), items).counts())
         for threshold in (-1, 0.05, 0.5, 0.75, 2)
-        for policy in [replace(FRONTIER, competence_threshold=threshold)]
+        for policy in [FRONTIER.model_copy(update={"competence_threshold": threshold})]
     }
     assert bins == {-1: 4, 0.05: 4, 0.5: 2, 0.75: 1, 2: 0}
 
@@ -108,7 +115,7 @@ def test_fault_competence_was_the_progress_of_steps() -> None:
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_fault_an_update_took_time_in_proportion_to_the_items(policy: CurriculumPolicy) -> None:
+def test_fault_an_update_took_time_in_proportion_to_the_items(policy: CurriculumSettings) -> None:
     """Here no rule ever sees an item but the one observed; what must be counted and drawn from does not grow."""
     sizes = []
     for items in (1_000, 100_000):
@@ -126,7 +133,7 @@ def test_fault_an_update_took_time_in_proportion_to_the_items(policy: Curriculum
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumPolicy) -> None:
+def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumSettings) -> None:
     """Here another's use of numpy's generator changes nothing, nor is it used; test_restoring.py has the rest."""
     taken = []
     for disturbed in (False, True):
@@ -140,10 +147,10 @@ def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumP
 
 @pytest.mark.parametrize(
     "policy",
-    [each for each in EXAMPLES if each.strategy is not CurriculumStrategy.UNIFORM],
+    [each for each in EXAMPLES if each.strategy != "uniform"],
     ids=lambda each: each.strategy,
 )
-def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumPolicy) -> None:
+def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumSettings) -> None:
     """Here what is observed changes what is sampled: the same groups, of other items."""
     laws = []
     for shift in (0, 3):
@@ -151,7 +158,7 @@ def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumPolicy) ->
         for item in range(8):
             passed = 8 - (item + shift) % 8
             population.observe(item, [1.0] * passed + [0.0] * (8 - passed))
-        if policy.strategy is CurriculumStrategy.THOMPSON:
+        if policy.strategy == "thompson":
             laws.append(best_probabilities(policy, population.estimates))
         else:
             laws.append(law_by_parts(population, 0.1))

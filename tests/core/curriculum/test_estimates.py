@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.estimates import Estimate, after, observed, pass_share, posterior, unseen
-from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy
+from app.core.curriculum.estimates import Estimate, Evidence, observed, pass_share, posterior, posteriors, unseen
 from app.core.curriculum.state import CurriculumHeader
-from app.core.errors import InvalidField
+from lachesis.wire.curricula import MAX_REWARD, CurriculumSettings
+from lachesis.wire.errors import InvalidField
 from tests.core.curriculum.population import Population
+from tests.core.curriculum.updates import after
 from tests.properties import examples
 
 REWARDS = st.lists(st.floats(-2, 3), min_size=1, max_size=5)
 POLICIES = st.builds(
-    CurriculumPolicy,
+    CurriculumSettings,
     ema_alpha=st.floats(0.01, 1),
     forgetting=st.floats(0, 0.99),
     reward_min=st.floats(-3, 0),
@@ -26,7 +27,7 @@ POLICIES = st.builds(
 @examples(300)
 @given(POLICIES, st.lists(REWARDS, min_size=1, max_size=6), st.none() | st.floats(-1, 2))
 def test_estimates_are_what_their_histories_say(
-    policy: CurriculumPolicy, groups: list[list[float]], prior: float | None
+    policy: CurriculumSettings, groups: list[list[float]], prior: float | None
 ) -> None:
     estimate = unseen(prior)
     for rewards in groups:
@@ -49,7 +50,7 @@ def test_estimates_are_what_their_histories_say(
 
 
 def test_the_tests_population_carries_out_what_observations_say() -> None:
-    policy, groups = CurriculumPolicy(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
+    policy, groups = CurriculumSettings(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
     population, estimate = Population(CurriculumHeader(policy), [unseen(), unseen(0.25)]), unseen(0.25)
     for rewards in groups:
         population.observe(1, rewards)
@@ -59,14 +60,14 @@ def test_the_tests_population_carries_out_what_observations_say() -> None:
 
 def test_the_first_score_initialises_and_a_group_counts_as_its_mean() -> None:
     """As in Atropos: alpha 0.3."""
-    policy = CurriculumPolicy()
+    policy = CurriculumSettings()
     first = after(unseen(), observed(policy, [1, 1, 0, 0, 0, 0, 0, 0]))
     assert first.ema == 0.25
     assert after(first, observed(policy, [1])).ema == pytest.approx(0.7 * 0.25 + 0.3)
 
 
 def test_a_prior_is_evidence_until_the_first_observation() -> None:
-    policy = CurriculumPolicy(prior_weight=6)
+    policy = CurriculumSettings(prior_weight=6)
     assert posterior(policy, unseen(0.5)) == (4, 4)
     assert posterior(policy, unseen(2.0)) == (7, 1)
     assert posterior(policy, unseen()) == (1, 1)
@@ -76,14 +77,14 @@ def test_a_prior_is_evidence_until_the_first_observation() -> None:
 
 @given(st.floats(-MAX_REWARD, MAX_REWARD), st.integers(1, 20))
 def test_equal_rewards_have_no_signal_whatever_is_rounded(reward: float, size: int) -> None:
-    change = observed(CurriculumPolicy(), [reward] * size)
+    change = observed(CurriculumSettings(), [reward] * size)
     assert (change.signal.gain, change.last.gain) == (0, reward)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.001 * MAX_REWARD])
 def test_what_is_not_finite_is_refused_with_its_place(bad: float) -> None:
     with pytest.raises(InvalidField) as refused:
-        observed(CurriculumPolicy(), [0.0, 1.0, bad])
+        observed(CurriculumSettings(), [0.0, 1.0, bad])
     assert refused.value.location == ("rewards", 2)
     with pytest.raises(InvalidField) as refused:
         unseen(bad)
@@ -92,19 +93,36 @@ def test_what_is_not_finite_is_refused_with_its_place(bad: float) -> None:
 
 def test_an_observation_has_a_reward() -> None:
     with pytest.raises(InvalidField) as refused:
-        observed(CurriculumPolicy(), [])
+        observed(CurriculumSettings(), [])
     assert refused.value.location == ("rewards",)
 
 
 @given(st.lists(st.floats(-MAX_REWARD, MAX_REWARD), min_size=1, max_size=8))
 def test_the_largest_rewards_overflow_nothing(rewards: list[float]) -> None:
-    estimate = after(Estimate(), observed(CurriculumPolicy(), rewards))
+    estimate = after(Estimate(), observed(CurriculumSettings(), rewards))
     assert all(math.isfinite(getattr(estimate, name)) for name in ("ema", "passed", "failed", "signal", "last"))
 
 
 @given(POLICIES, st.floats(-5, 5))
-def test_a_reward_is_a_pass_by_its_place_between_the_ends(policy: CurriculumPolicy, reward: float) -> None:
+def test_a_reward_is_a_pass_by_its_place_between_the_ends(policy: CurriculumSettings, reward: float) -> None:
     share = pass_share(policy, reward)
     assert 0 <= share <= 1
     assert pass_share(policy, policy.reward_max) == 1
     assert pass_share(policy, policy.reward_min) == 0
+
+
+@examples(100)
+@given(POLICIES, st.lists(st.tuples(st.none() | st.floats(-4, 4), st.lists(REWARDS, max_size=3)), max_size=5))
+def test_the_posteriors_of_several_items_are_those_of_each(
+    policy: CurriculumSettings, items: list[tuple[float | None, list[list[float]]]]
+) -> None:
+    estimates = []
+    for prior, groups in items:
+        estimate = unseen(prior)
+        for rewards in groups:
+            estimate = after(estimate, observed(policy, rewards))
+        estimates.append(estimate)
+    alphas, betas = posteriors(policy, Evidence.of(estimates))
+    expected = [posterior(policy, estimate) for estimate in estimates]
+    assert alphas.tolist() == pytest.approx([one.alpha for one in expected])
+    assert betas.tolist() == pytest.approx([one.beta for one in expected])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from app.core.curriculum.indexes import ItemIndex, MixtureComponent
 from app.core.curriculum.metrics import CurriculumTotals, entropy, metrics
 from app.core.curriculum.sampling import probability_of
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies.table import parts
+from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
 from tests.core.curriculum.test_sampling import SHAPES, parts_of
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, known
@@ -38,7 +38,7 @@ def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPolicy) -> None:
+def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumSettings) -> None:
     counts = known(policy).counts()
     totals = CurriculumTotals(reward_sum=2.6, reward_min=0.1, reward_max=0.9, updates=11, in_flight=2)
     shown = metrics(policy, counts, totals, parts(policy, counts, 0.5), 0.5)
@@ -50,16 +50,16 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPo
     laws = [value for name, value in shown.items() if name.endswith("_probability")]
     assert not laws or sum(laws) == pytest.approx(1)
     own = {
-        CurriculumStrategy.COMPETENCE_BASED: "competence" if "curriculum/competence" in shown else "frontier_bin",
-        CurriculumStrategy.DIFFICULTY_POOLS: "pool_normal_count",
-        CurriculumStrategy.BANDIT: "arm_bin:2",
+        "competence_based": "competence" if "curriculum/competence" in shown else "frontier_bin",
+        "difficulty_pools": "pool_normal_count",
+        "bandit": "arm_bin:2",
     }
     assert f"curriculum/{own.get(policy.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_the_page_on_curricula_names_each_metric(policy: CurriculumPolicy) -> None:
+def test_the_page_on_curricula_names_each_metric(policy: CurriculumSettings) -> None:
     counts = known(policy).counts()
     shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
     names = {re.sub(r"arm_.*", "arm_…", re.sub(r"bin_\d", "bin_0", name.removeprefix("curriculum/"))) for name in shown}
@@ -67,7 +67,7 @@ def test_the_page_on_curricula_names_each_metric(policy: CurriculumPolicy) -> No
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_an_empty_curriculum_has_metrics_too(policy: CurriculumPolicy) -> None:
+def test_an_empty_curriculum_has_metrics_too(policy: CurriculumSettings) -> None:
     counts = Population.of(policy, 0).counts()
     shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
     assert shown["curriculum/coverage"] == shown["curriculum/items"] == 0

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from app.core.curriculum.state import (
     CurriculumHeader,
     estimate_dict,
     load_estimate_dict,
     load_policy_dict,
     load_state_dict,
-    policy_dict,
     state_dict,
 )
-from app.core.errors import InvalidField
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import InvalidField
 from tests.core.curriculum.population import Population
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, POLICIES, estimates
 
@@ -45,10 +44,10 @@ def restored(population: Population) -> Population:
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_restored_it_continues_the_same_samples(policy: CurriculumPolicy) -> None:
-    whole = Population.of(replace(policy, seed=17), 60, CATEGORIES)
+def test_restored_it_continues_the_same_samples(policy: CurriculumSettings) -> None:
+    whole = Population.of(policy.model_copy(update={"seed": 17}), 60, CATEGORIES)
     expected = train(whole, range(20))
-    halted = Population.of(replace(policy, seed=17), 60, CATEGORIES)
+    halted = Population.of(policy.model_copy(update={"seed": 17}), 60, CATEGORIES)
     head = train(halted, range(9))
     again = restored(halted)
     assert head + train(again, range(9, 20)) == expected
@@ -56,29 +55,29 @@ def test_restored_it_continues_the_same_samples(policy: CurriculumPolicy) -> Non
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_a_sample_with_its_own_seed_leaves_the_generator_alone(policy: CurriculumPolicy) -> None:
+def test_a_sample_with_its_own_seed_leaves_the_generator_alone(policy: CurriculumSettings) -> None:
     population = Population.of(policy, 60)
     counter = population.header.counter
     first = population.sample(4, 0.5, own_seed=5)
     population.in_flight[:] = False
     assert population.header.counter == counter
     assert Population.of(policy, 60).sample(4, 0.5, own_seed=5) == first
-    assert Population.of(policy, 60).sample(4, 0.5, own_seed=6) != first or policy.form is Form.CDF
+    assert Population.of(policy, 60).sample(4, 0.5, own_seed=6) != first or policy.form == "cdf"
 
 
 def test_a_strategy_switched_while_running_finds_the_estimates_as_they_were() -> None:
-    population = Population.of(CurriculumPolicy(CurriculumStrategy.LEARNABILITY), 60)
+    population = Population.of(CurriculumSettings(strategy="learnability"), 60)
     train(population, range(9))
     before = list(population.estimates)
-    population.header = replace(population.header, policy=CurriculumPolicy(CurriculumStrategy.BANDIT, arms=Arms.BINS))
+    population.header = replace(population.header, policy=CurriculumSettings(strategy="bandit", arms="bins"))
     population.counts()
     assert population.estimates == before
     train(population, range(9, 12))
 
 
 @given(POLICIES)
-def test_settings_survive_as_json(policy: CurriculumPolicy) -> None:
-    assert load_policy_dict(json.loads(json.dumps(policy_dict(policy)))) == policy
+def test_settings_survive_as_json(policy: CurriculumSettings) -> None:
+    assert load_policy_dict(json.loads(json.dumps(policy.model_dump()))) == policy
 
 
 @given(estimates())
@@ -86,7 +85,7 @@ def test_estimates_survive_as_json(estimate: Estimate) -> None:
     assert load_estimate_dict(json.loads(json.dumps(estimate_dict(estimate)))) == estimate
 
 
-HEADER = state_dict(CurriculumHeader(CurriculumPolicy(), 3, 4, 5, {"bin:1": 0.5}))
+HEADER = state_dict(CurriculumHeader(CurriculumSettings(), 3, 4, 5, {"bin:1": 0.5}))
 
 
 @pytest.mark.parametrize(

@@ -3,37 +3,39 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import permutations
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.core.curriculum.checks import check_policy
 from app.core.curriculum.estimates import Estimate, unseen
 from app.core.curriculum.indexes import ItemCounts, ItemIndex
 from app.core.curriculum.sampling import Chances, choose
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form, check_policy
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.table import parts
+from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
 from tests.core.curriculum.definitions import kinds_of, law_of, next_free
 from tests.core.curriculum.population import Population
 from tests.core.numeric.chi_square import fits
 from tests.properties import examples
 
 EXAMPLES = [
-    CurriculumPolicy(),
-    CurriculumPolicy(CurriculumStrategy.EASY_FIRST),
-    CurriculumPolicy(CurriculumStrategy.EASY_FIRST, temperature=0.5, n_bins=3),
-    CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=0.2),
-    CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER),
-    CurriculumPolicy(CurriculumStrategy.LEARNABILITY),
-    CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=0.3),
-    CurriculumPolicy(CurriculumStrategy.THOMPSON),
-    CurriculumPolicy(CurriculumStrategy.PLR, score_temperature=1, staleness_share=0.3),
-    CurriculumPolicy(CurriculumStrategy.PLR, unseen_share=0.1, temperature=2),
-    CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS, easy_weight=0.5),
-    CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1),
-    CurriculumPolicy(CurriculumStrategy.BANDIT, arms=Arms.CATEGORIES, temperature=0.1),
+    CurriculumSettings(),
+    CurriculumSettings(strategy="easy_first"),
+    CurriculumSettings(strategy="easy_first", temperature=0.5, n_bins=3),
+    CurriculumSettings(strategy="competence_based", initial_competence=0.2),
+    CurriculumSettings(strategy="competence_based", form="frontier"),
+    CurriculumSettings(strategy="learnability"),
+    CurriculumSettings(strategy="learnability", temperature=0.3),
+    CurriculumSettings(strategy="thompson"),
+    CurriculumSettings(strategy="plr", score_temperature=1, staleness_share=0.3),
+    CurriculumSettings(strategy="plr", unseen_share=0.1, temperature=2),
+    CurriculumSettings(strategy="difficulty_pools", easy_weight=0.5),
+    CurriculumSettings(strategy="bandit", temperature=0.1),
+    CurriculumSettings(strategy="bandit", arms="categories", temperature=0.1),
 ]
 NAMES = [f"{number}-{each.strategy}" for number, each in enumerate(EXAMPLES)]
 ARMS = {"bin:0": 0.1, "bin:2": 0.3, "bin:4": 0.2, "category:a": 0.4, "category:b": 0.3}
@@ -47,7 +49,7 @@ KNOWN = [
 ]
 
 
-def known(policy: CurriculumPolicy) -> Population:
+def known(policy: CurriculumSettings) -> Population:
     return Population(CurriculumHeader(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
 
 
@@ -72,13 +74,13 @@ def estimates(draw: st.DrawFn) -> Estimate:
 
 
 POLICIES = st.builds(
-    CurriculumPolicy,
-    strategy=st.sampled_from(CurriculumStrategy),
+    CurriculumSettings,
+    strategy=st.sampled_from(get_args(CurriculumStrategy)),
     n_bins=st.integers(1, 7),
     temperature=st.sampled_from([0.3, 1.0, 3.0]),
     competence_threshold=st.sampled_from([-1.0, 0.2, 0.5, 2.0]),
-    form=st.sampled_from(Form),
-    arms=st.sampled_from(Arms),
+    form=st.sampled_from(get_args(Form)),
+    arms=st.sampled_from(get_args(Arms)),
     initial_competence=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
     frontier_width=st.sampled_from([0.5, 1.0, 3.0]),
     score_temperature=st.sampled_from([0.1, 1.0]),
@@ -101,12 +103,12 @@ POLICIES = st.builds(
     st.sampled_from([0.0, 0.25, 1.0]),
 )
 @example(
-    CurriculumPolicy(CurriculumStrategy.LEARNABILITY, reward_min=-1.0, reward_max=2.0),
+    CurriculumSettings(strategy="learnability", reward_min=-1.0, reward_max=2.0),
     [(unseen(prior), "") for prior in (-2.0, -0.9, 0.1, 0.5, 1.1, 1.9, 3.0)],
     0.0,
 )
 def test_items_are_as_likely_as_their_strategys_definition_says(
-    policy: CurriculumPolicy, items: list[tuple[Estimate, str]], progress: float
+    policy: CurriculumSettings, items: list[tuple[Estimate, str]], progress: float
 ) -> None:
     header = CurriculumHeader(policy, samples=9, arms=ARMS)
     population = Population(header, [each for each, _ in items], [category for _, category in items])
@@ -117,7 +119,7 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumPolicy) -> None:
+def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumSettings) -> None:
     population = known(policy)
     kinds, found = kinds_of(population, 0.5), parts(policy, population.counts(), 0.5)
     at = {(index, rank): item for item in range(len(KNOWN)) for index, rank in population.ranks(item).items()}
@@ -156,27 +158,27 @@ def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("temperature", [1e-6, 1e6])
-def test_extreme_temperatures_overflow_nothing(policy: CurriculumPolicy, temperature: float) -> None:
-    extreme = replace(policy, temperature=temperature)
+def test_extreme_temperatures_overflow_nothing(policy: CurriculumSettings, temperature: float) -> None:
+    extreme = policy.model_copy(update={"temperature": temperature})
     check_policy(extreme)
     law = law_by_parts(known(extreme), 0.5)
     assert sum(law) == pytest.approx(1)
-    if policy.strategy in (CurriculumStrategy.LEARNABILITY, CurriculumStrategy.EASY_FIRST):
-        flat = law_by_parts(known(replace(policy, temperature=1.0)), 0.5)
+    if policy.strategy in ("learnability", "easy_first"):
+        flat = law_by_parts(known(policy.model_copy(update={"temperature": 1.0})), 0.5)
         assert (max(law) > max(flat)) == (temperature < 1)
     draws = choose(parts(extreme, known(extreme).counts(), 0.5), 100, seed=1, counter=1)
     assert len(set(draws)) == len(draws)
 
 
 def test_the_lowest_temperature_chooses_the_likeliest() -> None:
-    cold = law_by_parts(known(CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=1e-6)), 0.0)
+    cold = law_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e-6)), 0.0)
     assert max(cold) == cold[5] == 1
-    warm = law_by_parts(known(CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=1e6)), 0.0)
+    warm = law_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e6)), 0.0)
     assert warm == pytest.approx([1 / 6] * 6, abs=1e-5)
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_without_items_there_is_nothing_to_draw(policy: CurriculumPolicy) -> None:
+def test_without_items_there_is_nothing_to_draw(policy: CurriculumSettings) -> None:
     empty = Population.of(policy, 0)
     assert parts(policy, empty.counts(), 0.5) == ()
     assert empty.sample(3, 0.5) == []
@@ -184,7 +186,7 @@ def test_without_items_there_is_nothing_to_draw(policy: CurriculumPolicy) -> Non
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), Estimate(0.5, prior=0.5), KNOWN[0]])
-def test_one_item_is_certain(policy: CurriculumPolicy, estimate: Estimate) -> None:
+def test_one_item_is_certain(policy: CurriculumSettings, estimate: Estimate) -> None:
     population = Population(CurriculumHeader(policy, samples=4), [estimate])
     assert law_by_parts(population, 0.0) == [pytest.approx(1)]
     assert population.sample(5) == [0]
@@ -193,22 +195,22 @@ def test_one_item_is_certain(policy: CurriculumPolicy, estimate: Estimate) -> No
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), KNOWN[1]], ids=["all-unseen", "all-ties"])
-def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumPolicy, estimate: Estimate) -> None:
+def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumSettings, estimate: Estimate) -> None:
     population = Population(CurriculumHeader(policy, samples=4), [estimate] * 40)
-    narrow = policy.strategy is CurriculumStrategy.COMPETENCE_BASED and policy.form is Form.CDF
+    narrow = policy.strategy == "competence_based" and policy.form == "cdf"
     taken = population.sample(100, progress=1.0 if narrow else 0.3)
     assert sorted(taken) == list(range(40))
 
 
 def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
-    policy = CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS, normal_weight=0)
+    policy = CurriculumSettings(strategy="difficulty_pools", normal_weight=0)
     assert law_by_parts(Population(CurriculumHeader(policy), KNOWN), 0)[1] == 0
     assert Population(CurriculumHeader(policy), [KNOWN[1]] * 3).sample(2) == []
 
 
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     def allowed(initial: float, progress: float, items: int = 1000) -> int:
-        policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=initial)
+        policy = CurriculumSettings(strategy="competence_based", initial_competence=initial)
         counts = ItemCounts({ItemIndex.MEAN_REWARD: items - items // 3, ItemIndex.UNSEEN: items // 3})
         return sum(part.size for part in parts(policy, counts, progress))
 
@@ -219,7 +221,7 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
 
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
-    policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=0.0)
+    policy = CurriculumSettings(strategy="competence_based", initial_competence=0.0)
     counts = ItemCounts({ItemIndex.MEAN_REWARD: 5, ItemIndex.UNSEEN: 4})
     allowed = [
         [(each.index, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
@@ -231,22 +233,22 @@ def test_what_is_unknown_comes_behind_the_easier_half() -> None:
     ]
 
 
-@pytest.mark.parametrize("arms", Arms)
+@pytest.mark.parametrize("arms", get_args(Arms))
 def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> None:
     """Q <- Q + alpha (signal - Q), as published; the arm is that of the bin the item had before."""
-    policy = CurriculumPolicy(CurriculumStrategy.BANDIT, arms=arms, arm_alpha=0.25)
+    policy = CurriculumSettings(strategy="bandit", arms=arms, arm_alpha=0.25)
     population = Population.of(policy, 4, ["a", "b", "a", "a"])
     for item, rewards in ((0, [1.0, 0.0]), (1, [1.0, 1.0]), (2, [3.0, 1.0])):
         population.observe(item, rewards)
     value = 0.25 * 0.5
     categories = {"category:a": value + 0.25 * (1 - value), "category:b": 0.0}
     bins = {"bin:2": 0.75 * value + 0.25 * (1 - 0.75 * value)}
-    assert population.header.arms == pytest.approx(categories if arms is Arms.CATEGORIES else bins)
+    assert population.header.arms == pytest.approx(categories if arms == "categories" else bins)
 
 
 def test_plr_keeps_its_shares_however_many_items_are_asked_for() -> None:
     """Its score insists on the first ranks; drawn as one law, staleness would have all but the first few."""
-    policy = CurriculumPolicy(CurriculumStrategy.PLR, staleness_share=0.25)
+    policy = CurriculumSettings(strategy="plr", staleness_share=0.25)
     items = [Estimate(0.5, 1, signal=each / 1000) for each in range(1000)] + [Estimate()] * 1000
     draws = choose(parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 400, seed=2, counter=0)
     kinds = Counter(each.component.kind for each in draws)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
+from app.core.curriculum.estimates import Estimate, Evidence
 from app.core.curriculum.state import CurriculumHeader
-from app.core.curriculum.strategies.thompson import best, best_probabilities, candidates_for
+from app.core.curriculum.strategies.thompson import best, best_probabilities, candidate_ranges, candidates_for
+from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
 from tests.core.numeric.chi_square import fits
 
-POLICY = CurriculumPolicy(CurriculumStrategy.THOMPSON)
+POLICY = CurriculumSettings(strategy="thompson")
 CANDIDATES = [
     Estimate(0.5, 4, 8.0, 8.0),
     Estimate(0.9, 4, 14.0, 2.0),
@@ -28,22 +28,22 @@ def test_against_an_item_unknown_the_chance_is_the_posteriors_mean(
     winner: Estimate, target: float, expected: float
 ) -> None:
     """P(X > U) = E[X] for U uniform."""
-    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=target)
+    policy = CurriculumSettings(strategy="thompson", target_pass_rate=target)
     assert best_probabilities(policy, [winner, Estimate()]) == pytest.approx([expected, 1 - expected], abs=2e-3)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
 def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, temperature: float) -> None:
-    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=target, temperature=temperature)
+    policy = CurriculumSettings(strategy="thompson", target_pass_rate=target, temperature=temperature)
     law = best_probabilities(policy, CANDIDATES)
-    firsts = [best(policy, CANDIDATES, 1, counter)[0] for counter in range(1000)]
+    firsts = [best(policy, Evidence.of(CANDIDATES), 1, counter)[0] for counter in range(1000)]
     fits(np.bincount(firsts, minlength=len(CANDIDATES)), law)
 
 
 def test_rare_winners_are_told_from_rarer_ones() -> None:
     """On the grid's own scale: who is in the same cell wins half the time."""
-    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=1.0)
+    policy = CurriculumSettings(strategy="thompson", target_pass_rate=1.0)
     law = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
     assert law[1] == pytest.approx(1 / 1001, rel=0.1)
 
@@ -57,17 +57,17 @@ def test_items_known_all_too_well_share_the_first_place_if_they_are_alike() -> N
 def test_temperature_divides_the_evidence() -> None:
     half = [Estimate(each.ema, each.count, each.passed / 2, each.failed / 2) for each in CANDIDATES if each.count]
     whole = [each for each in CANDIDATES if each.count]
-    warm = CurriculumPolicy(CurriculumStrategy.THOMPSON, temperature=2)
+    warm = CurriculumSettings(strategy="thompson", temperature=2)
     assert best_probabilities(warm, whole) == pytest.approx(best_probabilities(POLICY, half))
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e6])
 def test_extremes_overflow_nothing(temperature: float) -> None:
-    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, temperature=temperature)
+    policy = CurriculumSettings(strategy="thompson", temperature=temperature)
     candidates = [*CANDIDATES, Estimate(1, 10**6, 1e9, 1.0)]
     assert sum(best_probabilities(policy, candidates)) == pytest.approx(1)
-    assert sorted(best(policy, candidates, 1, 1)) == list(range(6))
-    assert best_probabilities(policy, []) == best(policy, [], 1, 1) == []
+    assert sorted(best(policy, Evidence.of(candidates), 1, 1)) == list(range(6))
+    assert best_probabilities(policy, []) == best(policy, Evidence.of([]), 1, 1) == []
 
 
 def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates() -> None:
@@ -81,9 +81,29 @@ def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates()
     assert candidates_for(POLICY, 2000) == 2000
 
 
+@pytest.mark.parametrize(("items", "most"), [(0, 1), (1, 1), (9, 9), (1000, 1000), (1023, 1024), (1025, 1024), (9, 4)])
+def test_a_sample_compares_different_items_and_all_of_them_if_they_are_few(items: int, most: int) -> None:
+    ranges = candidate_ranges(most, items, 1, 2)
+    ranks = [rank for first, last in ranges for rank in range(first, min(last + 1, items))]
+    assert len(ranks) == len(set(ranks)) <= most
+    assert items > most or sorted(ranks) == list(range(items))
+
+
+@pytest.mark.parametrize(("items", "most"), [(20, 3), (1037, 512), (2051, 1024)])
+def test_every_item_is_a_candidate_with_the_same_probability(items: int, most: int) -> None:
+    """The last range is shorter."""
+    seen = np.zeros(items + 8, int)
+    for counter in range(2000):
+        for first, last in candidate_ranges(most, items, 3, counter):
+            seen[first : last + 1] += 1
+    size = max(1, most // 128)  # counts of the ranges: of all items in one, they are the same
+    of_ranges = seen[:items:size]
+    fits(of_ranges, np.full(len(of_ranges), 1 / len(of_ranges)))
+
+
 def test_a_tournament_still_prefers_the_uncertain_and_the_middling() -> None:
     """With fewer candidates than items."""
-    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, candidates=8)
+    policy = CurriculumSettings(strategy="thompson", candidates=8)
     items = [Estimate(each, 9, 1 + 20 * each, 1 + 20 * (1 - each)) for each in np.linspace(0, 1, 101).tolist()]
     population = Population(CurriculumHeader(policy), items)
     taken = []

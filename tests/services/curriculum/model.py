@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.estimates import Estimate, after, observed
-from app.core.curriculum.settings import Arms, CurriculumPolicy
+from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
 from app.store.curriculum.entries import packed_estimate
+from lachesis.wire.curricula import CurriculumSettings
+from tests.core.curriculum.updates import after
 
 _UNITS = 65536
 
@@ -37,7 +38,7 @@ class Item:
 class CurriculumModel:
     """A curriculum."""
 
-    policy: CurriculumPolicy = field(default_factory=CurriculumPolicy)
+    policy: CurriculumSettings = field(default_factory=CurriculumSettings)
     items: dict[str, Item] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
     arms: dict[str, float] = field(default_factory=dict)
@@ -139,7 +140,7 @@ class CurriculumModel:
 
     def _arm(self, key: str) -> str:
         item = self.items.get(key, Item())
-        if self.policy.arms is Arms.CATEGORIES:
+        if self.policy.arms == "categories":
             return f"category:{item.category}"
         order = self.by_mean_reward()
         known = key in self.items and item.mean_reward is not None

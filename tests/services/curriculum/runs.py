@@ -8,10 +8,11 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.curriculum.sampling import CurriculumSample, CurriculumSampleRequest
-from app.store.curriculum.entries import NewItem
+from app.store.curriculum.entries import ItemWrite
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import CURRICULUM_PARTS, RunKeys
 from app.store.redis.pipeline import Command
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, config
 
 NAME = "gsm8k"
@@ -30,12 +31,12 @@ class Twice(RedisClient):
 async def make(services: Services, **settings: Any) -> None:
     """Make the run, and a curriculum with these settings."""
     await services.runs.administration.create(RUN, config(1), Policy())
-    await services.curriculum.settings.configure(RUN, NAME, settings, make=True)
+    await services.curriculum.administration.configure(RUN, NAME, settings, make=True)
 
 
 async def register(services: Services, *keys: str, **about: Any) -> int:
     """Register items, all with the same category, prior or metadata."""
-    return await services.curriculum.items.register(RUN, NAME, [NewItem(key, **about) for key in keys])
+    return await services.curriculum.items.register(RUN, NAME, [ItemWrite(key, **about) for key in keys])
 
 
 async def observe(
@@ -65,7 +66,7 @@ async def pass_time(redis_client: Redis, seconds: float) -> None:
 
 async def dump(redis_client: Redis) -> dict[bytes, bytes]:
     """Return everything in Redis, byte for byte, except the run's own hash, whose clock may run on."""
-    found = [key for key in await redis_client.keys("*") if key.decode() != KEYS.run]
+    found = [key for key in await keys_of_runs(redis_client) if key.decode() != KEYS.run]
     pipeline = redis_client.pipeline(transaction=False)
     for key in found:
         pipeline.dump(key)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,17 +11,18 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.core.curriculum.indexes import ItemIndex
-from app.core.curriculum.settings import Arms, CurriculumStrategy, Form
-from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
-from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, NewItem
+from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, ItemWrite
 from app.store.curriculum.items import Place, SampleId
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
+from lachesis.wire.curricula import CurriculumStrategy
+from lachesis.wire.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
+from tests.script_names import name_of
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import (
     KEYS,
@@ -71,14 +72,14 @@ async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: S
     services, _ = process()
     await make(services)
     await register(services, "a", "b", category="algebra")
-    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
     await register(services, "a", prior=-0.7, category="topology", metadata="{}")
-    await services.curriculum.items.change(RUN, NAME, NewItem("a", "algebra", math.nan, ""))
+    await services.curriculum.items.change(RUN, NAME, ItemWrite("a", "algebra", math.nan, ""))
     after = await contents(redis_client, own)
     assert after.pop("category_numbers").keys() - before.pop("category_numbers").keys() == {b"topology"}
     assert after == before
-    assert (await services.curriculum.settings.facts(RUN, NAME)).census.reward_sum == 0
+    assert (await services.curriculum.administration.facts(RUN, NAME)).census.reward_sum == 0
 
 
 async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None:
@@ -105,7 +106,9 @@ async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets
 async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)
-    requests = KEYS.curriculum_part((await services.curriculum.settings.view(RUN, NAME)).curriculum_id, "requests")
+    requests = KEYS.curriculum_part(
+        (await services.curriculum.administration.view(RUN, NAME)).curriculum_id, "requests"
+    )
     await observe(services, {"a": [1.0]}, "named")
     await observe(services, {"a": [1.0]})
     await pass_time(redis_client, 150)
@@ -158,16 +161,16 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
         assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
         states = services.curriculum.states
         await states.load(RUN, NAME, await states.save(RUN, NAME))
-        view = await services.curriculum.settings.view(RUN, NAME)
+        view = await services.curriculum.administration.view(RUN, NAME)
         await services.curriculum.items._items.delete(view, sampled[1][:2])
         end = await contents(redis_client, view.curriculum_id)
         del end["drawn"]
-        facts = await services.curriculum.settings.facts(RUN, NAME)
+        facts = await services.curriculum.administration.facts(RUN, NAME)
         in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
         holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
         assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
         ends.append((sampled, end, facts.census.reward_sum, facts.census.updates))
-        await services.curriculum.settings.delete(RUN, NAME)
+        await services.curriculum.administration.delete(RUN, NAME)
     assert ends[0] == ends[1]
     await twice.aclose()
 
@@ -178,11 +181,11 @@ async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
-    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
-    for strategy in CurriculumStrategy:
-        facts = await services.curriculum.settings.configure(
-            RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": Form.CDF}, make=False
+    for strategy in get_args(CurriculumStrategy):
+        facts = await services.curriculum.administration.configure(
+            RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": "cdf"}, make=False
         )
         assert facts.view.policy.strategy is strategy
         assert keys_of(await sample(services, 3, step=9)), strategy
@@ -192,7 +195,7 @@ async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
     }
 
 
-@pytest.mark.parametrize("strategy", CurriculumStrategy)
+@pytest.mark.parametrize("strategy", get_args(CurriculumStrategy))
 async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_byte(
     process: Start, redis_client: Redis, strategy: CurriculumStrategy
 ) -> None:
@@ -202,10 +205,10 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     await sample(services, 5)
     before, clock = await dump(redis_client), await redis_client.hgetall(KEYS.run)  # type: ignore[misc]
-    changes = {"strategy": strategy, "arms": Arms.CATEGORIES}
+    changes = {"strategy": strategy, "arms": "categories"}
     found = await services.curriculum.comparisons.compare(RUN, NAME, changes, 8, 50)
     assert (await dump(redis_client), await redis_client.hgetall(KEYS.run)) == (before, clock)  # type: ignore[misc]
-    assert found.current.strategy is CurriculumStrategy.UNIFORM
+    assert found.current.strategy == "uniform"
     assert found.alternative.strategy is strategy
     for side in (found.current, found.alternative):
         assert sum(side.bins) == pytest.approx(1)
@@ -214,7 +217,7 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
 
 async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=CurriculumStrategy.LEARNABILITY, in_flight_ttl_s=0.0)
+    await make(services, strategy="learnability", in_flight_ttl_s=0.0)
     await observe(services, {key: [n % 2, 1.0] for n, key in enumerate(ITEMS)})
     predicted = (await services.curriculum.comparisons.compare(RUN, NAME, {}, 12, 0)).current
     found = await sample(services, 12)
@@ -237,7 +240,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
     await make(services)
     for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
         await register(services, *keys, category=category)
-    view = await services.curriculum.settings.view(RUN, NAME)
+    view = await services.curriculum.administration.view(RUN, NAME)
     places = [Place(ItemIndex.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
     found = await services.curriculum.items._items.look(view, places)
     keys = [None if item is None else item.key for item in found]
@@ -246,7 +249,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
 
 async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=CurriculumStrategy.EASY_FIRST, n_bins=4, total_steps=20)
+    await make(services, strategy="easy_first", n_bins=4, total_steps=20)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     request = CurriculumSampleRequest(4000, step=0, total_steps=10)
     found = await services.curriculum.samples.bins(RUN, NAME, request)
@@ -274,7 +277,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
         by_mean_reward = [*ITEMS, "prior_only"]
         unseen = [f"unseen{n}" for n in range(7)]
         assert listed == (by_mean_reward[::-1] + unseen[::-1] if descending else by_mean_reward + unseen)
-    facts = await services.curriculum.settings.facts(RUN, NAME)
+    facts = await services.curriculum.administration.facts(RUN, NAME)
     assert sorted(facts.bins) == [8, 8, 8, 9, 15]
     for each in range(5):
         page = await services.curriculum.items.page(RUN, NAME, limit=100, bin_=each)
@@ -285,7 +288,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
 async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)
-    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
     for key in ("seen", "prior_only", "unseen"):
         before = await contents(redis_client, own)
         await register(services, key, prior=0.25 if key == "prior_only" else None)
@@ -298,7 +301,7 @@ async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_clie
             part: value for part, value in before.items() if part != "arms"
         }
         assert await redis_client.exists(*(KEYS.curriculum_part(own, part) for part in ("in_flight", "holders"))) == 0
-        assert (await services.curriculum.settings.facts(RUN, NAME)).census.reward_sum == 0
+        assert (await services.curriculum.administration.facts(RUN, NAME)).census.reward_sum == 0
         with pytest.raises(ItemNotFound):
             await services.curriculum.items.delete(RUN, NAME, key)
 
@@ -307,7 +310,7 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
     services, _ = process()
     for reset in (True, False):
         await make(services)
-        await services.curriculum.settings.configure(RUN, "other", {}, make=True)
+        await services.curriculum.administration.configure(RUN, "other", {}, make=True)
         await observe(services, {"a": [1.0]})
         await sample(services, 1)
         if reset:
@@ -315,7 +318,7 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
             assert not [key async for key in redis_client.scan_iter("*curricul*")]
         else:
             await services.runs.administration.delete(RUN)
-            assert await redis_client.keys("*") == []
+            assert await keys_of_runs(redis_client) == []
 
 
 async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
@@ -328,9 +331,9 @@ async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
         made = 0
 
         async def run(self, command: Command) -> Any:
-            if scripts.name_of(command) == "reset_run" and self.made < 1:
+            if name_of(command) == "reset_run" and self.made < 1:
                 self.made += 1
-                await services.curriculum.settings.configure(RUN, "late", {}, make=True)
+                await services.curriculum.administration.configure(RUN, "late", {}, make=True)
             return await super().run(command)
 
     connection = Meanwhile(redis_url, 5.0)
@@ -345,15 +348,15 @@ async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_mak
 ) -> None:
     services, _ = process()
     await make(services)
-    before = set(await redis_client.keys("*"))
-    late = await services.curriculum.settings.view(RUN, NAME)
+    before = set(await keys_of_runs(redis_client))
+    late = await services.curriculum.administration.view(RUN, NAME)
     await observe(services, {"a": [1.0]})
-    await services.curriculum.settings.delete(RUN, NAME)
+    await services.curriculum.administration.delete(RUN, NAME)
     items = services.curriculum.items._items
-    assert await items.register(late, [[NewItem("b")]]) == [("gone", 0)]
+    assert await items.register(late, [[ItemWrite("b")]]) == [("gone", 0)]
     assert await items.observe(late, "request", 1000, [], 5) == "gone"
     assert await items.take(late, SampleId(1, "sample"), 1, ["a"], ()) is None
-    assert set(await redis_client.keys("*")) <= before
+    assert set(await keys_of_runs(redis_client)) <= before
     with pytest.raises(CurriculumNotFound):
         await sample(services, 1)
 
@@ -364,21 +367,21 @@ async def test_a_name_that_stands_for_nothing_is_that_of_none(process: Start, re
     await make(services)
     await redis_client.hset(KEYS.curricula, "ghost", "nothing")  # type: ignore[misc]
     with pytest.raises(CurriculumNotFound):
-        await services.curriculum.settings.facts(RUN, "ghost")
-    assert [facts.view.name for facts in await services.curriculum.settings.all(RUN)] == [NAME]
+        await services.curriculum.administration.facts(RUN, "ghost")
+    assert [facts.view.name for facts in await services.curriculum.administration.all(RUN)] == [NAME]
 
 
 async def test_a_run_has_so_many_curricula_and_no_more(process: Start) -> None:
     services, _ = process()
     with pytest.raises(RunNotFound):
-        await services.curriculum.settings.configure(RUN, NAME, {}, make=True)
+        await services.curriculum.administration.configure(RUN, NAME, {}, make=True)
     await make(services)
     for number in range(1, MAX_CURRICULA):
-        await services.curriculum.settings.configure(RUN, f"c{number}", {}, make=True)
+        await services.curriculum.administration.configure(RUN, f"c{number}", {}, make=True)
     with pytest.raises(InvalidField, match="64 curricula"):
-        await services.curriculum.settings.configure(RUN, "one more", {}, make=True)
-    await services.curriculum.settings.delete(RUN, "c1")
-    await services.curriculum.settings.configure(RUN, "one more", {}, make=True)
+        await services.curriculum.administration.configure(RUN, "one more", {}, make=True)
+    await services.curriculum.administration.delete(RUN, "c1")
+    await services.curriculum.administration.configure(RUN, "one more", {}, make=True)
 
 
 async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes(process: Start) -> None:
@@ -390,19 +393,19 @@ async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes
         {"hard_weight": 0.0, "normal_weight": 0.0, "easy_weight": 0.0},
     ):
         with pytest.raises(InvalidField) as refused:
-            await services.curriculum.settings.configure(RUN, NAME, changes, make=False)
+            await services.curriculum.administration.configure(RUN, NAME, changes, make=False)
         assert refused.value.location[0] in changes or refused.value.location == ("normal_weight",)
-    assert (await services.curriculum.settings.view(RUN, NAME)).policy.easy_threshold == 0.8
+    assert (await services.curriculum.administration.view(RUN, NAME)).policy.easy_threshold == 0.8
 
 
 async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=CurriculumStrategy.BANDIT, arms=Arms.CATEGORIES, arm_alpha=0.5, temperature=0.05)
+    await make(services, strategy="bandit", arms="categories", arm_alpha=0.5, temperature=0.05)
     await register(services, *ITEMS[:20], category="hopeless")
     await register(services, *ITEMS[20:], category="informative")
     await observe(services, {key: [0.0, 0.0] if n < 20 else [0.0, 1.0] for n, key in enumerate(ITEMS)})
     found = await sample(services, 10)
     assert all(key in ITEMS[20:] for key in keys_of(found))
-    census = (await services.curriculum.settings.facts(RUN, NAME)).census
+    census = (await services.curriculum.administration.facts(RUN, NAME)).census
     assert census.counts.arms["category:hopeless"] == 0
     assert census.counts.arms["category:informative"] == pytest.approx(0.5, abs=1e-5)

@@ -10,7 +10,6 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import QueueFull, RunArchived, StoreUnavailable
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
 from app.services.curriculum.observing import changes_of
@@ -19,6 +18,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions
 from app.store.groups.store import GroupStore
 from app.store.redis import scripts
+from lachesis.wire.errors import QueueFull, RunArchived, StoreUnavailable
 from tests.lossy_line import LossyLine, lossy_line
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
@@ -27,7 +27,7 @@ from tests.services.curriculum.runs import NAME, contents, keys_of, register, sa
 from tests.waiting import wait_until
 
 Start = Callable[..., Process]
-ADMISSION = scripts.load("admit_groups").digest.encode()
+ADMISSION = scripts.load("admit_and_observe").digest.encode()
 NAMESAKE, OTHER = 0, 1
 
 
@@ -41,12 +41,12 @@ async def run_with(services: Services, **settings: Any) -> None:
     await services.runs.administration.create(RUN, config(4), Policy.model_validate(settings))
     for name in (NAME, "other"):
         await join(services, name)
-    await services.curriculum.settings.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)
+    await services.curriculum.administration.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)
 
 
 async def counts(services: Services) -> tuple[int, int]:
     """How many observations were counted, and left out."""
-    census = (await services.curriculum.settings.facts(RUN, NAME)).census
+    census = (await services.curriculum.administration.facts(RUN, NAME)).census
     return census.updates, census.left_out
 
 
@@ -66,14 +66,14 @@ async def test_groups_of_one_request_count_in_order_for_the_curriculum_called_as
 ) -> None:
     services, _ = process()
     await run_with(services)
-    await services.curriculum.settings.configure(RUN, "unrelated", {}, make=True)
+    await services.curriculum.administration.configure(RUN, "unrelated", {}, make=True)
     groups = [scored("g1", "a", 1.0), scored("g2", None), scored("g3", "a", 0.0), scored("g4", "b", 1.0, 0.0)]
     elsewhere = [scored("g5", "a", environment=OTHER), scored("g6", "a", environment=None)]
     await services.groups.native.submit(RUN, groups + elsewhere)
     assert await counts(services) == (3, 0)
     facts, _ = await services.curriculum.items.item(RUN, NAME, "a")
     assert (facts.stored.history, facts.stored.estimate.ema) == ((1.0, 0.0), 0.5)
-    assert (await services.curriculum.settings.facts(RUN, "unrelated")).census.updates == 0
+    assert (await services.curriculum.administration.facts(RUN, "unrelated")).census.updates == 0
 
 
 async def test_a_group_takes_its_item_out_of_flight(process: Start) -> None:
@@ -149,7 +149,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
 
     services, _ = process()
     await run_with(services)
-    view = await services.curriculum.settings.view(RUN, NAME)
+    view = await services.curriculum.administration.view(RUN, NAME)
     epoch = (await services.environments.registry.view(RUN)).epoch
     (observation,) = changes_of(view.policy, [("a", [1.0])])
     told = [GroupObservations(view.curriculum_id, view.policy.n_bins, [(0, "a", observation)])]
@@ -182,7 +182,7 @@ async def _restored(services: Services) -> None:
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (lambda services: services.curriculum.settings.configure(RUN, NAME, {"ema_alpha": 1.0}, make=False), 0.0),
+        (lambda services: services.curriculum.administration.configure(RUN, NAME, {"ema_alpha": 1.0}, make=False), 0.0),
         (_restored, 0.5),
     ],
     ids=["changed", "restored"],
@@ -205,10 +205,10 @@ async def test_an_item_without_a_curriculum_is_only_told_to_whoever_reads_the_gr
     (here, _), (there, _) = process(), process()
     await run_with(here)
     await there.groups.native.submit(RUN, [scored("g1", "a")])
-    await here.curriculum.settings.delete(RUN, NAME)
+    await here.curriculum.administration.delete(RUN, NAME)
     assert await there.groups.native.submit(RUN, [scored("g2", "a")]) == [Outcome()]
     assert await redis_client.keys("*:curriculum:*") == []
-    await here.curriculum.settings.configure(RUN, NAME, {}, make=True)
+    await here.curriculum.administration.configure(RUN, NAME, {}, make=True)
     await there.groups.native.submit(RUN, [scored("g3", "a"), scored("g1", "a")])
     assert await counts(here) == (1, 0)
 
@@ -221,7 +221,7 @@ async def test_rewards_too_large_to_count_leave_the_observation_out_and_say_so(p
     outcomes = await services.groups.native.submit(RUN, [scored("g1", "a", reward), scored("g2", "b", 1.0)])
     assert outcomes == [Outcome(), Outcome()]
     assert await counts(services) == (1, 1)
-    assert (await services.curriculum.settings.metrics(RUN, NAME, 0, None))["curriculum/left_out"] == 1
+    assert (await services.curriculum.administration.metrics(RUN, NAME, 0, None))["curriculum/left_out"] == 1
 
 
 async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
@@ -231,7 +231,7 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     services, _ = process()
     await run_with(services)
     await register(services, "there")
-    view, run = await services.curriculum.settings.view(RUN, NAME), await services.environments.registry.view(RUN)
+    view, run = await services.curriculum.administration.view(RUN, NAME), await services.environments.registry.view(RUN)
     items = ["new", "there", "new", "beyond", "there", "beyond"]
     changes = changes_of(view.policy, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]

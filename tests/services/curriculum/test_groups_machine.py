@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.curriculum.settings import CurriculumPolicy
-from app.core.errors import GroupExists, QueueFull
 from app.core.runs.settings import Policy
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import GroupExists, QueueFull
 from tests.properties import briefly_and_at_length, run_machine
-from tests.services.accounting import books_of
+from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, config, join
 from tests.services.curriculum.model import CurriculumModel
 from tests.services.curriculum.runs import KEYS, NAME, contents, keys_of, observe, sample
@@ -105,7 +105,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self._call(lambda services: services.runs.administration.delete(RUN))
-        assert self._processes.wait(self._processes.redis.keys("*")) == []
+        assert self._processes.wait(keys_of_runs(self._processes.redis)) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
         return self._processes.call(use)
@@ -173,7 +173,7 @@ class GroupMachine(RuleBasedStateMachine):
     def switch(self, change: dict[str, Any]) -> None:
         assert self._model is not None
         self._model.policy = self._call(
-            lambda services: services.curriculum.settings.configure(RUN, NAME, change, make=False)
+            lambda services: services.curriculum.administration.configure(RUN, NAME, change, make=False)
         ).view.policy
 
     @precondition(lambda self: self._model)
@@ -190,15 +190,15 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._model)
     @rule()
     def delete(self) -> None:
-        self._call(lambda services: services.curriculum.settings.delete(RUN, NAME))
+        self._call(lambda services: services.curriculum.administration.delete(RUN, NAME))
         self._model = None
 
     @precondition(lambda self: self._model is None)
     @rule()
     def make(self) -> None:
         given = {"in_flight_ttl_s": A_YEAR_S, "total_steps": 10}
-        self._model = CurriculumModel(CurriculumPolicy(**given))  # type: ignore[arg-type]
-        self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, given, make=True))
+        self._model = CurriculumModel(CurriculumSettings(**given))  # type: ignore[arg-type]
+        self._call(lambda services: services.curriculum.administration.configure(RUN, NAME, given, make=True))
 
     def _own(self) -> str:
         found = self._processes.wait(self._processes.redis.hget(KEYS.curricula, NAME))  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ class GroupMachine(RuleBasedStateMachine):
         arms = {arm: float(value) for arm, value in found.pop("arms", {}).items()}
         expected = self._model.contents()
         assert (arms, found) == (expected.pop("arms", {}), expected)
-        census = self._call(lambda services: services.curriculum.settings.facts(RUN, NAME)).census
+        census = self._call(lambda services: services.curriculum.administration.facts(RUN, NAME)).census
         assert (census.updates, census.reward_sum) == (self._model.updates, self._model.reward_sum())
         assert (census.in_flight, census.left_out) == (len(self._model.items) - len(self._model.idle(0.0)), 0)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.core.curriculum.settings import CurriculumStrategy
+from lachesis.wire.curricula import CurriculumStrategy
 from tests.core.numeric.chi_square import fits
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import NAME, keys_of, make, observe, register, sample
@@ -19,15 +19,15 @@ SEEN = {f"seen{n}": [1.0] * n + [0.0] * (8 - n) for n in range(9)}
 UNSEEN = ["new0", "new1", "new2"]
 
 
-@pytest.mark.parametrize("strategy", [CurriculumStrategy.LEARNABILITY, CurriculumStrategy.EASY_FIRST])
+@pytest.mark.parametrize("strategy", ["learnability", "easy_first"])
 async def test_items_come_as_often_as_they_should(process: Start, strategy: CurriculumStrategy) -> None:
     (one, _), (other, _) = process(), process()
     await make(one, strategy=strategy, n_bins=3, total_steps=10)
     await register(one, *UNSEEN)
     await observe(one, SEEN)
     taken = set(keys_of(await sample(one, 3)))
-    await one.curriculum.settings.configure(RUN, NAME, {"in_flight_ttl_s": 0.0}, make=False)
-    if strategy is CurriculumStrategy.LEARNABILITY:
+    await one.curriculum.administration.configure(RUN, NAME, {"in_flight_ttl_s": 0.0}, make=False)
+    if strategy == "learnability":
         means = {key: (1 + sum(rewards)) / 10 for key, rewards in SEEN.items()} | dict.fromkeys(UNSEEN, 0.5)
         law = {key: np.floor(mean * 128) / 128 + 1 / 256 for key, mean in means.items()}
         law = {key: cell * (1 - cell) for key, cell in law.items()}

@@ -6,18 +6,18 @@ by moving the run's clock on in Redis.
 
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from app.core.runs.settings import Policy
-from app.store.curriculum.entries import NewItem
-from app.store.runs.tick import NOBODY
+from app.store.curriculum.entries import ItemWrite
+from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
 from tests.properties import briefly_and_at_length, run_machine
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, config
 from tests.services.curriculum.model import CurriculumModel
 from tests.services.curriculum.runs import KEYS, NAME, Twice, contents, dump, keys_of, observe, sample
@@ -38,11 +38,11 @@ abouts = st.fixed_dictionaries(
     },
 )
 changes = st.one_of(
-    st.fixed_dictionaries({"strategy": st.sampled_from(CurriculumStrategy)}),
+    st.fixed_dictionaries({"strategy": st.sampled_from(get_args(CurriculumStrategy))}),
     st.fixed_dictionaries({"n_bins": st.integers(1, 6)}),
     st.fixed_dictionaries({"ema_alpha": st.sampled_from([0.1, 0.5, 1.0])}),
-    st.fixed_dictionaries({"arms": st.sampled_from(Arms), "arm_alpha": st.sampled_from([0.2, 1.0])}),
-    st.fixed_dictionaries({"form": st.sampled_from(Form), "forgetting": st.sampled_from([0.0, 0.4])}),
+    st.fixed_dictionaries({"arms": st.sampled_from(get_args(Arms)), "arm_alpha": st.sampled_from([0.2, 1.0])}),
+    st.fixed_dictionaries({"form": st.sampled_from(get_args(Form)), "forgetting": st.sampled_from([0.0, 0.4])}),
 )
 
 
@@ -67,20 +67,20 @@ class CurriculumMachine(RuleBasedStateMachine):
 
     def _make(self) -> None:
         given = {"in_flight_ttl_s": 45.0, "total_steps": 10}
-        self._model = CurriculumModel(CurriculumPolicy(in_flight_ttl_s=45.0, total_steps=10))
+        self._model = CurriculumModel(CurriculumSettings(in_flight_ttl_s=45.0, total_steps=10))
         self._samples = dict[str, tuple[str, list[str]]]()
-        self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, given, make=True))
+        self._call(lambda services: services.curriculum.administration.configure(RUN, NAME, given, make=True))
 
     def teardown(self) -> None:
         self._call(lambda services: services.runs.administration.delete(RUN))
-        assert self._processes.wait(self._processes.redis.keys("*")) == []
+        assert self._processes.wait(keys_of_runs(self._processes.redis)) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
         return self._processes.call(use)
 
     @rule(items=st.dictionaries(keys, abouts, min_size=1, max_size=4))
     def register(self, items: dict[str, dict[str, Any]]) -> None:
-        new = [NewItem(key, **about) for key, about in items.items()]
+        new = [ItemWrite(key, **about) for key, about in items.items()]
         self._call(lambda services: services.curriculum.items.register(RUN, NAME, new))
         for item in new:
             self._model.register(item.key, item.category, item.prior, item.metadata)
@@ -89,7 +89,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(data=st.data(), about=abouts)
     def change_item(self, data: st.DataObject, about: dict[str, Any]) -> None:
         key = data.draw(st.sampled_from(sorted(self._model.items)))
-        self._call(lambda services: services.curriculum.items.change(RUN, NAME, NewItem(key, **about)))
+        self._call(lambda services: services.curriculum.items.change(RUN, NAME, ItemWrite(key, **about)))
         self._model.register(key, about.get("category"), about.get("prior"), about.get("metadata"))
 
     @rule(
@@ -115,7 +115,7 @@ class CurriculumMachine(RuleBasedStateMachine):
             return
         assert len(set(taken)) == len(taken) <= n
         assert set(taken) <= idle
-        if self._model.policy.strategy in (CurriculumStrategy.UNIFORM, CurriculumStrategy.THOMPSON):
+        if self._model.policy.strategy in ("uniform", "thompson"):
             assert len(taken) == min(n, len(idle))
         number = int(self._processes.wait(self._processes.redis.hget(self._own(), "samples")))  # type: ignore[arg-type]
         for key in taken:
@@ -134,7 +134,7 @@ class CurriculumMachine(RuleBasedStateMachine):
 
     @rule(change=changes)
     def switch(self, change: dict[str, Any]) -> None:
-        facts = self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, change, make=False))
+        facts = self._call(lambda services: services.curriculum.administration.configure(RUN, NAME, change, make=False))
         self._model.policy = facts.view.policy
         assert {name: getattr(facts.view.policy, name) for name in change} == change
         assert sum(facts.bins) == len(self._model.items)
@@ -158,14 +158,14 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_item(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self._model.items)))
-        view = self._call(lambda services: services.curriculum.settings.view(RUN, NAME))
+        view = self._call(lambda services: services.curriculum.administration.view(RUN, NAME))
         self._call(lambda services: services.curriculum.items._items.delete(view, [key]))
         del self._model.items[key]
 
     @rule(again=st.sampled_from([False, False, True]))
     def delete(self, again: bool) -> None:
         if again:
-            self._call(lambda services: services.curriculum.settings.delete(RUN, NAME))
+            self._call(lambda services: services.curriculum.administration.delete(RUN, NAME))
             self._make()
 
     @rule(times=st.integers(1, 2))
@@ -173,7 +173,7 @@ class CurriculumMachine(RuleBasedStateMachine):
         for _ in range(times):
             passed = self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S)
             self._processes.wait(passed)  # type: ignore[arg-type]
-            self._call(lambda services: services.environments.registry._runs.tick(RUN, "tested", NOBODY, 1000))
+            self._call(lambda services: services.environments.registry._runs.tick(RUN, 1000))
             self._now += PASSES_S
 
     def _own(self) -> str:
@@ -193,7 +193,7 @@ class CurriculumMachine(RuleBasedStateMachine):
         pipeline = redis.pipeline(transaction=False).zrange(in_flight, 0, -1).hkeys(holders)
         held, held_by_somebody = self._processes.wait(pipeline.execute())
         assert sorted(held_by_somebody) == sorted(held)
-        facts = self._call(lambda services: services.curriculum.settings.facts(RUN, NAME))
+        facts = self._call(lambda services: services.curriculum.administration.facts(RUN, NAME))
         assert facts.census.reward_sum == self._model.reward_sum()
         assert facts.census.updates == self._model.updates
         assert facts.census.in_flight == len(self._model.items) - len(self._model.idle(self._now))

@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from redis.asyncio import Redis
 
-from app.core.curriculum.settings import CurriculumStrategy
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
+from lachesis.wire.curricula import CurriculumStrategy
+from tests.script_names import name_of
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
 
@@ -21,7 +21,7 @@ Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
 
 
-@pytest.mark.parametrize("strategy", CurriculumStrategy)
+@pytest.mark.parametrize("strategy", get_args(CurriculumStrategy))
 async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_gets_it(
     process: Start, redis_url: str, strategy: CurriculumStrategy
 ) -> None:
@@ -36,7 +36,7 @@ async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_
         for each in again:
             assert (set(keys_of(each)), each.sample_id, each.repeated) == (set(keys_of(first)), first.sample_id, True)
             assert each.in_flight == first.in_flight
-    assert (await one.curriculum.settings.facts(RUN, NAME)).census.in_flight == 24
+    assert (await one.curriculum.administration.facts(RUN, NAME)).census.in_flight == 24
     await twice.aclose()
 
 
@@ -51,7 +51,7 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
 
     class Meanwhile(RedisClient):
         async def run(self, command: Command) -> Any:
-            if scripts.name_of(command) == "take_items" and not meanwhile:
+            if name_of(command) == "take_items" and not meanwhile:
                 # Of the draws of a first attempt, only a few are taken.
                 found = await super().run(command[: 3 + int(command[2]) + 7 + 3 * 4])
                 meanwhile.append(await sample(services, 12, request_id="a"))
@@ -63,7 +63,7 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
     first = await sample(drawing, 12, request_id="a")
     assert len(meanwhile[0].items) == 4
     assert (keys_of(first), first.sample_id) == (keys_of(meanwhile[0]), meanwhile[0].sample_id)
-    assert (await services.curriculum.settings.facts(RUN, NAME)).census.in_flight == 4
+    assert (await services.curriculum.administration.facts(RUN, NAME)).census.in_flight == 4
     await connection.aclose()
 
 
@@ -91,19 +91,20 @@ async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, re
     services, _ = process()
     await make(services, in_flight_ttl_s=60.0)
     await register(services, *ITEMS)
-    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
     samples, until = (KEYS.curriculum_part(own, part) for part in ("samples", "samples_until"))
     for number in range(5):
         await sample(services, 1, request_id=f"r{number}")
     assert await redis_client.hlen(samples) == await redis_client.zcard(until) == 5  # type: ignore[misc]
     await pass_time(redis_client, 90)
     await sample(services, 1)
-    assert await redis_client.exists(samples, until) == 0
+    # Its own, by the sample's id:
+    assert await redis_client.hlen(samples) == await redis_client.zcard(until) == 1  # type: ignore[misc]
     many = {f"m{number}": 1e15 + number for number in range(10_400)}
     await redis_client.zadd(until, many)
     await redis_client.hset(samples, mapping=dict.fromkeys(many, "{}"))  # type: ignore[misc]
     await sample(services, 1)
-    assert await redis_client.zcard(until) == await redis_client.hlen(samples) == 10_000  # type: ignore[misc]
+    assert await redis_client.zcard(until) == await redis_client.hlen(samples) == 10_001  # type: ignore[misc]
     assert await redis_client.zscore(until, "m400") is not None
 
 
@@ -146,4 +147,4 @@ async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(proc
             await services.curriculum.samples.release(RUN, NAME, first.sample_id, keys_of(first))
 
     await asyncio.gather(*map(worker, range(6)))
-    assert (await one.curriculum.settings.facts(RUN, NAME)).census.in_flight == 0
+    assert (await one.curriculum.administration.facts(RUN, NAME)).census.in_flight == 0

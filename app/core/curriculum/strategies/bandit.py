@@ -10,7 +10,7 @@ Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) 
 from app.core.curriculum.estimates import EstimateUpdate, LeakyUpdate
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept, over_bins, tempered
-from app.core.curriculum.settings import Arms, CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 
 def arm_of_bin(bin_: int) -> str:
@@ -23,7 +23,7 @@ def arm_of_category(category: str) -> str:
     return f"category:{category}"
 
 
-def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
+def arm_step(policy: CurriculumSettings, change: EstimateUpdate) -> LeakyUpdate:
     """Return how an observation updates the value of its arm, which starts at 0: ``keep * value + gain``.
 
     The arm belongs to the item's bin *before* the observation, or to its category.
@@ -32,9 +32,9 @@ def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
     return LeakyUpdate(keep, gain, gain)
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
-    if policy.arms is Arms.BINS:
+    if policy.arms == "bins":
         values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(policy.n_bins)]
         return over_bins(values, policy.temperature, counts, [f"bin {i} at {q:.3f}" for i, q in enumerate(values)])
     categories = {name: size for name, size in sorted(counts.categories.items()) if size}
@@ -50,6 +50,6 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     )
 
 
-def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, float]:
+def numbers(_: CurriculumSettings, counts: ItemCounts, __: float) -> dict[str, float]:
     """Return the arms' values."""
     return {f"arm_{key}": value for key, value in sorted(counts.arms.items())}

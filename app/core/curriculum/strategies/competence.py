@@ -1,12 +1,12 @@
 """Choose items that match the learner's competence: the easiest share of items, or bins around the frontier.
 
-CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)). The distribution is uniform over the easiest items: those
-whose rank by difficulty, as a fraction of all items, is at most c. Unknown items are in the middle of the order: after
-the easier half of the others. Temperature has no effect on a uniform distribution.
+`cdf`: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)). The distribution is uniform over the easiest items:
+those whose rank by difficulty, as a fraction of all items, is at most c. Unknown items are in the middle of the order:
+after the easier half of the others. Temperature has no effect on a uniform distribution.
 
 Source: Platanios et al., *Competence-based curriculum learning for neural machine translation* (2019), equation 2.
 
-FRONTIER: an item is mastered if its mean reward is `competence_threshold` or more. The frontier is the bin of the
+`frontier`: an item is mastered if its mean reward is `competence_threshold` or more. The frontier is the bin of the
 easiest item that is not mastered, or the hardest bin if all are. P(bin) is in proportion to
 exp(-(bin - frontier)^2 / (2 width^2)), with log P divided by the temperature. The frontier moves when items are
 mastered, not with the steps.
@@ -17,21 +17,21 @@ import math
 from app.core.curriculum.bins import bin_of, middle
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span
 from app.core.curriculum.mixture import kept, over_bins
-from app.core.curriculum.settings import CurriculumPolicy, Form
+from lachesis.wire.curricula import CurriculumSettings
 
 _ROUNDING = 1e-6  # of an item
 
 
-def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
-    """Return the range of mastered items for FRONTIER; nothing for CDF."""
-    if policy.form is Form.CDF:
+def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
+    """Return the range of mastered items for `frontier`; nothing for `cdf`."""
+    if policy.form == "cdf":
         return ()
     return (Span(ItemIndex.MEAN_REWARD, policy.competence_threshold, math.inf),)
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
-    return _by_competence(policy, counts, progress) if policy.form is Form.CDF else _by_frontier(policy, counts)
+    return _by_competence(policy, counts, progress) if policy.form == "cdf" else _by_frontier(policy, counts)
 
 
 def competence(initial: float, progress: float) -> float:
@@ -39,7 +39,7 @@ def competence(initial: float, progress: float) -> float:
     return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
 
 
-def frontier(policy: CurriculumPolicy, counts: ItemCounts) -> int:
+def frontier(policy: CurriculumSettings, counts: ItemCounts) -> int:
     """Return the bin of the frontier."""
     ranked, mastered = counts.length(ItemIndex.MEAN_REWARD), counts.spans[0]
     if not ranked:
@@ -47,7 +47,7 @@ def frontier(policy: CurriculumPolicy, counts: ItemCounts) -> int:
     return bin_of(max(0, ranked - 1 - mastered), ranked, policy.n_bins)
 
 
-def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def _by_competence(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     ranked, unseen = counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
     share = competence(policy.initial_competence, progress)
     # At least one, so that there is something to try. 0.29 of 100 items are 29, although 0.29 * 100 is less in floats.
@@ -66,15 +66,15 @@ def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float
     )
 
 
-def _by_frontier(policy: CurriculumPolicy, counts: ItemCounts) -> tuple[MixtureComponent, ...]:
+def _by_frontier(policy: CurriculumSettings, counts: ItemCounts) -> tuple[MixtureComponent, ...]:
     centre = frontier(policy, counts)
     logs = [-(((each - centre) / policy.frontier_width) ** 2) / 2 for each in range(policy.n_bins)]
     why = [f"bin {each}, the frontier is bin {centre}" for each in range(policy.n_bins)]
     return over_bins(logs, policy.temperature, counts, why)
 
 
-def numbers(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> dict[str, float]:
+def numbers(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return the competence, or the bin of the frontier and how many items are mastered."""
-    if policy.form is Form.CDF:
+    if policy.form == "cdf":
         return {"competence": competence(policy.initial_competence, progress)}
     return {"frontier_bin": float(frontier(policy, counts)), "mastered": float(counts.spans[0])}

@@ -8,12 +8,12 @@ import numpy as np
 
 from app.core.curriculum.indexes import ItemCounts, MixtureComponent
 from app.core.curriculum.mixture import over_bins
-from app.core.curriculum.settings import CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 _BIAS = 2.0
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution; bins without an item are left out."""
     number = np.arange(policy.n_bins)
     biased = np.exp(-_BIAS * number / max(1, policy.n_bins - 1))

@@ -13,12 +13,12 @@ import numpy as np
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
-from app.core.curriculum.settings import CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 CELLS, PRIOR_CELLS = 128, 32
 
 
-def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
+def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
     """Return cells of the posteriors' means, and of priors."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     return (
@@ -27,7 +27,7 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     )
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     priors = [Estimate(prior=low + width * (each + 0.5) / PRIOR_CELLS) for each in range(PRIOR_CELLS)]

@@ -15,22 +15,21 @@ Source: Jiang, Grefenstette & Rocktaeschel, *Prioritized level replay* (2021); t
 """
 
 import math
-from dataclasses import replace
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
-from app.core.curriculum.settings import CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 _STEEPEST = 64.0
 """The largest exponent in use. A larger one changes every probability by less than 2**-63."""
 
 
-def spans(_: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
+def spans(_: CurriculumSettings, samples: int) -> tuple[Span, ...]:
     """Return cells of staleness, the stalest first."""
     return cells(ItemIndex.LAST_SAMPLED, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
     seen = counts.seen
     fresh = {index: counts.length(index) for index in (ItemIndex.UNSEEN, ItemIndex.PRIOR_ONLY)}
@@ -46,11 +45,8 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
             MixtureComponent(
                 ItemIndex.SIGNAL, 0, seen, replayed * (1 - rho), "by rank of signal", exponent=steepness, kind="score"
             ),
-            *(
-                replace(part, kind="staleness")
-                for part in over_cells(
-                    ItemIndex.LAST_SAMPLED, counts.spans, [replayed * rho * each for each in stale], why
-                )
+            *over_cells(
+                ItemIndex.LAST_SAMPLED, counts.spans, [replayed * rho * each for each in stale], why, "staleness"
             ),
             *(
                 MixtureComponent(index, 0, size, new * size / unseen, "not yet seen", kind="unseen")

@@ -11,18 +11,18 @@ import math
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import over_cells, tempered
-from app.core.curriculum.settings import CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 POOLS = ("hard", "normal", "easy")
 
 
-def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
+def spans(policy: CurriculumSettings, _: int) -> tuple[Span, ...]:
     """Return the ranges of the pools, for seen items and for unseen items with a prior."""
     bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
     return (*cells(ItemIndex.LAST, bounds), *cells(ItemIndex.PRIOR_ONLY, bounds))
 
 
-def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
+def parts(policy: CurriculumSettings, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution. It is empty if all pools that have items have the weight 0."""
     weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
     pools = _pools(counts)
@@ -39,7 +39,7 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     return tuple(found)
 
 
-def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, float]:
+def numbers(_: CurriculumSettings, counts: ItemCounts, __: float) -> dict[str, float]:
     """Return how many items each pool has."""
     sizes = zip(*_pools(counts).values(), strict=True)
     return {f"pool_{name}_count": float(sum(each)) for name, each in zip(POOLS, sizes, strict=True)}

@@ -2,10 +2,10 @@
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept
-from app.core.curriculum.settings import CurriculumPolicy
+from lachesis.wire.curricula import CurriculumSettings
 
 
-def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
+def parts(_: CurriculumSettings, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution: 1 / items for each item."""
     return everything(counts, 1.0, "any item")
 

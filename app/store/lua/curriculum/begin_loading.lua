@@ -1,24 +1,27 @@
 #!lua
 -- begin_loading: make a curriculum that has no name yet, to put saved items into.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- KEYS[20] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
--- ARGV[1] its id   ARGV[2] how many names of categories there are   ARGV from 3 on: those names; then fields of the
--- curriculum and their values in turns
---
 -- Returns 1, or 0 if there is no such run; then nothing has changed.
--- Cost: O(n), n the arguments.
+-- Cost: O(n), n the categories and arms.
 --
 -- include clock
 -- include bulk
 -- include curriculum_keys
-local c = curriculum_at(2)
-if redis.call('HEXISTS', KEYS[1], 'config') == 0 then return 0 end
-redis.call('ZADD', KEYS[20], advance_clock(KEYS[1]), ARGV[1])
-for i = 1, tonumber(ARGV[2]) do later('HSET', c.category_numbers, ARGV[2 + i], i) end
-for i = 3 + ARGV[2], #ARGV, 2 do
-  local arm = string.match(ARGV[i], '^arm (.*)$')
-  later('HSET', arm and c.arms or c.curriculum, arm or ARGV[i], ARGV[i + 1])
-end
+local CURRICULA_LOADING = KEYS[20]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
+local curriculum_id = ARGV[1]
+local config = ARGV[2]  -- JSON
+local revision = ARGV[3]  -- unlike any other
+local random_counter = ARGV[4]
+local sample_count = ARGV[5]  -- samples so far
+local updates = ARGV[6]  -- observations so far
+local categories = cjson.decode(ARGV[7])  -- JSON list: their names, in the order of their numbers
+local arm_values = cjson.decode(ARGV[8])  -- JSON object: arm of the bandit -> its value, a text
+
+if redis.call('HEXISTS', RUN, 'config') == 0 then return 0 end
+redis.call('ZADD', CURRICULA_LOADING, advance_clock(RUN), curriculum_id)
+for number, name in ipairs(categories) do later('HSET', CATEGORY_NUMBERS, name, number) end
+for arm, value in pairs(arm_values) do later('HSET', ARMS, arm, value) end
 flush()
+redis.call('HSET', CURRICULUM, 'config', config, 'revision', revision, 'counter', random_counter,
+  'samples', sample_count, 'updates', updates)
 return 1

@@ -1,21 +1,23 @@
 -- curriculum_places: the items at places (not a command of its own).
 --
--- A place is an order, a number of a category (for the order of categories, else '') and a rank; or 'item', a key, ''.
+-- A place has an order, a name (a category's number in the order of categories, else '') and a rank; or the order
+-- 'item', a key as its name, and no rank.
 local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only'}
 
 -- Return the item at a place; nil if there is none any more.
-local function member_at(c, order, name, rank)
+local function member_at(c, place)
+  local order, name, rank = place.order, place.name, place.rank
   if order == 'item' then return redis.call('HEXISTS', c.items, name) == 1 and name or nil end
   if order ~= 'category' then return redis.call('ZRANGE', c[order], rank, rank)[1] end
   local before = redis.call('ZCOUNT', c.category, '-inf', '(' .. name)
-  local place = string.format('%.0f', before + rank)
-  local found = redis.call('ZRANGE', c.category, place, place, 'WITHSCORES')
+  local at = string.format('%.0f', before + rank)
+  local found = redis.call('ZRANGE', c.category, at, at, 'WITHSCORES')
   return found[2] == name and found[1] or nil
 end
 
 -- Return the reply about an item: its key, its entry, its estimate, and its rank in each requested order.
-local function told(c, key, orders)
-  local about = {key, redis.call('HGET', c.items, key), redis.call('HGET', c.estimates, key) or ''}
+local function told(c, key, entry, estimate, orders)
+  local about = {key, entry, estimate or ''}
   for order in string.gmatch(orders, '%S+') do
     local rank
     if order ~= 'category' then

@@ -1,9 +1,6 @@
 #!lua flags=allow-oom
 -- delete_items: forget items and their estimates.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
--- ARGV[1..] keys of items
---
 -- Returns how many there were.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
@@ -11,9 +8,11 @@
 -- include curriculum_keys
 -- include curriculum_items
 -- include curriculum_places
-local c = curriculum_at(2)
+-- include rows
+local item_keys = rest(ARGV, 1)
+
 local gone = 0
-for _, key in ipairs(ARGV) do
+for _, key in ipairs(item_keys) do
   local mean_reward = redis.call('ZSCORE', c.mean_reward, key)
   if mean_reward then increase(c.curriculum, 'mean_reward', -in_units(mean_reward)) end
   for _, order in ipairs(RANKED) do redis.call('ZREM', c[order], key) end

@@ -1,14 +1,17 @@
 #!lua flags=allow-oom
 -- drop_loading: forget a curriculum that is being loaded, if the load made no progress for too long.
 --
--- KEYS[1] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
--- KEYS[2..] its keys: hash and zset
--- ARGV[1] its id   ARGV[2] run clock: a load with later progress stays; or '+inf'
---
 -- Returns 1, or 0 if the load continues, or is not there.
 -- Cost: O(1); values are freed in the background.
-local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not score or ARGV[2] ~= '+inf' and tonumber(score) > tonumber(ARGV[2]) then return 0 end
-redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('UNLINK', unpack(KEYS, 2))
+--
+-- include rows
+local CURRICULA_LOADING = KEYS[1]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
+local deleted_keys = rest(KEYS, 2)  -- hash and zset: the curriculum's own
+local curriculum_id = ARGV[1]
+local until_ms = ARGV[2]  -- run clock: a load with later progress stays; '' drops any load
+
+local score = redis.call('ZSCORE', CURRICULA_LOADING, curriculum_id)
+if not score or until_ms ~= '' and tonumber(score) > tonumber(until_ms) then return 0 end
+redis.call('ZREM', CURRICULA_LOADING, curriculum_id)
+redis.call('UNLINK', unpack(deleted_keys))
 return 1

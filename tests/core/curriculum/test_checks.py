@@ -1,25 +1,18 @@
 """What a curriculum may not be set to, and progress."""
 
 import math
-from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
-from app.core.curriculum.settings import (
-    CurriculumPolicy,
-    CurriculumStrategy,
-    Form,
-    check_policy,
-    check_total_steps,
-    needs_progress,
-    progress,
-)
-from app.core.errors import InvalidField
+from app.core.curriculum.checks import check_policy, check_total_steps, needs_progress, progress
+from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy, Form
+from lachesis.wire.errors import InvalidField
 
 
 def test_the_defaults_are_those_of_atropos() -> None:
-    policy = CurriculumPolicy()
+    policy = CurriculumSettings()
     check_policy(policy)
     assert (policy.n_bins, policy.temperature, policy.ema_alpha, policy.competence_threshold) == (5, 1.0, 0.3, 0.5)
 
@@ -34,70 +27,79 @@ def test_the_defaults_are_those_of_atropos() -> None:
         ("total_steps", 0),
         *[("in_flight_ttl_s", bad) for bad in (-1, math.inf, math.nan)],
         *[("reward_min", bad) for bad in (math.nan, -math.inf)],
-        *[("reward_max", bad) for bad in (0, -1, math.inf, math.nan)],
+        *[("reward_max", bad) for bad in (math.inf, math.nan)],
         *[("forgetting", bad) for bad in (-0.1, 1, math.nan)],
         *[("prior_weight", bad) for bad in (-1, math.inf)],
         *[("seed", bad) for bad in (-1, 2**64)],
         *[("initial_competence", bad) for bad in (-0.1, 1.1, math.nan)],
         *[("frontier_width", bad) for bad in (0, math.inf, math.nan)],
         *[("target_pass_rate", bad) for bad in (-0.1, 1.1)],
-        *[("candidates", bad) for bad in (0, 100_001)],
+        *[("candidates", bad) for bad in (0, 4097)],
         *[("score_temperature", bad) for bad in (0, 0.001, math.inf)],
         *[("staleness_share", bad) for bad in (-0.1, 1.1)],
         *[("unseen_share", bad) for bad in (-0.1, 1.1)],
         *[("hard_threshold", bad) for bad in (math.nan, -math.inf)],
-        *[("easy_threshold", bad) for bad in (0.2, 0.1, math.inf, math.nan)],
+        *[("easy_threshold", bad) for bad in (math.inf, math.nan)],
         *[(name, bad) for name in ("hard_weight", "normal_weight", "easy_weight") for bad in (-1, math.inf, math.nan)],
         *[("arm_alpha", bad) for bad in (0, 1.1)],
     ],
 )
-def test_what_cannot_work_is_refused_by_its_name(name: str, bad: Any) -> None:
+def test_a_setting_out_of_bounds_is_refused_by_its_name(name: str, bad: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        CurriculumSettings(**{name: bad})
+    assert [each["loc"] for each in refused.value.errors()] == [(name,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("reward_max", 0), ("reward_max", -1), ("easy_threshold", 0.2), ("easy_threshold", 0.1)]
+)
+def test_settings_that_do_not_fit_together_are_refused_by_name(name: str, bad: float) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_policy(replace(CurriculumPolicy(), **{name: bad}))
+        check_policy(CurriculumSettings(**{name: bad}))  # type: ignore[arg-type]
     assert refused.value.location == (name,)
 
 
 def test_weights_that_are_all_0_are_refused() -> None:
     with pytest.raises(InvalidField, match="all 0"):
-        check_policy(CurriculumPolicy(hard_weight=0, normal_weight=0, easy_weight=0))
+        check_policy(CurriculumSettings(hard_weight=0, normal_weight=0, easy_weight=0))
 
 
 def test_progress_ends_at_1_and_a_request_says_better_than_the_settings() -> None:
-    policy = CurriculumPolicy(CurriculumStrategy.EASY_FIRST, total_steps=10)
+    policy = CurriculumSettings(strategy="easy_first", total_steps=10)
     assert [progress(policy, step) for step in (0, 5, 10, 11)] == [0, 0.5, 1, 1]
     assert progress(policy, 5, 20) == 0.25
-    assert progress(CurriculumPolicy(), 5) == 0
+    assert progress(CurriculumSettings(), 5) == 0
 
 
 @pytest.mark.parametrize(
     ("policy", "step", "total_steps", "place"),
     [
-        (CurriculumPolicy(), -1, None, "step"),
-        (CurriculumPolicy(), 0, 0, "total_steps"),
-        (CurriculumPolicy(CurriculumStrategy.EASY_FIRST), 5, None, "total_steps"),
-        (CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED), 5, None, "total_steps"),
+        (CurriculumSettings(), -1, None, "step"),
+        (CurriculumSettings(), 0, 0, "total_steps"),
+        (CurriculumSettings(strategy="easy_first"), 5, None, "total_steps"),
+        (CurriculumSettings(strategy="competence_based"), 5, None, "total_steps"),
     ],
 )
-def test_progress_is_never_guessed(policy: CurriculumPolicy, step: int, total_steps: int | None, place: str) -> None:
+def test_progress_is_never_guessed(policy: CurriculumSettings, step: int, total_steps: int | None, place: str) -> None:
     with pytest.raises(InvalidField) as refused:
         progress(policy, step, total_steps)
     assert refused.value.location == (place,)
 
 
 def test_only_what_changes_with_progress_needs_it() -> None:
-    needing = {each for each in CurriculumStrategy if needs_progress(CurriculumPolicy(each))}
-    assert needing == {CurriculumStrategy.EASY_FIRST, CurriculumStrategy.COMPETENCE_BASED}
-    assert not needs_progress(CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER))
+    needing = {each for each in get_args(CurriculumStrategy) if needs_progress(CurriculumSettings(strategy=each))}
+    assert needing == {"easy_first", "competence_based"}
+    assert not needs_progress(CurriculumSettings(strategy="competence_based", form="frontier"))
 
 
-@pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("strategy", CurriculumStrategy)
+@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize("strategy", get_args(CurriculumStrategy))
 def test_settings_that_pass_are_enough_to_tell_progress(strategy: CurriculumStrategy, form: Form) -> None:
-    policy = CurriculumPolicy(strategy, form=form)
+    policy = CurriculumSettings(strategy=strategy, form=form)
     if needs_progress(policy):
         with pytest.raises(InvalidField) as refused:
             check_total_steps(policy)
         assert refused.value.location == ("total_steps",)
-        policy = replace(policy, total_steps=10)
+        policy = policy.model_copy(update={"total_steps": 10})
     check_total_steps(policy)
     assert progress(policy, 5) == (0.5 if policy.total_steps else 0)

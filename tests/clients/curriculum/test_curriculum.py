@@ -1,14 +1,15 @@
 """Curricula against the real service: items drawn ahead, observations in the background."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
 import pytest
 
 from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings
-from lachesis._prefetch.items import AsyncItemStream
+from lachesis._prefetch.items import AsyncItemStream, ItemQueue
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
+from lachesis.wire.curriculum_items import SampledItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.waiting import wait_until
@@ -41,7 +42,7 @@ async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again
             if len(tried) > 60:
                 await stream.aclose()
             if item.key != "sum/5":
-                await curriculum.observe(item, [1.0, 0.0], policy_version=3)
+                await curriculum.observe(item, [1.0, 0.0])
 
     stream = curriculum.items(prefetch=3)
     await asyncio.gather(*(work(stream) for _ in range(4)))
@@ -133,11 +134,34 @@ async def test_a_closed_stream_ends_its_loops_and_one_that_was_left_goes_on(
 async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: Settings) -> None:
     async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.set_up()
-        with pytest.raises(NoItem, match="the curriculum has no items"):
-            await anext(curriculum.items(wait_s=5))  # as long as a busy service may take to say why
+        async with curriculum.items(wait_s=5) as impatient:  # as long as a busy service may take to say why
+            with pytest.raises(NoItem, match="the curriculum has no items"):
+                await anext(impatient)
         waiting = asyncio.create_task(anext(curriculum.items()))
         await curriculum.register(["late"])
         assert (await waiting).key == "late"
+
+
+async def test_a_stream_that_found_nothing_in_time_draws_no_more_until_it_is_asked_again() -> None:
+    drawn: list[int] = []
+
+    async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:
+        drawn.append(n)
+        return SampledItems(strategy="uniform", in_flight=0, in_flight_ttl_s=60, missing="no_items", retry_after_s=0.01)
+
+    async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+        raise AssertionError((sample, keys, budget_s))  # there is nothing to release
+
+    queue = ItemQueue(sample, release, asyncio.Event(), prefetch=4, patience_s=1.0, where="run math")
+    for _ in range(2):
+        before = len(drawn)
+        with pytest.raises(NoItem, match="the curriculum has no items"):
+            await queue.next()
+        given_up_at = len(drawn)
+        assert given_up_at > before
+        await asyncio.sleep(0.2)  # many of its pauses
+        assert len(drawn) == given_up_at
+    await queue.aclose()
 
 
 async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: AsyncCurriculum) -> None:

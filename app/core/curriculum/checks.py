@@ -1,0 +1,64 @@
+"""Reject settings of a curriculum that do not fit together, and compute its progress.
+
+`lachesis.wire.curricula.CurriculumSettings` defines the settings with their bounds, for the rules too.
+"""
+
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import InvalidField
+
+
+def check_policy(policy: CurriculumSettings) -> None:
+    """Reject settings that are valid one by one but do not fit together.
+
+    Raises:
+        InvalidField: `location` names the field.
+    """
+    if policy.reward_min >= policy.reward_max:
+        raise InvalidField(f"reward_max = {policy.reward_max} is not above reward_min", ("reward_max",))
+    if policy.hard_threshold >= policy.easy_threshold:
+        raise InvalidField(f"easy_threshold = {policy.easy_threshold} is not above hard_threshold", ("easy_threshold",))
+    if not any((policy.hard_weight, policy.normal_weight, policy.easy_weight)):
+        raise InvalidField("hard_weight, normal_weight and easy_weight are all 0", ("normal_weight",))
+
+
+def progress(policy: CurriculumSettings, step: int, total_steps: int | None = None) -> float:
+    """Return how far training has come, 0 to 1: ``step / total_steps``, and 1 beyond.
+
+    Args:
+        policy: The settings of the curriculum. Their ``total_steps`` count if the request gives none.
+        step: Trainer steps so far, ``>= 0``.
+        total_steps: The value of the request, ``>= 1``, or None.
+
+    Returns:
+        Progress; 0 if ``total_steps`` is unknown and the strategy does not need progress.
+
+    Raises:
+        InvalidField: A number is out of range, or the strategy needs progress and ``total_steps`` is unknown.
+    """
+    whole = policy.total_steps if total_steps is None else total_steps
+    if step < 0:
+        raise InvalidField(f"step = {step} is less than 0", ("step",))
+    if whole is None:
+        check_total_steps(policy)
+        return 0.0
+    if whole < 1:
+        raise InvalidField(f"total_steps = {whole} is less than 1", ("total_steps",))
+    return min(1.0, step / whole)
+
+
+def check_total_steps(policy: CurriculumSettings) -> None:
+    """Reject settings without ``total_steps`` if their strategy needs progress.
+
+    This checks new settings: every request without ``total_steps`` would fail. A saved state is not checked, because
+    its samples may give ``total_steps`` themselves.
+
+    Raises:
+        InvalidField: `location` names ``total_steps``.
+    """
+    if policy.total_steps is None and needs_progress(policy):
+        raise InvalidField(f"strategy {policy.strategy} needs total_steps", ("total_steps",))
+
+
+def needs_progress(policy: CurriculumSettings) -> bool:
+    """Whether the strategy depends on the progress of training."""
+    return policy.strategy == "easy_first" or (policy.strategy == "competence_based" and policy.form == "cdf")

@@ -1,0 +1,20 @@
+"""Count items by mean reward, in tenths of the range of rewards."""
+
+from app.core.curriculum.indexes import ItemIndex, Span, cells
+from lachesis.wire.curricula import CurriculumSettings
+
+TENTHS = 10
+
+
+def reward_edges(policy: CurriculumSettings) -> list[float]:
+    """Return the bounds of the tenths of the range from `reward_min` to `reward_max`, in increasing order."""
+    low, high = policy.reward_min, policy.reward_max
+    return [*(low + (high - low) * tenth / TENTHS for tenth in range(TENTHS)), high]
+
+
+def reward_spans(policy: CurriculumSettings) -> tuple[Span, ...]:
+    """Return the ranges of mean reward that are counted. The first and the last have all items beyond them, too.
+
+    An item that was not seen yet counts by its prior. Without one it is in no range.
+    """
+    return cells(ItemIndex.MEAN_REWARD, tuple(reward_edges(policy)[1:-1]))

@@ -1,0 +1,47 @@
+"""The lines of a saved curriculum, which are written by hand, against the models that declare them."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+
+from app.api.codec.curriculum_state import lines_of
+from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_state_dict
+from app.services.curriculum.states import CurriculumDocument
+from app.store.curriculum.state import SavedItem
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.curriculum_state import LastLine, SavedItemLine
+
+FULL = SavedItem("a", "algebra", '{"level":3}', Estimate(0.25, 4, 1.0, 3.0, 0.5, 0.5, 7, 0.75), (0.0, 0.5), 1500)
+BARE = SavedItem("b", "", "", Estimate(), (), 0)
+HEADER = CurriculumHeader(CurriculumSettings(strategy="plr", seed=3), 3, 4, 5, {"category:algebra": 0.5})
+
+
+async def lines() -> list[bytes]:
+    async def items() -> AsyncIterator[Sequence[SavedItem]]:
+        yield [FULL, BARE]
+
+    document = CurriculumDocument(HEADER, ("algebra",), items())
+    return b"".join([part async for part in lines_of(document)]).splitlines()
+
+
+async def test_every_line_of_an_item_is_what_its_model_declares() -> None:
+    _, full, bare, _ = await lines()
+    line = SavedItemLine.model_validate_json(full, strict=True)
+    assert line.model_fields_set == SavedItemLine.model_fields.keys()
+    assert line == SavedItemLine(
+        key="a",
+        category="algebra",
+        metadata={"level": 3},
+        estimate=estimate_dict(FULL.estimate),
+        history=[0.0, 0.5],
+        in_flight_ms=1500,
+    )
+    assert SavedItemLine.model_validate_json(bare, strict=True) == SavedItemLine(key="b")
+
+
+async def test_the_first_and_the_last_line_are_what_is_read_again() -> None:
+    first, *_, last = await lines()
+    header = json.loads(first)
+    assert header.pop("categories") == ["algebra"]
+    assert load_state_dict(header) == HEADER
+    assert LastLine.model_validate_json(last, strict=True) == LastLine(items=2)
