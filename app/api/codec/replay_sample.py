@@ -3,22 +3,22 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import Request, Response
 
 from app.api.http.replies import WatchedReply, compressed
-from app.core.errors import LachesisError
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.request import ReplaySample, SampledFragment
 from app.services.replay.samples import ReplaySamples
-from app.store.replay.entries import StoredFragment
+from app.store.replay.entries import FragmentRecord
 from lachesis.wire import fragments, samples
+from lachesis.wire.blob import Buffer
+from lachesis.wire.columns import in_full
+from lachesis.wire.errors import LachesisError
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
-from lachesis.wire.replay import Sampling
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes
 _ASKED_AGAIN_WITHIN_S = 10.0
@@ -32,10 +32,10 @@ def waiting_reply(blocked: LimiterBlock) -> Response:
     return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
 
 
-def fragments_reply(found: Sequence[tuple[StoredFragment, bytes]]) -> Response:
+def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]]) -> Response:
     """Build a reply with fragments as a frame, in order."""
     described = [_fragment(fragment) for fragment, _ in found]
-    payloads = [payload for _, payload in found]
+    payloads = [payload_in_full(fragment, payload) for fragment, payload in found]
     parts = [_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads]
     return WatchedReply(parts, {}, _nothing, _nothing, media_type=SAFETENSORS)
 
@@ -70,12 +70,13 @@ async def shown_reply(
 
 async def _parts(
     request: Request, replay: ReplayBuffers, run: str, sample: ReplaySample, *, binary: bool
-) -> tuple[list[bytes], dict[str, str], str]:
+) -> tuple[list[Buffer], dict[str, str], str]:
     """Return the parts of a reply's body, its headers and its media type."""
     info = _info(run, sample)
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
-        payloads = await replay.payloads(run, [record.fragment for record in sample.records])
+        held = [record.fragment for record in sample.records]
+        payloads = list(map(payload_in_full, held, await replay.payloads(run, held)))
         metadata = {"sample": info.model_dump_json(exclude_defaults=True)}
         return [_head(payloads, "sample", metadata), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
@@ -83,11 +84,16 @@ async def _parts(
     return [content], headers, "application/json"
 
 
+def payload_in_full(fragment: FragmentRecord, payload: bytes) -> Buffer:
+    """Return the payload of a fragment as its sender would send it in full."""
+    return in_full(payload) if fragment.is_group else payload
+
+
 async def _nothing() -> None:
     """Do nothing: the reader acknowledges the sample itself."""
 
 
-def _head(payloads: Sequence[bytes], kind: str, metadata: Mapping[str, str]) -> bytes:
+def _head(payloads: Sequence[Buffer], kind: str, metadata: Mapping[str, str]) -> bytes:
     return frame_header([len(payload) for payload in payloads], kind, metadata)
 
 
@@ -98,7 +104,7 @@ def _info(run: str, sample: ReplaySample) -> samples.SampleInfo:
         lease=sample.lease.lease_id,
         lease_s=max(0, sample.lease.deadline_ms - sample.clock_ms) / 1000,
         policy_version=sample.policy_version,
-        sampling=Sampling.model_validate(asdict(sample.sampling)),
+        sampling=sample.sampling,
         records=list(map(_record, sample.records)),
     )
 
@@ -123,7 +129,7 @@ def _record(record: SampledFragment) -> samples.Record:
     )
 
 
-def _fragment(stored: StoredFragment) -> dict[str, Any]:
+def _fragment(stored: FragmentRecord) -> dict[str, Any]:
     described = fragments.StoredFragment(
         fragment=stored.fragment_id,
         chunk=stored.chunk_id,

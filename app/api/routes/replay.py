@@ -2,14 +2,15 @@
 
 import logging
 import uuid
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.codec.replay_sample import fragments_reply, shown_reply, taken_reply, waiting_reply
+from app.api.codec.replay_sample import fragments_reply, payload_in_full, shown_reply, taken_reply, waiting_reply
 from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
-from app.api.http.client_connection import end_of_waiting
+from app.api.http.access import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
     Responses,
@@ -22,15 +23,16 @@ from app.api.http.openapi import (
     write_responses,
 )
 from app.api.http.replies import large_json_reply, model_reply
-from app.api.http.routing import RunRoute
-from app.api.wire.replay import changes_of, shown_chunks, shown_snapshot, shown_state
-from app.core import errors
-from app.core.errors import InvalidField
+from app.api.http.routing import RunRoute, requires
+from app.api.wire.replay import shown_chunks, shown_snapshot, shown_state
+from app.core.access.permissions import Permission
 from app.core.replay.rate_limiter import LimiterBlock
-from app.core.replay.sampling import SamplingStrategy
+from app.services.environments.registry import check_worker
 from app.services.replay.buffer import SortedBy
 from app.services.replay.request import ReplaySampleRequest
+from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.fragments import (
     FRAGMENT_ID,
     FetchFragments,
@@ -46,8 +48,10 @@ from lachesis.wire.replay import (
     PrioritiesSet,
     RateLimiter,
     ReplayChange,
+    ReplayGrid,
     ReplaySettings,
     ReplayState,
+    Sampling,
     SessionSet,
     SessionStart,
 )
@@ -67,7 +71,7 @@ _WRITE = write_responses(*_MISSING)
 _BODY = body_responses(*_MISSING)
 _INSERT: Responses = body_responses(
     *_MISSING, errors.UnsupportedMediaType, errors.FragmentExists, errors.ReplayBlocked
-) | response_headers(201, Idempotent_Replay="`true` if all fragments were already there. Nothing was stored.")
+) | response_headers(201, Idempotent_Replay="`true` if the buffer had all fragments before. Nothing was stored.")
 _TAKE_SAMPLE: Responses = body_responses(*_SAMPLE_MISSING) | {
     201: response_headers(201, **_SAMPLE_HEADERS)[201] | _BLOB_CONTENT,
     204: response_headers(204, Lachesis_Waiting="What the sample waits for, and a sentence.")[204]
@@ -84,8 +88,8 @@ SnapshotName = Annotated[str, Path(pattern=f"^{SNAPSHOT_NAME}$", description="Th
 SortBy = Annotated[
     SortedBy | None,
     Query(
-        description="By order of insertion, weight, version or uses. `reserved` chunks are sorted by version, "
-        "`archived` chunks by order of insertion."
+        description="By order of insertion, weight, version or uses. `reserved` chunks can be sorted by version only, "
+        "`archived` chunks by order of insertion only."
     ),
 ]
 OfWorker = Annotated[str | None, Query(max_length=128, description="Chunks of this worker.")]
@@ -107,14 +111,15 @@ router = APIRouter(prefix="/v1/runs/{run}/replay", tags=["replay"], route_class=
     responses=_INSERT,
     openapi_extra=json_or_binary_body(SubmittedFragment, SubmittedFragments, description=_BLOBS),
 )
+@requires(Permission.PRODUCE)
 async def post_fragments(
     run: NamedRun,
     request: Request,
     wait_s: Annotated[
-        float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for the rate limiter, seconds.")
+        float, Query(ge=0, le=MAX_WAIT_S, description="Maximum time to wait for the rate limiter, seconds.")
     ] = 0.0,
 ) -> Response:
-    """Store one fragment of a worker or many, all or none. Once this is answered they survive any crash.
+    """Store one or more fragments, all or none. With `LACHESIS_FSYNC` `always` (default), they then survive a crash.
 
     A fragment is identified by its worker, session and number. A repeated fragment is stored once.
     """
@@ -123,8 +128,11 @@ async def post_fragments(
             fragments = await services.decoder.fragments(body)
         else:
             fragments = await services.decoder.fragments_json(body)
-        stop = end_of_waiting(request.scope)
-        receipts = await services.replay.insertion.insert(run, fragments, wait_s, stop)
+        only = identity_of(request.scope).environment
+        for fragment in fragments:
+            check_worker(only, fragment.worker)
+        with Waiting(request) as waiting:
+            receipts = await services.replay.insertion.insert(run, fragments, wait_s, waiting.ended)
     said = [{"number": one.number, "status": one.outcome, "fragment": one.fragment_id} for one in receipts]
     headers = {"Idempotent-Replay": "true"} if all(one.outcome == "repeated" for one in receipts) else {}
     return Response(orjson.dumps({"fragments": said}), 201, headers, "application/json")
@@ -136,14 +144,15 @@ async def post_fragments(
     responses=read_responses(*_MISSING, errors.FragmentNotFound) | {200: _BLOB_CONTENT},
     response_class=Response,
 )
+@requires(Permission.READ_CONTENTS)
 async def get_fragment(
     run: NamedRun,
     fragment: Annotated[str, Path(pattern=f"^{FRAGMENT_ID}$", description="The fragment's id.")],
     services: ServicesDep,
 ) -> Response:
     """Return a fragment's blob as it was sent."""
-    ((_, payload),) = await services.replay.buffers.fragments(run, [fragment])
-    return Response(payload, media_type=SAFETENSORS)
+    ((found, payload),) = await services.replay.buffers.fragments(run, [fragment])
+    return Response(payload_in_full(found, payload), media_type=SAFETENSORS)
 
 
 @router.post(
@@ -153,6 +162,7 @@ async def get_fragment(
     openapi_extra=json_body(FetchFragments),
     response_class=Response,
 )
+@requires(Permission.READ_CONTENTS)
 async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Return a frame of fragments' blobs in the order of the request. Its metadata `fragments` describes them."""
     asked = parse(FetchFragments, body).fragments
@@ -160,8 +170,6 @@ async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody)
 
 
 # Samples
-
-_PARAMETERS = ("alpha", "beta", "half_life_chunks")
 
 
 @router.post(
@@ -172,17 +180,20 @@ _PARAMETERS = ("alpha", "beta", "half_life_chunks")
     responses=_TAKE_SAMPLE,
     openapi_extra=json_body(TakeSample),
 )
+@requires(Permission.TRAIN)
 async def take_sample(
     run: NamedRun,
     services: ServicesDep,
     request: Request,
     body: SmallBody,
-    wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for a sample, seconds.")] = 0.0,
+    wait_s: Annotated[
+        float, Query(ge=0, le=MAX_WAIT_S, description="Maximum time to wait for a sample, seconds.")
+    ] = 0.0,
 ) -> Response:
-    """Take a sample of distinct chunks under a lease. 204 with the reason if there is none in time.
+    """Take a sample of distinct chunks under a lease. If no sample comes in time: 204 with the reason.
 
-    A binary reply has the payloads. A JSON reply has the records alone; read payloads by the ids of their fragments. A
-    repeated request id gets the same sample while it is held.
+    A binary reply has the payloads. A JSON reply has the records alone. Read payloads by the ids of their fragments. A
+    repeated request id gets the same sample while the lease lasts.
     """
     asked = parse(TakeSample, body)
     sample_request = ReplaySampleRequest(
@@ -194,8 +205,10 @@ async def take_sample(
         trainer=asked.trainer or "",
     )
     binary = accepts_binary(request)
-    sample = await services.replay.samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
+    with Waiting(request) as waiting:
+        sample = await services.replay.samples.take(run, sample_request, wait_s, waiting.ended)
     if isinstance(sample, LimiterBlock):
+        waiting.check()
         if wait_s > 0:
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
@@ -205,6 +218,7 @@ async def take_sample(
 
 
 @router.get("/samples/{sample}", summary="Get a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
+@requires(Permission.TRAIN)
 async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, request: Request) -> Response:
     """Return a held sample again, for other ranks or a restarted trainer: the same records in the same order."""
     binary = accepts_binary(request)
@@ -220,6 +234,7 @@ async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, req
     responses=_END_SAMPLE,
     openapi_extra=json_body(AckSample),
 )
+@requires(Permission.TRAIN)
 async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """End a sample: its uses count. The request may be repeated."""
     await services.replay.samples.acknowledge(run, sample, parse(AckSample, body).lease)
@@ -233,6 +248,7 @@ async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, bod
     responses=_END_SAMPLE,
     openapi_extra=json_body(NackSample),
 )
+@requires(Permission.TRAIN)
 async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a sample back: its uses do not count."""
     asked = parse(NackSample, body)
@@ -247,6 +263,7 @@ async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, bo
     responses=_END_SAMPLE,
     openapi_extra=json_body(ExtendSample),
 )
+@requires(Permission.TRAIN)
 async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Extend a sample's lease, counted from now."""
     asked = parse(ExtendSample, body)
@@ -255,9 +272,7 @@ async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, 
 
 
 def _sampling(asked: TakeSample) -> dict[str, Any]:
-    given: dict[str, Any] = {name: getattr(asked, name) for name in _PARAMETERS}
-    given["strategy"] = asked.strategy and SamplingStrategy(asked.strategy)
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name in Sampling.model_fields if (value := getattr(asked, name)) is not None}
 
 
 # The buffer
@@ -270,6 +285,7 @@ def _sampling(asked: TakeSample) -> dict[str, Any]:
     responses=body_responses(errors.RunNotFound),
     openapi_extra=json_body(ReplaySettings),
 )
+@requires(Permission.SET_UP)
 async def put_replay(
     run: NamedRun,
     services: ServicesDep,
@@ -278,22 +294,24 @@ async def put_replay(
     if_absent: Annotated[bool, Query(description="Return an existing buffer unchanged.")] = False,
 ) -> Response:
     """Create the run's replay buffer, or replace all settings of an existing one. Its chunks stay."""
-    asked = parse(ReplaySettings, body)
-    changes = changes_of(asked, frozenset(ReplaySettings.model_fields))
+    changes = dict(parse(ReplaySettings, body))
     return await _configured(services, run, changes, keep=if_absent)
 
 
 @router.patch(
     "", summary="Change a buffer", response_model=ReplayState, responses=_BODY, openapi_extra=json_body(ReplayChange)
 )
+@requires(Permission.SET_UP)
 async def change_replay(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Change the settings that the body names."""
+    """Change the settings in the body. Settings that are left out stay."""
     asked = parse(ReplayChange, body)
     await services.replay.buffers.state(run)
-    return await _configured(services, run, changes_of(asked, frozenset(asked.model_fields_set)))
+    changes = {name: getattr(asked, name) for name in asked.model_fields_set}
+    return await _configured(services, run, changes)
 
 
 @router.get("", summary="Status of the buffer", response_model=ReplayState, responses=_READ)
+@requires(Permission.READ)
 async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Return settings, sizes, histograms, what blocks inserts and samples, and the workers."""
     state = shown_state(await services.replay.buffers.state(run))
@@ -301,8 +319,9 @@ async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> 
 
 
 @router.delete("", summary="Delete the buffer", status_code=204, responses=_WRITE)
+@requires(Permission.OPERATE)
 async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
-    """Delete the buffer with its settings, chunks, samples and snapshots. The run goes on."""
+    """Delete the buffer with its settings, chunks, samples and snapshots. The run stays."""
     await services.replay.snapshots.delete_buffer(run)
     return Response(status_code=204)
 
@@ -314,6 +333,7 @@ async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
     responses=_BODY,
     openapi_extra=json_body(SessionStart),
 )
+@requires(Permission.TRAIN, audited=True)
 async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Start a training attempt. Chunks of earlier attempts are retired, and can be inspected until they are evicted."""
     session = parse(SessionStart, body).session
@@ -329,24 +349,26 @@ async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
     responses=_BODY,
     openapi_extra=json_body(Priorities),
 )
+@requires(Permission.TRAIN)
 async def patch_priorities(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Set priorities of chunks. The reply names the chunks that no longer exist; they are skipped."""
+    """Set priorities of chunks. The reply names the chunks that no longer exist."""
     priorities = parse(Priorities, body).priorities
     there = await services.replay.buffers.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
 
 
 @router.get("/chunks", summary="List chunks", response_model=Chunks, responses=_READ)
+@requires(Permission.READ)
 async def list_chunks(
     run: NamedRun,
     services: ServicesDep,
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Most chunks on the page.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of chunks on the page.")] = 100,
     cursor: Annotated[
         str | None, Query(pattern="^[0-9]{1,18}$", description="The `cursor` of the last answer.")
     ] = None,
     sort: SortBy = None,
-    descending: Annotated[bool, Query(description="The largest first.")] = False,
+    descending: Annotated[bool, Query(description="Whether the largest come first.")] = False,
     place: Annotated[str, Query(max_length=32, description="`sampleable`, `reserved` or `archived`.")] = "sampleable",
     worker: OfWorker = None,
     session: OfSession = None,
@@ -367,7 +389,20 @@ async def list_chunks(
     return await large_json_reply(request, shown_chunks(page).model_dump_json().encode())
 
 
+@router.get("/grid", summary="Chunks by age and uses", response_model=ReplayGrid, responses=_READ)
+@requires(Permission.READ)
+async def get_grid(run: NamedRun, services: ServicesDep, request: Request) -> Response:
+    """Return how many chunks have which age and uses, and their mean priority. A large buffer is sampled.
+
+    Repeated requests look at the same places of the buffer.
+    """
+    found = await services.replay.grids.of(run)
+    shown = ReplayGrid(chunks=found.chunks, looked_at=found.looked_at, **asdict(found.grid))
+    return await large_json_reply(request, shown.model_dump_json().encode())
+
+
 @router.delete("/chunks", summary="Retire chunks", response_model=ChunksDeleted, responses=_WRITE)
+@requires(Permission.OPERATE)
 async def delete_chunks(
     run: NamedRun,
     services: ServicesDep,
@@ -376,7 +411,7 @@ async def delete_chunks(
     version: OfVersion = None,
     below_version: Annotated[_Whole, Query(description="Chunks of policy versions below this.")] = None,
 ) -> Response:
-    """Retire the chunks that match every criterion; without criteria, all. Samples keep the chunks that they hold."""
+    """Retire the chunks that match every criterion, or all chunks. Samples keep the chunks that they hold."""
     retired = await services.replay.buffers.delete_chunks(
         run, worker=worker, session=session, version=version, below_version=below_version
     )
@@ -403,6 +438,7 @@ async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], 
     responses=_BODY,
     openapi_extra=json_body(TakeSnapshot),
 )
+@requires(Permission.TRAIN)
 async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Take a snapshot of the buffer. If there are more than `keep_snapshots`, the oldest is deleted.
 
@@ -414,6 +450,7 @@ async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -
 
 
 @router.get("/snapshots", summary="List snapshots", response_model=Snapshots, responses=_READ)
+@requires(Permission.READ)
 async def list_snapshots(run: NamedRun, services: ServicesDep) -> Response:
     """Return the snapshots, oldest first."""
     there, clock_ms = await services.replay.snapshots.all(run)
@@ -427,6 +464,7 @@ async def list_snapshots(run: NamedRun, services: ServicesDep) -> Response:
     responses=body_responses(*_MISSING, errors.SnapshotNotFound),
     openapi_extra=json_body(RestoreSnapshot),
 )
+@requires(Permission.TRAIN, audited=True)
 async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody, request: Request) -> Response:
     """Restore the buffer, settings included. Then the staleness rule is applied with the current policy version.
 
@@ -443,6 +481,7 @@ async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody
     status_code=204,
     responses=write_responses(*_MISSING, errors.SnapshotNotFound),
 )
+@requires(Permission.OPERATE)
 async def delete_snapshot(run: NamedRun, snapshot: SnapshotName, services: ServicesDep) -> Response:
     """Delete a snapshot, and the payloads that only it refers to."""
     await services.replay.snapshots.drop(run, snapshot)

@@ -2,47 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from app.core.replay import rate_limiter
-from app.core.replay.buffer import Eviction, ReplayPolicy
-from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.services.replay.buffer import ChunkPage
 from app.services.replay.state import BufferState
 from app.store.replay import snapshots as stored
 from app.store.replay.entries import StoredChunk
 from lachesis.wire.replay import (
-    Blocked,
     Chunk,
     Chunks,
+    LimiterBlocked,
     LimiterPosition,
-    ReplayChange,
-    ReplaySettings,
     ReplayState,
     ReplayWorker,
 )
 from lachesis.wire.snapshots import ReplaySnapshot
 
 
-def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> dict[str, Any]:
-    """Return settings as fields of `ReplayPolicy`."""
-    changes = {name: getattr(asked, name) for name in names}
-    if "eviction" in changes:
-        changes["eviction"] = Eviction(asked.eviction)
-    if "sampling" in changes:
-        changes["sampling"] = SamplingSettings(
-            **asked.sampling.model_dump() | {"strategy": SamplingStrategy(asked.sampling.strategy)}
-        )
-    if "limiter" in changes and asked.limiter is not None:
-        changes["limiter"] = LimiterSettings(**asked.limiter.model_dump())
-    return changes
-
-
 def shown_state(state: BufferState) -> ReplayState:
     """Describe a buffer."""
     return ReplayState(
-        settings=_settings(state.policy),
+        settings=state.policy,
         session=state.session,
         policy_version=state.policy_version,
         sampleable_chunks=state.sampleable_chunks,
@@ -97,14 +77,10 @@ def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnap
     )
 
 
-def _settings(policy: ReplayPolicy) -> ReplaySettings:
-    return ReplaySettings.model_validate(asdict(policy))
-
-
-def _blocked(blocked: rate_limiter.LimiterBlock | None) -> Blocked | None:
+def _blocked(blocked: rate_limiter.LimiterBlock | None) -> LimiterBlocked | None:
     if blocked is None:
         return None
-    return Blocked(blocked_on=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
+    return LimiterBlocked(blocked_on=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

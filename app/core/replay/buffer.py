@@ -8,51 +8,15 @@ A chunk is sampleable until it is retired: stale, too old, of an old session, us
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.groups.staleness import Freshness, freshness
-from app.core.numeric.short_sums import mean
-from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import SamplingSettings, weight_of
-
-
-class Eviction(StrEnum):
-    """The chunk that is evicted first for a newcomer; of equals, the oldest."""
-
-    OLDEST = "oldest"
-    MOST_USED = "most_used"
-    LOWEST_PRIORITY = "lowest_priority"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayPolicy:
-    """The settings of a run's replay buffer.
-
-    The fields are those of `lachesis.wire.replay.ReplaySettings`, which defines their bounds and meaning. ``max_bytes``
-    None is replaced by `app.core.replay.memory.default_max_bytes` when a buffer is set up.
-    """
-
-    fragments_per_chunk: int = 1
-    groups: bool = False
-    max_chunks: int = 10_000
-    max_bytes: int | None = None
-    eviction: Eviction = Eviction.OLDEST
-    max_staleness: int | None = None
-    max_age_s: float | None = None
-    max_reuse: int | None = None
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    limiter: LimiterSettings | None = None
-    min_size_to_sample: int = 1
-    reorder_window_s: float = 5.0
-    max_waiting: int = 256
-    fragment_ttl_s: float = 300.0
-    seed: int = 0
-    keep_snapshots: int = 2
+from lachesis.wire.replay import ReplaySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +71,10 @@ class ChunkRecord:
         session: The training attempt they were made in.
         first: The number of its first fragment; the others follow without a gap.
         fragments: How many there are.
-        versions: What sampled them; the chunk's version is the lowest.
-        payload_bytes: Of all of them.
+        versions: The policy versions that sampled them. The lowest is the chunk's version.
+        payload_bytes: Size of their payloads together.
         inserted_ms: Run clock when it was formed, milliseconds.
-        priority: See `Fragment`; the largest of theirs, `DEFAULT_PRIORITY` if none has one.
+        priority: The largest priority of its fragments; `DEFAULT_PRIORITY` if none has one.
         uses: Acknowledged samples it was in.
         reserved: Leased samples that it is in.
         retired: Whether it is held for inspection only.
@@ -163,19 +127,6 @@ class ChunkDropReason(StrEnum):
     TOO_LARGE = "too_large"
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionPlan:
-    """Room for a newcomer.
-
-    Attributes:
-        evicted: Chunks that must go for it, in order.
-        enough: Whether that is enough; if not, more candidates must be looked at.
-    """
-
-    evicted: tuple[ChunkRecord, ...]
-    enough: bool
-
-
 def versions_of(tokens: ArrayLike) -> Versions:
     """Return the lowest, mean and highest of per-token versions. There must be at least one."""
     versions = np.asarray(tokens)
@@ -201,10 +152,11 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
     )
 
 
-def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplayPolicy) -> ChunkDropReason | None:
+def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplaySettings) -> ChunkDropReason | None:
     """Return why a chunk may not be inserted or sampled; None if it may.
 
-    This is checked when it is formed, whenever the session or the version in force changes, and when it is sampled.
+    The buffer checks a chunk when it is formed, when the session or the version in force changes, and when it is
+    sampled.
     """
     if chunk.session != standing.session:
         return ChunkDropReason.OLD_SESSION if chunk.session < standing.session else ChunkDropReason.FUTURE_SESSION
@@ -220,7 +172,7 @@ def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: Repla
     )
 
 
-def versions_drop_reason(versions: Versions, current: int, policy: ReplayPolicy) -> ChunkDropReason | None:
+def versions_drop_reason(versions: Versions, current: int, policy: ReplaySettings) -> ChunkDropReason | None:
     """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
     if versions.highest > current:
         return ChunkDropReason.FUTURE_VERSION
@@ -229,84 +181,14 @@ def versions_drop_reason(versions: Versions, current: int, policy: ReplayPolicy)
     )
 
 
-def admit(
-    newcomer: ChunkRecord,
-    held: Occupancy,
-    candidates: Iterable[ChunkRecord],
-    standing: ReplayContext,
-    policy: ReplayPolicy,
-) -> EvictionPlan | ChunkDropReason:
-    """Return the chunks to evict for a newcomer, or why it is refused. A refused chunk evicts nothing."""
-    return chunk_drop_reason(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
-
-
-def make_room(
-    newcomer: ChunkRecord, held: Occupancy, candidates: Iterable[ChunkRecord], policy: ReplayPolicy
-) -> EvictionPlan:
-    """Return the chunks to evict so that a newcomer is within the capacity.
-
-    Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
-
-    Args:
-        newcomer: A chunk that is fit.
-        held: What is in the buffer, without the newcomer.
-        candidates: Chunks in the buffer: all, or those that would go first.
-        policy: The buffer's.
-    """
-    chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
-    evicted = []
-    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy)):
-        if within(chunks, payload_bytes, policy):
-            break
-        evicted.append(chunk)
-        chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
-    return EvictionPlan(tuple(evicted), within(chunks, payload_bytes, policy))
-
-
-def eviction_key(chunk: ChunkRecord, policy: ReplayPolicy) -> tuple[bool, float, int]:
-    """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
-    match policy.eviction:
-        case Eviction.MOST_USED:
-            return not chunk.retired, -chunk.uses, chunk.chunk_id
-        case Eviction.LOWEST_PRIORITY:
-            return not chunk.retired, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
-    return not chunk.retired, 0, chunk.chunk_id
-
-
-def reserve(chunk: ChunkRecord, policy: ReplayPolicy) -> ChunkRecord:
-    """Return a chunk that one more sample holds. It must have a use open."""
-    if uses_open(chunk, policy) == 0:
-        raise ValueError(f"chunk {chunk.chunk_id} has no use left: {chunk.uses} made, {chunk.reserved} reserved")
-    return replace(chunk, reserved=chunk.reserved + 1)
-
-
-def acknowledge(chunk: ChunkRecord) -> ChunkRecord:
-    """Return a chunk whose reservation became a use."""
-    return replace(give_back(chunk), uses=chunk.uses + 1)
-
-
-def give_back(chunk: ChunkRecord) -> ChunkRecord:
-    """Return a chunk after one of its reservations ended without a use, by nack or expiry."""
-    if chunk.reserved == 0:
-        raise ValueError(f"no sample holds chunk {chunk.chunk_id}")
-    return replace(chunk, reserved=chunk.reserved - 1)
-
-
-def uses_open(chunk: ChunkRecord, policy: ReplayPolicy) -> int | None:
+def uses_open(chunk: ChunkRecord, policy: ReplaySettings) -> int | None:
     """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the indexes."""
     return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
 
 
-def within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
+def within(chunks: int, payload_bytes: int, policy: ReplaySettings) -> bool:
     """Whether so many chunks, of so many bytes together, are within the capacity."""
     return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
-
-
-def mean_reward(scores: ArrayLike) -> float:
-    """Return the mean of a group's scores. There must be at least one. The result is finite if they are."""
-    values = np.asarray(scores, np.float64)
-    lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
-    return min(max(mean(values), lowest), highest)
 
 
 def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:

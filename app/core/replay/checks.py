@@ -1,22 +1,18 @@
 """Reject replay settings and requests that can never be satisfied."""
 
-from app.core.bounds import check_bounds
-from app.core.errors import InvalidField
 from app.core.replay import rate_limiter
-from app.core.replay.buffer import Eviction, ReplayPolicy
-from app.core.replay.sampling import SamplingSettings
-from lachesis.wire.replay import ReplaySettings, Sampling
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import ReplaySettings
 
 MAX_SAMPLE_FRAGMENTS = 65_536
 
 
-def check_policy(policy: ReplayPolicy) -> None:
-    """Reject a policy under which a buffer does not work.
+def check_policy(policy: ReplaySettings) -> None:
+    """Reject settings that are valid one by one but under which a buffer does not work.
 
     Raises:
         InvalidField: `location` names the field.
     """
-    check_bounds(ReplaySettings, policy, besides=("sampling", "limiter"))
     if policy.min_size_to_sample > policy.max_chunks:
         raise InvalidField(
             f"min_size_to_sample = {policy.min_size_to_sample} is more than max_chunks = {policy.max_chunks}",
@@ -24,19 +20,20 @@ def check_policy(policy: ReplayPolicy) -> None:
         )
     if policy.groups and policy.fragments_per_chunk != 1:
         size = policy.fragments_per_chunk
-        raise InvalidField(f"is {size}, but with groups a chunk is of one fragment: a group", ("fragments_per_chunk",))
-    check_sampling(policy.sampling)
-    if policy.eviction is Eviction.LOWEST_PRIORITY and policy.sampling.alpha == 0:
         raise InvalidField(
-            "lowest_priority goes by weights, and sampling.alpha = 0 makes all the same; "
-            "to draw all alike, the strategy is uniform",
+            f"is {size}, but in a buffer with groups each chunk is one group: set it to 1", ("fragments_per_chunk",)
+        )
+    if policy.eviction == "lowest_priority" and policy.sampling.alpha == 0:
+        raise InvalidField(
+            "is lowest_priority, which needs different weights, but sampling.alpha = 0 makes all equal: "
+            "set alpha above 0, or another eviction",
             ("eviction",),
         )
     if policy.limiter is not None:
         rate_limiter.check(policy.limiter, policy.max_reuse)
 
 
-def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
+def check_groups(policy: ReplaySettings, fresh_fraction: float) -> None:
     """Reject a buffer without groups if the run's batches are filled up with replayed groups.
 
     Raises:
@@ -47,23 +44,14 @@ def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
         raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
 
 
-def check_sampling(sampling: SamplingSettings) -> None:
-    """Reject parameters that the strategy does not use.
-
-    Raises:
-        InvalidField: `location` names the field.
-    """
-    check_bounds(Sampling, sampling)
-
-
-def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplayPolicy) -> int:
+def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplaySettings) -> int:
     """Return how many chunks a trainer asks for. It may count in fragments.
 
     Raises:
         InvalidField: The trainer gave both numbers or neither, a fraction of a chunk, less than 1, or too many.
     """
     if (num_fragments is None) == (num_chunks is None):
-        raise InvalidField("a sample is of either num_fragments or num_chunks", ("num_chunks",))
+        raise InvalidField("give either num_fragments or num_chunks", ("num_chunks",))
     size = policy.fragments_per_chunk
     named, asked, unit = (
         ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
@@ -76,7 +64,8 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     chunks = wanted // unit
     if chunks * size > MAX_SAMPLE_FRAGMENTS:
         raise InvalidField(
-            f"{named} = {wanted}: {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments go in one sample", (named,)
+            f"{named} = {wanted}: {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments are the most of one sample",
+            (named,),
         )
     if chunks > policy.max_chunks:
         raise InvalidField(f"{named} = {wanted} is more than max_chunks = {policy.max_chunks} can hold", (named,))

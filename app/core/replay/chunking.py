@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, versions_drop_reason
+from app.core.replay.buffer import ChunkDropReason, Fragment, versions_drop_reason
+from lachesis.wire.replay import ReplaySettings
 
 GAPS_REMEMBERED = 16
 """The number of a worker's last gaps whose fragments get the answer LATE. Fragments of older gaps get REPEATED."""
@@ -89,7 +90,7 @@ def arrive(
     state: WorkerProgress,
     fragment: Fragment,
     version: int,
-    policy: ReplayPolicy,
+    policy: ReplaySettings,
     chunked: Mapping[int, str] | None = None,
 ) -> tuple[Arrival, ChunkingStep]:
     """Take in a fragment.
@@ -117,7 +118,7 @@ def arrive(
     return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
 
 
-def pass_time(state: WorkerProgress, version: int, policy: ReplayPolicy, clock_ms: int) -> ChunkingStep:
+def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock_ms: int) -> ChunkingStep:
     """Give up gaps that delayed later fragments for too long, and drop the fragments of a silent worker.
 
     Args:
@@ -145,7 +146,7 @@ def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
     )
 
 
-def due_ms(state: WorkerProgress, policy: ReplayPolicy) -> int | None:
+def due_ms(state: WorkerProgress, policy: ReplaySettings) -> int | None:
     """Return the run clock at which `pass_time` next changes anything, milliseconds; None: never."""
     if not state.open_part and not state.waiting:
         return None
@@ -172,11 +173,11 @@ def _waiting_since_ms(state: WorkerProgress) -> int:
     return min(each.accepted_ms for each in state.waiting)
 
 
-def _overdue(state: WorkerProgress, policy: ReplayPolicy, clock_ms: int) -> bool:
+def _overdue(state: WorkerProgress, policy: ReplaySettings, clock_ms: int) -> bool:
     return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
 
 
-def _given_up(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _given_up(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
     """Continue behind the first gap, and drop the open part before it."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
@@ -186,7 +187,7 @@ def _given_up(state: WorkerProgress, version: int, policy: ReplayPolicy) -> Chun
     return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
 
 
-def _settled(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _settled(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
     """Put fragments in order that are no longer behind a gap. Give up gaps with too many fragments behind them."""
     step = _in_order(state, version, policy)
     while len(step.state.waiting) > policy.max_waiting:
@@ -194,7 +195,7 @@ def _settled(state: WorkerProgress, version: int, policy: ReplayPolicy) -> Chunk
     return step
 
 
-def _in_order(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _in_order(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
     """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _DEFAULT_PARTS = 4
-"""By default a buffer's payloads take one part in four: two snapshots may hold as much each."""
+"""A buffer's payloads take a quarter of the memory by default: two snapshots may hold as much each."""
 
 _FULL, _ROOMY = 0.95, 0.9
 """Shares of the limit: above the first, chunks are evicted until memory is below the second."""
@@ -34,7 +34,7 @@ def default_max_bytes(memory: StoreMemory) -> int:
 
 
 def is_full(memory: StoreMemory) -> bool:
-    """Whether to evict chunks for groups: this is so before the server refuses writes at its limit."""
+    """Whether to evict chunks to make room for groups. True before the server refuses writes at its limit."""
     return memory.limit_bytes > 0 and memory.used_bytes > _FULL * memory.limit_bytes
 
 

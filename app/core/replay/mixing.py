@@ -1,7 +1,7 @@
 """Mix groups from the queue and from the replay buffer into exact batches within all bounds.
 
-The rule, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
-``ceil(f * N)`` on for which there are
+The rule, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences, at
+least ``ceil(f * N)``, for which there are
 
 1. fresh groups: `app.core.batches.selection` chooses them from the queue as a batch of F, with each environment's
    minimum of a batch of F, and what the candidates lack of its minimum of the whole batch;
@@ -65,7 +65,7 @@ def mix(
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        fresh_fraction: How much of it must come from the queue at least, above 0 to 1.
+        fresh_fraction: The least fraction of it from the queue, above 0 to 1.
         lanes: The queue, as for `app.core.batches.selection.select`.
         candidates: Environment and size of groups from the replay buffer, as they were drawn.
         shares: By environment id, for those that bind now.

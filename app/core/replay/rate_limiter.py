@@ -2,41 +2,26 @@
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
-A request that would take it out of the band waits for the other side. Inserts are not limited, the last one included,
-until there are `min_size_to_sample` chunks and a requested sample can be taken (the demand). Otherwise both sides could
-wait: after a buffer lost its chunks (to a new session, a jump of the version), or for a large sample and a large
-insert. So they never wait for each other if no sample is larger than `largest_sample` and no insert larger than
-`largest_insert`.
+A request that would take the error out of the band waits for the other side. Inserts are free until there are
+`min_size_to_sample` chunks and a requested sample can be taken (the demand). The last free insert may leave the band.
+Otherwise both sides could wait: after a buffer lost its chunks (to a new session, a jump of the version), or for a
+large sample and a large insert. So they never wait for each other if no sample is larger than `largest_sample` and no
+insert larger than `largest_insert`.
 
 Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.errors import InvalidField
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import RateLimiter
 
 _ROUNDING = 1e-6  # 0.1 three times is a hair more than 0.3
-_SMALLEST_AIM = 1e-6
 _DEMAND_MS = 100_000  # a trainer that polls less often than this may find inserts blocked
-_FURTHEST = 2.0**53  # from there on, one chunk more or less is lost in rounding
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterSettings:
-    """The band that the error stays within, in chunks.
-
-    Attributes:
-        samples_per_insert: Samples aimed at for each chunk inserted, finite and ``>= 1e-6``.
-        min_diff: Sampling waits rather than take the error below this; at most 2**53.
-        max_diff: Inserting waits rather than take the error above this; at least `min_diff` and twice the larger of
-            1 and `samples_per_insert`, and at least -2**53.
-    """
-
-    samples_per_insert: float
-    min_diff: float
-    max_diff: float
+_FURTHEST = 2.0**53  # beyond this, rounding loses single chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +30,9 @@ class LimiterState:
 
     Attributes:
         inserts: Chunks inserted so far.
-        samples: Chunks sampled so far, those in trainers' hands included, those given back not.
+        samples: Chunks sampled so far, including leased ones, without those given back.
         size: Chunks sampleable now.
-        offset: Added to the error: makes up for the jump that a change of the settings would have made.
+        offset: Added to the error. It cancels the jump that a change of the settings would cause.
         demand: Chunks in the largest recently requested sample that could not be taken; 0: none.
     """
 
@@ -81,13 +66,13 @@ class LimiterBlock:
     detail: str
 
 
-def error(position: LimiterState, settings: LimiterSettings) -> float:
+def error(position: LimiterState, settings: RateLimiter) -> float:
     """Return how far inserting is ahead of sampling, in chunks to be sampled."""
     return position.inserts * settings.samples_per_insert - position.samples + position.offset
 
 
 def may_insert(
-    count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
+    count: int, position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int
 ) -> LimiterBlock | None:
     """Return why ``count`` chunks may not be inserted now; None if they may.
 
@@ -111,7 +96,7 @@ def may_insert(
 
 
 def may_sample(
-    count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
+    count: int, position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int
 ) -> LimiterBlock | None:
     """Return why ``count`` chunks may not be sampled now; None if they may.
 
@@ -138,7 +123,37 @@ def may_sample(
     )
 
 
-def inserts_open(position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int) -> int | None:
+def inserts_in_order(
+    counts: Sequence[int], position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int
+) -> list[LimiterBlock | None]:
+    """Return why each of these inserts is blocked if they are served first come, first served; None if it is not.
+
+    A blocked insert takes nothing from those behind it. Arguments as of `may_insert`.
+    """
+    blocks = []
+    for count in counts:
+        blocks.append(may_insert(count, position, settings, min_size_to_sample))
+        if blocks[-1] is None:
+            position = replace(position, inserts=position.inserts + count, size=position.size + count)
+    return blocks
+
+
+def samples_in_order(
+    counts: Sequence[int], position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int
+) -> list[LimiterBlock | None]:
+    """Return why each of these samples is blocked if they are served first come, first served; None if it is not.
+
+    A blocked sample takes nothing from those behind it. Arguments as of `may_sample`.
+    """
+    blocks = []
+    for count in counts:
+        blocks.append(may_sample(count, position, settings, min_size_to_sample))
+        if blocks[-1] is None:
+            position = replace(position, samples=position.samples + count)
+    return blocks
+
+
+def inserts_open(position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int) -> int | None:
     """Return how many chunks may be inserted now, ``>= 0``; None for no limit. Arguments as of `may_insert`."""
     if settings is None:
         return None
@@ -152,7 +167,7 @@ def inserts_open(position: LimiterState, settings: LimiterSettings | None, min_s
     return max(0, free, math.floor(room / settings.samples_per_insert))
 
 
-def samples_open(position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int) -> int:
+def samples_open(position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int) -> int:
     """Return how many chunks, all different, may be sampled now, ``>= 0``. Arguments as of `may_sample`."""
     if position.size < min_size_to_sample:
         return 0
@@ -179,22 +194,22 @@ def demand_to_note(chunks: int, noted: tuple[int, int], clock_ms: int) -> tuple[
     return chunks, clock_ms + _DEMAND_MS
 
 
-def largest_sample(settings: LimiterSettings | None) -> int | None:
-    """Return the most chunks a sample may have so that inserting never waits for it too, ``>= 1``; None: no limit."""
+def largest_sample(settings: RateLimiter | None) -> int | None:
+    """Return the most chunks of a sample that never waits together with an insert, ``>= 1``; None: no limit."""
     if settings is None:
         return None
     return math.floor(settings.max_diff - settings.min_diff - settings.samples_per_insert + _ROUNDING)
 
 
-def largest_insert(settings: LimiterSettings | None) -> int | None:
-    """Return the most chunks to insert at once so that no sample of one waits for it too, ``>= 1``; None: no limit."""
+def largest_insert(settings: RateLimiter | None) -> int | None:
+    """Return the most chunks of an insert that never waits together with a sample of one, ``>= 1``; None: no limit."""
     if settings is None:
         return None
     most = (settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert
     return math.floor(min(most, _FURTHEST))
 
 
-def check(settings: LimiterSettings, max_reuse: int | None) -> None:
+def check(settings: RateLimiter, max_reuse: int | None) -> None:
     """Reject settings under which one side would wait forever.
 
     Args:
@@ -205,8 +220,6 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
         InvalidField: `location` names the field to change.
     """
     aim = settings.samples_per_insert
-    if not _SMALLEST_AIM <= aim < math.inf:
-        raise InvalidField(f"samples_per_insert = {aim} is not {_SMALLEST_AIM:g} or more", ("samples_per_insert",))
     if settings.min_diff > _FURTHEST or settings.max_diff < -_FURTHEST:
         name = "min_diff" if settings.min_diff > _FURTHEST else "max_diff"
         raise InvalidField(f"{name} = {getattr(settings, name):g} is further from 0 than chunks are counted", (name,))
@@ -214,7 +227,7 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
     if not (math.isfinite(width) and width >= least):
         raise InvalidField(
             f"max_diff - min_diff = {width:g} must be finite and at least 2 * max(1, samples_per_insert) = {least:g}: "
-            f"else inserting and sampling come to wait for each other",
+            f"otherwise inserting and sampling can wait for each other",
             ("max_diff",),
         )
     if max_reuse is not None and aim > max_reuse:
@@ -224,7 +237,7 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
         )
 
 
-def adjusted(position: LimiterState, old: LimiterSettings | None, new: LimiterSettings | None) -> LimiterState:
+def adjusted(position: LimiterState, old: RateLimiter | None, new: RateLimiter | None) -> LimiterState:
     """Return the state of a limiter after its settings changed.
 
     The error stays the same, moved into the new band. So inserts and samples under the old settings do not count again

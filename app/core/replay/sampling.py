@@ -4,8 +4,12 @@ A place is a rank in a range of scores, so a draw needs no knowledge of the chun
 place, and takes the chunks in the order of the draws, none twice, until it has enough.
 
 A sample is drawn by weighted sampling without replacement: each next chunk by the strategy's distribution over the
-chunks that are left. That equals independent draws without the repetitions. (For UNIFORM each set of chunks is equally
-likely.) Places are numbered through all spans of a strategy: ranges of scores with a count each.
+chunks that are left. That equals independent draws without the repetitions. (For `uniform` each set of chunks is
+equally likely.) Places are numbered through all spans of a strategy: ranges of scores with a count each.
+
+One draw gives a chunk with a probability in proportion to ``priority ** alpha`` (`proportional`); ``rank ** -alpha``,
+rank 1 having the highest priority (`rank`); ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks
+(`recency`); or ``1 / (1 + staleness)`` (`staleness`).
 """
 
 import math
@@ -18,32 +22,16 @@ from typing import NamedTuple
 import numpy as np
 
 from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement, skip_taken
-from app.core.numeric.zipf import zipf_ranks, zipf_total
+from app.core.numeric.zipf import zipf_total, zipf_without_replacement
+from lachesis.wire.replay import Sampling, SamplingStrategy
 
 MAX_SCORE = 2**53
 MAX_WEIGHT = 2**52
 WEIGHT_UNIT = 2**20
 
 
-class SamplingStrategy(StrEnum):
-    """The rule for the probability of each chunk.
-
-    All the same; the oldest first; the newest first; in proportion to ``priority ** alpha``; to ``rank ** -alpha``,
-    rank 1 having the highest priority; to ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks; to
-    ``1 / (1 + staleness)``.
-    """
-
-    UNIFORM = "uniform"
-    FIFO = "fifo"
-    LIFO = "lifo"
-    PROPORTIONAL = "proportional"
-    RANK = "rank"
-    RECENCY = "recency"
-    STALENESS = "staleness"
-
-
 class ChunkIndex(StrEnum):
-    """The sorted sets that sampleable chunks stand in; scores are whole numbers, 0 to `MAX_SCORE`."""
+    """The sorted sets of sampleable chunks. Scores are whole numbers, 0 to `MAX_SCORE`."""
 
     INSERTION = "order"
     WEIGHTS = "weights"
@@ -52,25 +40,15 @@ class ChunkIndex(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """A strategy and its parameters. `lachesis.wire.replay.Sampling` defines their bounds and meaning."""
-
-    strategy: SamplingStrategy = SamplingStrategy.UNIFORM
-    alpha: float = 0.6
-    beta: float = 0.4
-    half_life_chunks: float = 1000.0
-
-
-@dataclass(frozen=True, slots=True)
 class ChunkCounts:
     """The counts of sampleable chunks that strategies use: one snapshot.
 
     Attributes:
         chunks: How many there are: the length of each order.
-        weight: Of PROPORTIONAL: the sum of their weights.
-        powers: Of PROPORTIONAL: how many weigh ``2 ** power`` to ``2 ** (power + 1) - 1``, by power; none is 0.
-        versions: Of STALENESS: how many are of a version, by version; none is 0.
-        version: Of STALENESS: the version in force, ``>=`` each of them.
+        weight: Of `proportional`: the sum of their weights.
+        powers: Of `proportional`: how many weigh ``2 ** power`` to ``2 ** (power + 1) - 1``, by power; none is 0.
+        versions: Of `staleness`: how many are of a version, by version; none is 0.
+        version: Of `staleness`: the version in force, ``>=`` each of them.
     """
 
     chunks: int
@@ -103,7 +81,7 @@ def weight_of(priority: float, alpha: float) -> int:
 
     Args:
         priority: Finite and ``>= 0``.
-        alpha: As of `SamplingSettings`.
+        alpha: As of `Sampling`.
     """
     if priority > 1 and alpha * math.log2(priority) >= math.log2(MAX_WEIGHT / WEIGHT_UNIT):
         return MAX_WEIGHT
@@ -112,7 +90,7 @@ def weight_of(priority: float, alpha: float) -> int:
 
 def draw(
     counts: ChunkCounts,
-    sampling: SamplingSettings,
+    sampling: Sampling,
     wanted: int,
     seed: int,
     counter: int,
@@ -120,7 +98,7 @@ def draw(
 ) -> tuple[list[ChunkDraw], int]:
     """Draw chunks for a sample without replacement.
 
-    While the indexes do not change, only PROPORTIONAL can be short of chunks, because its draws may be refused. Then
+    While the indexes do not change, only `proportional` can be short of chunks, because its draws may be refused. Then
     draw again, with the next counter and the draws that were ``taken``. The new list begins with these and continues
     with the same distribution over the other chunks. Each list takes at least one more chunk than the previous one,
     except with a probability below 2**-60, for any weights. So this ends. If the indexes changed, start again.
@@ -135,12 +113,12 @@ def draw(
 
     Returns:
         The draws in the order to try them, and the next counter. If there are enough chunks, there are more draws than
-        ``wanted``, because some chunks may be gone when they are looked up. Only PROPORTIONAL may name a place twice.
+        ``wanted``, because some chunks may be gone when they are looked up. Only `proportional` may name a place twice.
     """
     generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
     ranked_by, spans = spans_of(counts, sampling.strategy)
     sizes = np.array([size for _, _, size in spans], np.int64)
-    if sampling.strategy is SamplingStrategy.PROPORTIONAL:
+    if sampling.strategy == "proportional":
         places, accept = _by_weight(spans, sizes, wanted, taken, generator)
     else:
         places = _by_place(counts, sampling, sizes, min(counts.chunks, wanted + wanted // 8 + 8), generator)
@@ -155,13 +133,8 @@ def draw(
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
 
 
-def accepts(drawn: ChunkDraw, weight: int) -> bool:
-    """Whether a chunk of this weight, found at the place of a draw, is taken."""
-    return drawn.accept < weight
-
-
 def probabilities(
-    taken: Sequence[ChunkDraw], weights: Sequence[int], counts: ChunkCounts, sampling: SamplingSettings
+    taken: Sequence[ChunkDraw], weights: Sequence[int], counts: ChunkCounts, sampling: Sampling
 ) -> list[float]:
     """Return how likely each chunk of a sample was to be the first one drawn: the strategy's distribution.
 
@@ -172,22 +145,22 @@ def probabilities(
         sampling: The strategy.
 
     Returns:
-        Probabilities that sum to 1 over the buffer, above 0; of FIFO and LIFO 1 each.
+        Probabilities above 0 that sum to 1 over the buffer. For `fifo` and `lifo`, each is 1.
     """
     chunks = counts.chunks
     match sampling.strategy:
-        case SamplingStrategy.UNIFORM:
+        case "uniform":
             distribution = [1 / chunks for _ in taken]
-        case SamplingStrategy.PROPORTIONAL:
+        case "proportional":
             distribution = [weight / counts.weight for weight in weights]
-        case SamplingStrategy.RANK:
+        case "rank":
             total = zipf_total(sampling.alpha, chunks)
             distribution = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
-        case SamplingStrategy.RECENCY:
+        case "recency":
             decay = math.log(2) / sampling.half_life_chunks
             newest = math.expm1(-decay) / math.expm1(-decay * chunks)
             distribution = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
-        case SamplingStrategy.STALENESS:
+        case "staleness":
             total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
             distribution = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
         case _:
@@ -196,7 +169,7 @@ def probabilities(
 
 
 def importance(probabilities: Sequence[float], beta: float) -> list[float]:
-    """Return a sample's importance weights: ``(chunks * probability) ** -beta``, over the largest in the sample.
+    """Return a sample's importance weights: ``(chunks * probability) ** -beta``, divided by the largest of them.
 
     The number of chunks drawn from cancels out.
 
@@ -211,32 +184,32 @@ def importance(probabilities: Sequence[float], beta: float) -> list[float]:
 
 
 def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkIndex, list[tuple[int, int, int]]]:
-    """Return the order a strategy draws from, and its spans: smallest and largest score, and how many chunks."""
+    """Return the index a strategy draws from, and its spans: smallest and largest score, and number of chunks."""
     match strategy:
-        case SamplingStrategy.PROPORTIONAL:
+        case "proportional":
             return ChunkIndex.WEIGHTS, [
                 (2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())
             ]
-        case SamplingStrategy.STALENESS:
+        case "staleness":
             return ChunkIndex.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
-        case SamplingStrategy.RANK:
+        case "rank":
             return ChunkIndex.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
     return ChunkIndex.INSERTION, [(0, MAX_SCORE, counts.chunks)]
 
 
 def _by_place(
-    counts: ChunkCounts, sampling: SamplingSettings, sizes: Places, wanted: int, generator: np.random.Generator
+    counts: ChunkCounts, sampling: Sampling, sizes: Places, wanted: int, generator: np.random.Generator
 ) -> Places:
     """Draw different places by a distribution that the place alone decides."""
     chunks = counts.chunks
     match sampling.strategy:
-        case SamplingStrategy.UNIFORM:
+        case "uniform":
             return generator.choice(chunks, wanted, replace=False)
-        case SamplingStrategy.FIFO:
+        case "fifo":
             return np.arange(wanted)
-        case SamplingStrategy.LIFO:
+        case "lifo":
             return chunks - 1 - np.arange(wanted)
-        case SamplingStrategy.RECENCY:
+        case "recency":
             decay = math.log(2) / sampling.half_life_chunks
 
             def ages(count: int) -> Places:
@@ -246,15 +219,8 @@ def _by_place(
             return sample_without_replacement(
                 ages, lambda places: np.multiply(places, decay, dtype=np.float64), chunks, wanted, generator
             )
-        case SamplingStrategy.RANK:
-            alpha = sampling.alpha
-            return sample_without_replacement(
-                lambda count: chunks - zipf_ranks(alpha, chunks, count, generator),
-                lambda places: np.log(chunks - places) * -alpha,
-                chunks,
-                wanted,
-                generator,
-            )
+        case "rank":
+            return chunks - zipf_without_replacement(sampling.alpha, chunks, wanted, generator)
         case _:
             each = 1.0 / np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
             return sample_without_replacement(
@@ -273,7 +239,7 @@ def _by_weight(
     taken: Sequence[ChunkDraw],
     generator: np.random.Generator,
 ) -> tuple[Places, list[int]]:
-    """Draw places by the largest weight that a chunk of the span can have, and what it must have at least.
+    """Draw places by the largest weight that a chunk of their span can have, with the weight that accepts a draw.
 
     Source: Matias, Vitter & Ni, *Dynamic generation of discrete random variates* (2003).
     """
@@ -292,5 +258,5 @@ def _by_weight(
 
 
 def _staleness_weight(version: int, counts: ChunkCounts) -> int:
-    """Return what the weight of a chunk of this version is one over."""
+    """Return the inverse of the weight of a chunk of this version."""
     return 1 + counts.version - version

@@ -1,16 +1,15 @@
 """Create, change, read and empty the replay buffer of a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
-from app.core.replay.buffer import ChunkDropReason, ReplayPolicy
+from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.checks import check_groups, check_policy
 from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
 from app.core.replay.sampling import weight_of
-from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit
+from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit, note_settings
 from app.services.replay.groups import ReplayedGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import UseReservations
@@ -21,10 +20,12 @@ from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
+from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
+from lachesis.wire.replay import ReplaySettings
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
 
@@ -75,7 +76,7 @@ class ReplayBuffers:
 
         Args:
             run: The run's name.
-            changes: New values by field of `ReplayPolicy`. ``max_bytes`` None stands for `default_max_bytes`.
+            changes: New values by field of `ReplaySettings`. ``max_bytes`` None stands for `default_max_bytes`.
             keep: Whether to leave an existing buffer unchanged.
 
         Raises:
@@ -91,14 +92,15 @@ class ReplayBuffers:
             if view is not None and keep:
                 return await self.state(run)
             old = None if view is None else view.policy
-            policy = replace(old or ReplayPolicy(), **changes)
+            policy = ReplaySettings.model_validate(dict(old or ()) | dict(changes))
             if policy.max_bytes is None:
-                policy = replace(policy, max_bytes=default_max_bytes(await self._replay.memory()))
+                policy = policy.model_copy(update={"max_bytes": default_max_bytes(await self._replay.memory())})
             check_policy(policy)
             if old is None or "groups" in changes:
                 check_groups(policy, owner.policy.fresh_fraction)
             session = 0 if view is None else view.standing.session
             if await self._put(run, view, policy, session):
+                note_settings("replay buffer", {"run": run}, old, policy)
                 break
         await self._upkeep.sweep(run)
         return await self.state(run)
@@ -220,7 +222,7 @@ class ReplayBuffers:
         )
         return retired
 
-    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[StoredFragment, bytes]]:
+    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[FragmentRecord, bytes]]:
         """Return fragments with their payloads, in the given order, after a check of their checksums.
 
         Raises:
@@ -235,7 +237,7 @@ class ReplayBuffers:
         found = dict(zip(asked, zip(entries, await self.payloads(run, entries), strict=True), strict=True))
         return [found[fragment_id] for fragment_id in fragment_ids]
 
-    async def payloads(self, run: str, entries: Sequence[StoredFragment]) -> list[bytes]:
+    async def payloads(self, run: str, entries: Sequence[FragmentRecord]) -> list[bytes]:
         """Return the payloads of fragments, in order, after a check of their checksums.
 
         Raises:
@@ -269,7 +271,7 @@ class ReplayBuffers:
         for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
             await self._insertion.look_after(run, worker)
 
-    async def _put(self, run: str, view: ReplayView | None, policy: ReplayPolicy, session: int) -> bool:
+    async def _put(self, run: str, view: ReplayView | None, policy: ReplaySettings, session: int) -> bool:
         if view is None:
             return await self._replay.put(run, policy, session, 0.0, "", settle=False)
         position = adjusted(view.position, view.policy.limiter, policy.limiter)
@@ -284,7 +286,7 @@ class ReplayBuffers:
         return view
 
 
-def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:
+def _needs_looking_over(old: ReplaySettings, new: ReplaySettings) -> bool:
     """Return whether a change may make any chunk unfit, or change its weight."""
     return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
 

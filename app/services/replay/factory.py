@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.services.replay.buffer import ReplayBuffers
-from app.services.replay.change_notifier import ChangeNotifier
+from app.services.replay.grid import ReplayGrids
 from app.services.replay.groups import ReplayedGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.mixing import ReplayMixing
@@ -21,6 +21,7 @@ class ReplayServices:
     """The use cases of the replay buffer."""
 
     buffers: ReplayBuffers
+    grids: ReplayGrids
     insertion: ReplayInsertion
     samples: ReplaySamples
     snapshots: ReplaySnapshots
@@ -33,16 +34,17 @@ class ReplayServices:
     @classmethod
     def create(cls, stores: Stores, worker: str) -> "ReplayServices":
         """Build the use cases; ``worker`` names this process in leases."""
-        notifier, cleanup = ChangeNotifier(stores.changes), ReplayCleanup(stores.replay)
+        cleanup = ReplayCleanup(stores.replay)
         sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
         groups = ReplayedGroups(stores.entering)
         reservations = UseReservations(stores.replay, stores.samples, stores.batches)
-        insertion = ReplayInsertion(stores.replay, notifier)
-        samples = ReplaySamples(stores.replay, stores.samples, sampling, notifier, worker)
+        insertion = ReplayInsertion(stores.replay, stores.changes)
+        samples = ReplaySamples(stores.replay, stores.samples, sampling, stores.changes, worker)
         return cls(
             buffers=ReplayBuffers(
                 stores.runs, stores.groups, stores.replay, insertion, groups, reservations, samples, cleanup
             ),
+            grids=ReplayGrids(stores.replay),
             insertion=insertion,
             samples=samples,
             snapshots=ReplaySnapshots(stores.snapshots, cleanup),

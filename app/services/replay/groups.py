@@ -10,7 +10,7 @@ from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason,
 from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
 from app.store.redis.keys import NONE
-from app.store.replay.entries import fragment_rest
+from app.store.replay.entries import GROUP_WORKER, fragment_rest
 from app.store.replay.groups import EnteringGroup, EnteringStore, Entrance
 from app.store.replay.insertions import NewChunk
 from app.store.replay.view import ReplayView
@@ -81,7 +81,7 @@ def _fragment(group: EnteringGroup, current: int) -> Fragment:
     entry = group.entry
     environment = entry.lane[0]
     return Fragment(
-        worker=f"@environment/{NONE if environment is None else environment}",  # no worker's name begins like this
+        worker=f"{GROUP_WORKER}{NONE if environment is None else environment}",
         session=group.session,
         number=group.number,
         versions=versions_counted(group.version, entry.versions, current),

@@ -4,18 +4,19 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
-from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
-from app.core.replay.buffer import Eviction
-from app.core.replay.rate_limiter import LimiterBlock, may_insert
-from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
-from app.services.replay.planning import FragmentReceipt, plan_insertion
+from app.core.replay.buffer import ReplayContext
+from app.core.replay.rate_limiter import LimiterBlock, inserts_in_order, largest_insert
+from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
+from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.entries import EncodedFragment
-from app.store.replay.insertions import Insertion
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, ReplayNotFound, StoreFull
+from lachesis.wire.replay import Eviction, ReplaySettings
 
 _SPARE_VICTIMS = 16
 
@@ -25,20 +26,63 @@ def new_id() -> str:
     return secrets.token_hex(10)
 
 
-class ReplayInsertion:
-    """Takes in fragments."""
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Worker:
+    """A worker whose insertions take turns: concurrent ones would retry, and they must stay in order."""
 
-    def __init__(self, replay: ReplayStore, notifier: ChangeNotifier) -> None:
+    name: str
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    insertions: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Insert:
+    """A request to insert fragments of one worker.
+
+    Attributes:
+        chunks: How many chunks they completed when they were last planned, as the rate limiter counts them.
+        planned_on: What that depends on: the buffer's policy and context, and the insertions of the worker.
+    """
+
+    worker: _Worker
+    fragments: Sequence[EncodedFragment]
+    chunks: int = 0
+    planned_on: tuple[ReplaySettings, ReplayContext, int] | None = None
+
+    def depends_on(self, view: ReplayView) -> tuple[ReplaySettings, ReplayContext, int]:
+        """Return what the chunks that they complete depend on."""
+        return view.policy, replace(view.standing, clock_ms=0), self.worker.insertions
+
+    def needs(self, view: ReplayView) -> int:
+        """Return how many chunks they complete; 0 if that must be planned again."""
+        return self.chunks if self.planned_on == self.depends_on(view) else 0
+
+
+_Outcome = list[FragmentResult] | LimiterBlock
+
+
+class ReplayInsertion:
+    """Takes in fragments.
+
+    Attributes:
+        queue: The inserts that wait for the rate limiter.
+    """
+
+    def __init__(self, replay: ReplayStore, changes: Changes) -> None:
         self._replay = replay
-        self._notifier = notifier
-        self.queue = BlockedRequests()
+        policy = WaitPolicy[_Insert, _Outcome](
+            attempt=self._attempt,
+            overtaking=self._overtaking,
+            found=_is_stored,
+            own_errors=(FragmentExists, InvalidField, StoreFull),
+        )
+        self.queue = LongPoll(policy, changes)
         self._evictions: dict[str, Eviction] = {}
-        # Concurrent insertions of one process would make each other retry, and those of a worker must stay in order.
-        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._workers: WeakValueDictionary[tuple[str, str], _Worker] = WeakValueDictionary()
 
     async def insert(
         self, run: str, fragments: Sequence[EncodedFragment], wait_s: float = 0.0, stop: asyncio.Event | None = None
-    ) -> list[FragmentReceipt]:
+    ) -> list[FragmentResult]:
         """Store fragments of one worker, all or none. Once this returns they survive any crash.
 
         Safe to repeat. Do not cancel this call while it waits, set ``stop`` instead.
@@ -63,62 +107,70 @@ class ReplayInsertion:
         _check(fragments)
         if not fragments:
             return []
-        worker = fragments[0].worker
-        blocked: LimiterBlock | None = None
-
-        async def attempt() -> list[FragmentReceipt] | None:
-            nonlocal blocked
-            async with self._turns.setdefault((run, worker), asyncio.Lock()):
-                found = await self._insert(run, worker, fragments)
-            if isinstance(found, LimiterBlock):
-                blocked = found
-                return None
-            return found
-
-        receipts = await self._notifier.until(run, attempt, wait_s, stop, self.queue)
-        if receipts is None:
-            assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
-            raise ReplayBlocked(f"the rate limiter holds inserts back: {blocked.detail}")
-        return receipts
+        request = _Insert(self._worker(run, fragments[0].worker), fragments)
+        found = await self.queue.take(run, request, wait_s, stop)
+        if isinstance(found, LimiterBlock):
+            raise ReplayBlocked(f"the rate limiter holds inserts back: {found.detail}")
+        return found
 
     async def look_after(self, run: str, worker: str) -> None:
         """Apply time and the current session to a worker's fragments: gaps, silence, chunks."""
-        async with self._turns.setdefault((run, worker), asyncio.Lock()):
-            await self._insert(run, worker, ())
+        await self._attempt(run, _Insert(self._worker(run, worker), ()), (), True)
 
-    async def _insert(
-        self, run: str, worker: str, fragments: Sequence[EncodedFragment]
-    ) -> list[FragmentReceipt] | LimiterBlock:
-        candidates = len(fragments) + _SPARE_VICTIMS
+    def _worker(self, run: str, name: str) -> _Worker:
+        return self._workers.setdefault((run, name), _Worker(name))
+
+    async def _attempt(self, run: str, request: _Insert, ahead: Sequence[_Insert], _: bool) -> _Outcome:
+        async with in_line(request.worker.turn):
+            return await self._insert(run, request, ahead)
+
+    async def _insert(self, run: str, request: _Insert, ahead: Sequence[_Insert]) -> _Outcome:
+        candidates = len(request.fragments) + _SPARE_VICTIMS
         attempts = Attempts("insert fragments", run)
         while attempts.again():
-            eviction = self._evictions.get(run, Eviction.OLDEST)
-            found = await self._replay.look(run, worker, eviction, candidates)
+            eviction = self._evictions.get(run, "oldest")
+            found = await self._replay.look(run, request.worker.name, eviction, candidates)
             if found is None:
                 raise ReplayNotFound(f"run {run} has no replay buffer")
             view, known, victims = found
             if view.policy.eviction is not eviction:
                 self._evictions[run] = view.policy.eviction
                 continue
-            insertion, receipts = plan_insertion(view, worker, known, fragments, victims, new_id)
+            insertion, receipts = plan_insertion(view, request.worker.name, known, request.fragments, victims, new_id)
             if insertion is None:
                 return receipts
-            blocked = _why(view, insertion)
+            request.chunks, request.planned_on = _counted(len(insertion.chunks), view), request.depends_on(view)
+            *_, blocked = _blocks(view, [*ahead, request])
             if blocked is not None:  # checked before payloads are written that would be removed again
                 return blocked
             match await self._replay.insert(run, insertion, view):
                 case "inserted":
+                    request.worker.insertions += 1
                     return receipts
                 case "crowded":
                     candidates *= 2
 
+    async def _overtaking(self, run: str, requests: Sequence[_Insert]) -> list[int]:
+        """Return the requests that complete fewer chunks than those before them, and so are not blocked."""
+        view = await self._replay.view(run)
+        if view is None:
+            raise ReplayNotFound(f"run {run} has no replay buffer")
+        return [position for position, blocked in enumerate(_blocks(view, requests)) if blocked is None]
 
-def _why(view: ReplayView, insertion: Insertion) -> LimiterBlock | None:
-    """Return why the rate limiter blocks an insertion; None if it does not."""
-    chunks, position = len(insertion.chunks), view.position
-    if insertion.most_inserts is None or position.inserts + chunks <= insertion.most_inserts:
-        return None
-    return may_insert(chunks, position, view.policy.limiter, view.policy.min_size_to_sample)
+
+def _blocks(view: ReplayView, requests: Sequence[_Insert]) -> list[LimiterBlock | None]:
+    needs = [request.needs(view) for request in requests]
+    return inserts_in_order(needs, view.position, view.policy.limiter, view.policy.min_size_to_sample)
+
+
+def _counted(chunks: int, view: ReplayView) -> int:
+    """Return what the rate limiter counts: chunks that a closed gap completes cannot be divided."""
+    at_once = largest_insert(view.policy.limiter)
+    return chunks if at_once is None else min(chunks, at_once)
+
+
+def _is_stored(outcome: _Outcome) -> bool:
+    return not isinstance(outcome, LimiterBlock)
 
 
 def _check(fragments: Sequence[EncodedFragment]) -> None:

@@ -8,31 +8,23 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from app.core.batches.heads import with_unread
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.batches.planning import Decision
-from app.core.environments.pacing import live_shares
 from app.core.model import DropReason, Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
-from app.core.replay.sampling import (
-    ChunkCounts,
-    ChunkDraw,
-    ChunkIndex,
-    SamplingSettings,
-    SamplingStrategy,
-    draw,
-    importance,
-    probabilities,
-)
-from app.core.runs.view import RunView
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, draw, importance, probabilities
+from app.core.runs.view import QueueView
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
-from app.store.replay.entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
+from app.store.replay.entries import SAMPLEABLE, FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.samples import DrawnOn, Manifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.replay import Sampling
 
 _TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
 _MANY = 256
@@ -44,7 +36,7 @@ class ReplayCandidate:
     """A group of the buffer: its chunk, its fragment, its facts, and the draw that chose it."""
 
     stored: StoredChunk
-    fragment: StoredFragment
+    fragment: FragmentRecord
     facts: Mapping[str, Any]
     draw: ChunkDraw
 
@@ -74,7 +66,7 @@ class ReplayMixing:
         self._chunk_sampling = chunk_sampling
 
     async def decide(
-        self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
+        self, run: str, view: QueueView, lanes: Sequence[Lane], ttl_ms: int
     ) -> tuple[Decision, Mixture] | None:
         """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None for fresh groups only.
 
@@ -96,8 +88,9 @@ class ReplayMixing:
         counts = await self._chunk_sampling.counts(run, buffer, sampling)
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
         drawn = [one.lane for one in candidates]
-        given = batch_size, fraction, lanes, drawn, live_shares(view, ttl_ms), view.debts
-        many = len(candidates) + len(lanes) >= _MANY
+        every = with_unread(view.lanes, lanes)
+        given = batch_size, fraction, every, drawn, view.live(ttl_ms).shares, view.debts
+        many = len(candidates) + len(every) >= _MANY
         mixed = await asyncio.to_thread(mix, *given) if many else mix(*given)
         if mixed is None:
             return None
@@ -125,9 +118,7 @@ class ReplayMixing:
                 contents=batch.replayed,
                 sharding=None,
             )
-            drawn_on = DrawnOn(
-                SamplingSettings(SamplingStrategy.FIFO), ChunkCounts(view.size, version=view.standing.version)
-            )
+            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkCounts(view.size, version=view.standing.version))
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
             if isinstance(found, Manifest) or found.why != "outdated":
@@ -169,7 +160,7 @@ class ReplayMixing:
         return [one for one, waits in zip(candidates, waiting, strict=True) if not waits][:credit], counter
 
 
-def _wanted(view: RunView, room: int) -> int:
+def _wanted(view: QueueView, room: int) -> int:
     """Return how many candidates to draw to replay ``room`` sequences."""
     sizes = [size for _, size in view.lanes] + [one.group_size for one in view.environments.values()]
     return min(_MOST, _TIMES * ceil(room / max(1, min(sizes, default=1))) + _SPARE)
@@ -180,9 +171,7 @@ def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
     return fit and uses_open(entry.chunk, view.policy) != 0
 
 
-def _leased(
-    chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: SamplingSettings
-) -> tuple[LeasedGroup, ...]:
+def _leased(chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
     """Return the groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
     chances = probabilities([one.draw for one in chosen], weights, counts, sampling)

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.errors import FragmentExists
 from app.core.numeric.ewma import Rate
-from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, chunk_drop_reason, chunk_of
+from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of
 from app.core.replay.chunking import Arrival, ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
 from app.core.replay.sampling import weight_of
@@ -14,6 +13,8 @@ from app.store.groups.codec import checksum
 from app.store.replay.entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
 from app.store.replay.insertions import Insertion, NewChunk, NewFragment
 from app.store.replay.view import ReplayView
+from lachesis.wire.errors import FragmentExists
+from lachesis.wire.replay import ReplaySettings
 
 REFUSED = (
     ChunkDropReason.OLD_SESSION,
@@ -27,7 +28,7 @@ _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are r
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentReceipt:
+class FragmentResult:
     """The receipt for a fragment.
 
     Attributes:
@@ -82,7 +83,7 @@ class _InsertionPlan:
         self.chunks = self.chunks[surplus:]
 
 
-def beyond_room(chunks: Sequence[NewChunk], policy: ReplayPolicy) -> int:
+def beyond_room(chunks: Sequence[NewChunk], policy: ReplaySettings) -> int:
     """Return how many of the first of many new chunks the last of them would evict."""
     kept, payload_bytes = 0, 0
     for new in reversed(chunks):
@@ -100,7 +101,7 @@ def plan_insertion(
     fragments: Sequence[EncodedFragment],
     victims: Sequence[str],
     new_id: Callable[[], str],
-) -> tuple[Insertion | None, list[FragmentReceipt]]:
+) -> tuple[Insertion | None, list[FragmentResult]]:
     """Plan what happens to the fragments that a worker sends now, and to those that it sent before.
 
     Args:
@@ -112,7 +113,7 @@ def plan_insertion(
         new_id: Makes unique ids.
 
     Returns:
-        The change to carry out, None if there is none; and the receipt for each fragment.
+        The change to carry out, and the receipt for each fragment. A change of None means that nothing changes.
 
     Raises:
         FragmentExists: A number belongs to a fragment with other contents.
@@ -157,10 +158,10 @@ def _fragment(encoded: EncodedFragment, clock_ms: int) -> Fragment:
     return Fragment(*place, encoded.versions, size, digest, clock_ms, encoded.priority)
 
 
-def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[str, str]) -> FragmentReceipt:
+def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[str, str]) -> FragmentResult:
     if fragment_id in dropped:
-        return FragmentReceipt(number, dropped[fragment_id])
-    return FragmentReceipt(number, outcome, fragment_id)
+        return FragmentResult(number, dropped[fragment_id])
+    return FragmentResult(number, outcome, fragment_id)
 
 
 def _changed(known: StoredWorker, account: _InsertionPlan) -> bool:
@@ -220,7 +221,7 @@ def _most_inserts(view: ReplayView, chunks: int) -> int | None:
 
     Chunks that a closed gap completes cannot be divided. They count as the most that may be inserted at once.
     """
-    policy: ReplayPolicy = view.policy
+    policy: ReplaySettings = view.policy
     credit = inserts_open(view.position, policy.limiter, policy.min_size_to_sample)
     at_once = largest_insert(policy.limiter)
     if credit is None or at_once is None or not chunks:

@@ -1,14 +1,13 @@
 """Requests for samples of the replay buffer, and their results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from app.core.batches.leases import Lease
-from app.core.errors import InvalidField
-from app.core.replay.checks import check_sampling
-from app.core.replay.sampling import SamplingSettings, SamplingStrategy
-from app.store.replay.entries import StoredFragment
+from app.store.replay.entries import FragmentRecord
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class ReplaySampleRequest:
     Attributes:
         num_chunks: Number of chunks.
         num_fragments: Number of fragments, a multiple of `fragments_per_chunk`.
-        sampling: Fields of `SamplingSettings` that differ from the buffer's for this sample.
+        sampling: Fields of `Sampling` that differ from the buffer's for this sample.
         request_id: The id of the request. The same id gets the same sample again while that is held.
         lease_s: How long to hold the sample, seconds; None for the run's default.
         trainer: The name of the trainer, for operators.
@@ -46,7 +45,7 @@ class SampledFragment:
         importance: Importance weight, divided by the largest in the sample.
     """
 
-    fragment: StoredFragment
+    fragment: FragmentRecord
     chunk_id: int
     version: int
     staleness: int
@@ -60,26 +59,26 @@ class ReplaySample:
     """A leased sample: its lease, how it was drawn, and its fragments in order.
 
     `clock_ms` is the run clock when this was read, from which the remaining time of the lease follows.
+    `repeated` says that the request took it before.
     """
 
     lease: Lease
     clock_ms: int
-    sampling: SamplingSettings
+    sampling: Sampling
     policy_version: int
     records: tuple[SampledFragment, ...]
+    repeated: bool = False
 
 
-def sampling_of(request: ReplaySampleRequest, own: SamplingSettings) -> SamplingSettings:
+def sampling_of(request: ReplaySampleRequest, own: Sampling) -> Sampling:
     """Return the buffer's sampling settings with the changes of the request.
 
     Raises:
         InvalidField: A change has no effect, or alpha differs from the one that chunks are weighed with.
     """
-    asked = dict(request.sampling or {})
-    sampling = replace(own, **asked | {"strategy": SamplingStrategy(asked.get("strategy", own.strategy))})
-    check_sampling(sampling)
-    if sampling.strategy is SamplingStrategy.PROPORTIONAL and sampling.alpha != own.alpha:
+    sampling = own.model_copy(update=request.sampling)
+    if sampling.strategy == "proportional" and sampling.alpha != own.alpha:
         raise InvalidField(f"chunks are weighed with the buffer's alpha = {own.alpha}", ("alpha",))
-    if sampling.strategy is SamplingStrategy.RANK and sampling.alpha > own.alpha == 0:
+    if sampling.strategy == "rank" and sampling.alpha > own.alpha == 0:
         raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes them equal", ("alpha",))
     return sampling

@@ -3,26 +3,28 @@
 import asyncio
 import logging
 import uuid
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.leases import Lease, LeaseState, expired
-from app.core.errors import ReplayNotFound, SampleNotFound
 from app.core.replay.checks import chunks_wanted
-from app.core.replay.rate_limiter import LimiterBlock, demand_to_note
-from app.services.leases import Leased, LeaseReading, Outcome
-from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
+from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
+from app.services.leases import LeaseKind, LeaseReading, Outcome
+from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
-from app.services.replay.sampling import ChunkSampling
+from app.services.replay.sampling import AlreadyTaken, ChunkSampling
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.samples import Manifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.errors import InvalidField, ReplayNotFound, SampleNotFound
 
 log = logging.getLogger("lachesis.replay")
 
 
-class LeasedSamples(Leased[ReplayView]):
+class LeasedSamples(LeaseKind[ReplayView]):
     """Samples that trainers hold under leases."""
 
     noun = "sample"
@@ -53,23 +55,36 @@ class LeasedSamples(Leased[ReplayView]):
         return SampleNotFound(f"run {run} knows no sample {leased_id}")
 
 
+_Outcome = ReplaySample | LimiterBlock
+
+
 class ReplaySamples:
-    """Hands out samples, and ends them."""
+    """Hands out samples, and ends them.
+
+    Attributes:
+        queue: The requests that wait for a sample.
+    """
 
     def __init__(
         self,
         replay: ReplayStore,
         samples: SampleStore,
         chunk_sampling: ChunkSampling,
-        notifier: ChangeNotifier,
+        changes: Changes,
         worker: str,
     ) -> None:
         self._replay = replay
         self._samples = samples
         self._leased = LeasedSamples(replay, samples)
         self._chunk_sampling = chunk_sampling
-        self._notifier = notifier
-        self.queue = BlockedRequests()
+        policy = WaitPolicy[ReplaySampleRequest, _Outcome](
+            attempt=self._attempt,
+            overtaking=self._overtaking,
+            found=_is_sample,
+            release=self._release,
+            own_errors=(InvalidField, SampleNotFound),
+        )
+        self.queue = LongPoll(policy, changes)
         self._worker = worker
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -85,25 +100,34 @@ class ReplaySamples:
             ReplayNotFound: The run has no replay buffer.
             InvalidField: The request is not for whole chunks, or for more than the buffer can ever hold.
         """
-        blocked: LimiterBlock | None = None
+        return await self.queue.take(run, request, wait_s, stop)
 
-        async def attempt() -> ReplaySample | None:
-            nonlocal blocked
-            # Concurrent samples of one process would make each other retry, and the first request is served first.
-            async with self._turns.setdefault(run, asyncio.Lock()):
-                found = await self._take(run, request)
-            if isinstance(found, LimiterBlock):
-                blocked = found
-                return None
-            return found
+    async def _attempt(
+        self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest], _: bool
+    ) -> _Outcome:
+        # Concurrent samples of one process would make each other retry.
+        async with in_line(self._turns.setdefault(run, asyncio.Lock())):
+            return await self._take(run, request, ahead)
 
-        sample = await self._notifier.until(run, attempt, wait_s, stop, self.queue)
-        if sample is not None:
-            return sample
-        assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
-        return blocked
+    async def _overtaking(self, run: str, requests: Sequence[ReplaySampleRequest]) -> list[int]:
+        """Return the requests that need less than those before them, or already hold a sample."""
+        view = await existing_view(self._replay, run)
+        held = await self._samples.answered(run, {request.request_id for request in requests if request.request_id})
+        blocks = _blocks(view, requests)
+        return [
+            position
+            for position, (request, blocked) in enumerate(zip(requests, blocks, strict=True))
+            if blocked is None or request.request_id in held
+        ]
 
-    async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | LimiterBlock:
+    async def _release(self, run: str, found: _Outcome) -> None:
+        """Give back a sample whose request has gone away. One that it held before stays until its deadline."""
+        if isinstance(found, ReplaySample) and not found.repeated:
+            await self._samples.end(run, found.lease, "given_back", await existing_view(self._replay, run))
+
+    async def _take(
+        self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest]
+    ) -> ReplaySample | LimiterBlock:
         attempts = Attempts("take a sample", run)
         while attempts.again():
             view = await existing_view(self._replay, run)
@@ -116,7 +140,9 @@ class ReplaySamples:
             wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
             sampling = sampling_of(request, view.policy.sampling)
             lease = self._lease(request, view)
-            found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
+            found: Manifest | LimiterBlock | AlreadyTaken | None = _blocks(view, [*ahead, request])[-1]
+            if found is None:
+                found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return await self._sample(run, lease, found, view)
             # Another process may have answered the same request in the meantime, perhaps with the last chunks.
@@ -145,7 +171,7 @@ class ReplaySamples:
         manifest = await self._samples.manifest(run, held.batch_id)
         if manifest is None or not await self._samples.change(run, held, longer):
             return None
-        return await self._sample(run, longer, manifest, view)
+        return replace(await self._sample(run, longer, manifest, view), repeated=True)
 
     def _lease(self, request: ReplaySampleRequest, view: ReplayView) -> Lease:
         return Lease(
@@ -242,6 +268,21 @@ class ReplaySamples:
             return await self._samples.end(run, lease, outcome, view)
 
         return await self._leased.end(run, sample_id, lease_id, outcome, finish)
+
+
+def _blocks(view: ReplayView, requests: Sequence[ReplaySampleRequest]) -> list[LimiterBlock | None]:
+    """Return what blocks each request if those before it are served first; None also if it cannot be served at all."""
+    policy, counts = view.policy, dict[int, int]()
+    for position, request in enumerate(requests):
+        with suppress(InvalidField):
+            counts[position] = chunks_wanted(request.num_fragments, request.num_chunks, policy)
+    blocks = samples_in_order(list(counts.values()), view.position, policy.limiter, policy.min_size_to_sample)
+    found = dict(zip(counts, blocks, strict=True))
+    return [found.get(position) for position in range(len(requests))]
+
+
+def _is_sample(outcome: _Outcome) -> bool:
+    return isinstance(outcome, ReplaySample)
 
 
 async def existing_view(replay: ReplayStore, run: str) -> ReplayView:

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 from app.core.batches.leases import Lease
-from app.core.errors import ReplayNotFound
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import BlockedOn, LimiterBlock, may_sample, samples_open
-from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, SamplingSettings, SamplingStrategy, draw
+from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.errors import ReplayNotFound
+from lachesis.wire.replay import Sampling
 
 _ATTEMPTS = 8
 _POWERS = range(MAX_WEIGHT.bit_length())
@@ -30,7 +31,7 @@ class ChunkSampling:
         self._upkeep = upkeep
 
     async def take(
-        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: SamplingSettings
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
     ) -> Manifest | LimiterBlock | AlreadyTaken:
         """Take this many chunks into a new sample, or return why not.
 
@@ -66,7 +67,7 @@ class ChunkSampling:
         return LimiterBlock(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
 
     async def _draw(
-        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: SamplingSettings
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
     ) -> Manifest | Missed:
         counts = await self.counts(run, view, sampling)
         if not counts.chunks:
@@ -76,20 +77,20 @@ class ChunkSampling:
             draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
-            if isinstance(found, Manifest) or sampling.strategy is not SamplingStrategy.PROPORTIONAL or not more:
+            if isinstance(found, Manifest) or sampling.strategy != "proportional" or not more:
                 return found
             taken = found.found
 
-    async def counts(self, run: str, view: ReplayView, sampling: SamplingSettings) -> ChunkCounts:
+    async def counts(self, run: str, view: ReplayView, sampling: Sampling) -> ChunkCounts:
         """Count the chunks of the buffer as the strategy needs."""
         version = view.standing.version
         match sampling.strategy:
-            case SamplingStrategy.PROPORTIONAL:
+            case "proportional":
                 ranges = [(2**power, 2 ** (power + 1) - 1) for power in _POWERS]
                 found = await self._replay.counted(run, "weights", ranges)
                 powers = {power: count for power, count in zip(_POWERS, found, strict=True) if count}
                 return ChunkCounts(sum(powers.values()), view.weight, powers, {}, version)
-            case SamplingStrategy.STALENESS:
+            case "staleness":
                 versions = {each: n for each, n in (await self._replay.versions(run)).items() if each <= version}
                 return ChunkCounts(sum(versions.values()), versions=versions, version=version)
         return ChunkCounts(view.size, version=version)

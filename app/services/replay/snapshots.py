@@ -1,12 +1,12 @@
 """Take, list, restore and delete snapshots of the replay buffer, and delete the buffer with all of them."""
 
-from app.core.errors import ReplayNotFound, SnapshotNotFound
 from app.core.replay.buffer import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.errors import ReplayNotFound, SnapshotNotFound
 from lachesis.wire.replay import MAX_SNAPSHOTS
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.replay.buffer import ReplayPolicy
 from app.core.replay.rate_limiter import LimiterBlock, LimiterState, error, may_insert, may_sample
 from app.store.replay.entries import StoredWorker
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplaySummary, ReplayView
+from lachesis.wire.replay import ReplaySettings
 
 _MOST_USES = 64  # bars of the histogram of uses
 
@@ -61,7 +61,7 @@ class BufferState:
         workers: The workers by name.
     """
 
-    policy: ReplayPolicy
+    policy: ReplaySettings
     session: int
     policy_version: int
     sampleable_chunks: int
@@ -132,7 +132,7 @@ def _mean(view: ReplayView, total: str, count: str) -> float | None:
     return view.total(total) / view.total(count) if view.total(count) else None
 
 
-async def _uses(replay: ReplayStore, run: str, policy: ReplayPolicy) -> dict[int, int]:
+async def _uses(replay: ReplayStore, run: str, policy: ReplaySettings) -> dict[int, int]:
     most = min(_MOST_USES, policy.max_reuse or _MOST_USES)
     ranges: list[tuple[int | str, int | str]] = [(-uses, -uses) for uses in range(most)]
     counts = await replay.counted(run, "uses", [*ranges, ("-inf", -most)])

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.buffer import ChunkDropReason, ChunkRecord, ReplayPolicy, chunk_drop_reason, uses_open, within
+from app.core.replay.buffer import ChunkDropReason, ChunkRecord, chunk_drop_reason, uses_open, within
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.replay import ReplaySettings
 
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, RESERVED)
@@ -143,5 +144,5 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
     return excess
 
 
-def _place_of(chunk: ChunkRecord, policy: ReplayPolicy) -> str:
+def _place_of(chunk: ChunkRecord, policy: ReplaySettings) -> str:
     return RESERVED if uses_open(chunk, policy) == 0 else SAMPLEABLE

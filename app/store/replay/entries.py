@@ -3,20 +3,24 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from app.core.numeric.ewma import Rate
-from app.core.replay.buffer import ChunkRecord, Eviction, Fragment, ReplayPolicy, Versions
+from app.core.replay.buffer import ChunkRecord, Fragment, Versions
 from app.core.replay.chunking import WorkerProgress
-from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.store.groups.codec import Payload
+from lachesis.wire.replay import ReplaySettings
 
 WAITING = "-"
-"""Stands for the chunk of a fragment that is in none yet."""
+"""The chunk of a fragment that is in no chunk yet."""
 
 SAMPLEABLE, RESERVED, ARCHIVED = "sampleable", "reserved", "archived"
-"""Where a chunk is; one that is retired and still in a sample says why it was retired instead."""
+"""The places of chunks. A retired chunk that a sample still holds has the reason in place of this."""
+
+
+GROUP_WORKER = "@environment/"
+"""What the workers of groups begin with; no worker's name begins like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,13 @@ class EncodedFragment:
     """A checked fragment, ready to be stored.
 
     Attributes:
-        worker: Who sends it; no spaces.
+        worker: The worker that sends it; no spaces.
         session: The training attempt it was made in, ``>= 0``.
-        number: Its place in what the worker sends in this session, from 0.
+        number: Its number among the worker's fragments of this session, from 0.
         versions: The policy versions that sampled it.
         payload: Its tensors, a safetensors blob.
-        priority: What the worker gives it, or None.
-        facts: What else is said of it (episodes, reward, cost), the text of a JSON object.
+        priority: The priority that the worker gave it, or None.
+        facts: Further facts (episodes, reward, cost), as the text of a JSON object.
     """
 
     worker: str
@@ -43,7 +47,7 @@ class EncodedFragment:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFragment:
+class FragmentRecord:
     """A fragment's index entry.
 
     Attributes:
@@ -51,11 +55,11 @@ class StoredFragment:
         chunk_id: The chunk it is in, or None while it is in none.
         payload_bytes: Size of its payload.
         checksum: The payload's fingerprint.
-        worker: Who sent it.
+        worker: The worker that sent it.
         session: The training attempt it was made in.
-        number: Its place in what the worker sent in that session.
+        number: Its number among the worker's fragments of that session.
         version: The oldest policy version that sampled it.
-        facts: What else its sender said of it, the text of a JSON object.
+        facts: Further facts from its sender, as the text of a JSON object.
     """
 
     fragment_id: str
@@ -68,14 +72,19 @@ class StoredFragment:
     version: int
     facts: str
 
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a group of an acknowledged batch, and no worker sent it."""
+        return self.worker.startswith(GROUP_WORKER)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
     """A chunk's index entry.
 
     Attributes:
-        chunk: What the rules know of it.
-        place: Where it is: `SAMPLEABLE`, `RESERVED`, `ARCHIVED`, or why it was retired.
+        chunk: The values that the rules need.
+        place: `SAMPLEABLE`, `RESERVED`, `ARCHIVED`, or the reason why it was retired.
         weight: Its score in the order of weights.
         fragment_ids: Its fragments, in order.
     """
@@ -95,16 +104,16 @@ class ChunkContents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredWorker:
-    """What is known of a worker.
+    """The record of a worker.
 
     Attributes:
-        text: How this is written down; what a change of it is based on. Empty for a worker that is not known.
-        state: Where it is in the numbers it sends.
+        text: The record as it is stored. A change is refused if this has changed. Empty for an unknown worker.
+        state: Its progress in the numbers that it sends.
         ids: The ids of its fragments that are in no chunk, by number.
         recent: Checksums of its latest fragments in chunks, by number.
-        accepted: Fragments taken in from it in all.
+        accepted: Fragments accepted from it in all.
         gaps: Gaps in its numbers that were given up.
-        rate: How many it sends.
+        rate: The rate at which it sends fragments.
     """
 
     text: str
@@ -117,7 +126,7 @@ class StoredWorker:
 
 
 def chunk_key(chunk_id: int) -> str:
-    """Write a chunk's id as the orders hold it: of equal scores, the older chunk comes first."""
+    """Encode a chunk's id as a member of the indexes. Among equal scores, the older chunk comes first."""
     return f"{chunk_id:012d}"
 
 
@@ -127,12 +136,12 @@ def fragment_rest(fragment: Fragment, facts: str) -> str:
     return " ".join(map(str, words))
 
 
-def parse_fragment(fragment_id: str, entry: str) -> StoredFragment:
+def parse_fragment(fragment_id: str, entry: str) -> FragmentRecord:
     """Read a fragment's index entry."""
     chunk, size, digest, worker, session, number, version, facts = entry.split(" ", 7)
     chunk_id = None if chunk == WAITING else int(chunk)
     numbers = (int(session), int(number), int(version))
-    return StoredFragment(fragment_id, chunk_id, int(size), digest, worker, *numbers, facts)
+    return FragmentRecord(fragment_id, chunk_id, int(size), digest, worker, *numbers, facts)
 
 
 def chunk_rest(chunk: ChunkRecord) -> str:
@@ -162,13 +171,13 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
 
 
 def chunk_contents(entry: str) -> ChunkContents:
-    """Read no more of a chunk's index entry than a sample says of it."""
+    """Parse the part of a chunk's index entry that a sample needs."""
     *_, version, rest = entry.split(" ", 6)
     return ChunkContents(int(version), tuple(rest.rpartition(" ")[2].split(",")))
 
 
 def worker_text(worker: StoredWorker, token: str) -> str:
-    """Write down what is known of a worker; the token makes the text unlike any other."""
+    """Encode the record of a worker. The token makes the text unique."""
     state = worker.state
     values = {
         "token": token,
@@ -188,7 +197,7 @@ def worker_text(worker: StoredWorker, token: str) -> str:
 
 
 def parse_worker(name: str, text: str) -> StoredWorker:
-    """Invert `worker_text`."""
+    """Decode what `worker_text` encoded."""
     values: dict[str, Any] = json.loads(text)
     session = values["session"]
     state = WorkerProgress(
@@ -216,25 +225,12 @@ def _fragment(worker: str, session: int, values: list[Any]) -> Fragment:
     return Fragment(worker, session, number, versions, size, digest, accepted_ms, priority)
 
 
-def policy_text(policy: ReplayPolicy) -> str:
-    """Write down how a buffer is configured; equal configurations give equal text."""
-    return json.dumps(asdict(policy), sort_keys=True)
+def policy_text(policy: ReplaySettings) -> str:
+    """Encode the settings of a buffer. Equal settings give equal text."""
+    return json.dumps(policy.model_dump(), sort_keys=True)
 
 
-def parse_policy(text: str) -> ReplayPolicy:
-    """Invert `policy_text`."""
-    fields: dict[str, Any] = json.loads(text)
-    limiter = fields.pop("limiter")
-    return ReplayPolicy(
-        **fields
-        | {
-            "eviction": Eviction(fields["eviction"]),
-            "sampling": parse_sampling(fields["sampling"]),
-            "limiter": None if limiter is None else LimiterSettings(**limiter),
-        }
-    )
-
-
-def parse_sampling(fields: Mapping[str, Any]) -> SamplingSettings:
-    """Read how chunks are drawn."""
-    return SamplingSettings(**{**fields, "strategy": SamplingStrategy(fields["strategy"])})
+@lru_cache(maxsize=256)
+def parse_policy(text: str) -> ReplaySettings:
+    """Decode what `policy_text` encoded. Equal texts are validated once: every request reads the settings."""
+    return ReplaySettings.model_validate_json(text)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from app.store.groups.entries import StoredGroup, parse_entry
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
-from app.store.redis.pipeline import Argument
-from app.store.redis.scripts import positional
-from app.store.replay.entries import StoredFragment, parse_fragment
+from app.store.redis.keys import ReplayKeys, RunKeys
+from app.store.replay import scripts
+from app.store.replay.entries import FragmentRecord, parse_fragment
 from app.store.replay.insertions import NewChunk, chunk_values
 from app.store.replay.view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
 
@@ -23,7 +22,7 @@ class EnteringGroup:
         number: Its place among those that entered.
         session: The session in progress when it was acknowledged.
         version: The policy version it counts as sampled by.
-        entry: What the run knew of it.
+        entry: Its index entry in the run.
     """
 
     group_id: str
@@ -39,10 +38,10 @@ class Entrance:
 
     Attributes:
         groups: Their ids.
-        fragments: Of those that become chunks: id, bytes, the rest of the fragment's entry.
+        fragments: For the groups that become chunks: id, bytes, the rest of the fragment's entry.
         chunks: The chunks.
         victims: Chunks to evict, first come, until there is room.
-        freed: Ids of those that become none.
+        freed: Ids of the groups that become no chunk.
         counts: Increases of totals, by name.
     """
 
@@ -71,7 +70,7 @@ class EnteringStore:
             candidates: How many chunks to read.
 
         Returns:
-            None if there is no such group, or somebody else is taking them in.
+            None if there is no such group, or if another process takes them in.
         """
         keys = RunKeys(run)
         entering = ("ZRANGE", keys.replay_part("entering"), 0, most - 1)
@@ -103,14 +102,19 @@ class EnteringStore:
             "freed": entrance.freed,
             "counts": entrance.counts,
         }
-        arguments: list[Argument] = [view.revision, view.standing.version, policy.max_chunks]
-        arguments += ["" if policy.max_bytes is None else policy.max_bytes, json.dumps(plan, separators=(",", ":"))]
-        word = await self._connection.run(
-            positional("insert_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
+        command = scripts.insert_groups(
+            ReplayKeys(RunKeys(run)),
+            revision=view.revision,
+            policy_version=view.standing.version,
+            max_chunks=policy.max_chunks,
+            max_bytes=policy.max_bytes,
+            plan=plan,
+            group_ids=entrance.groups,
         )
+        word = await self._connection.run(command)
         return str(word.decode())
 
 
-def _entering(stored: StoredFragment) -> EnteringGroup:
+def _entering(stored: FragmentRecord) -> EnteringGroup:
     entry = parse_entry(json.loads(stored.facts)["entry"])
     return EnteringGroup(stored.fragment_id, stored.number, stored.session, stored.version, entry)

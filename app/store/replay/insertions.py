@@ -32,14 +32,14 @@ class Insertion:
     """A change of what one worker has in the buffer, all or none.
 
     Attributes:
-        worker: Who.
-        seen: What was known of it.
-        text: What is known from now on, unlike any other text; empty to forget it.
-        due_ms: Run clock at which to look after it, or None.
-        fragments: Those to be stored.
-        chunks: Those that are formed.
+        worker: The worker.
+        seen: Its record as it was read.
+        text: Its new record, which must be a unique text; empty to delete it.
+        due_ms: Run clock at which to check it again, or None.
+        fragments: The fragments to store.
+        chunks: The chunks that are formed.
         victims: Chunks to evict, first come, until there is room.
-        freed: Ids of fragments that waited and go.
+        freed: Ids of waiting fragments that are dropped.
         most_inserts: Chunks inserted in all that the rate limiter allows, or None.
         counts: Increases of totals, by name.
     """
@@ -56,8 +56,16 @@ class Insertion:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def chunk_values(new: NewChunk) -> list[Any]:
-    """Write down a chunk as `lua/replay/insert_chunks.lua` reads it."""
+def chunk_values(new: NewChunk) -> dict[str, Any]:
+    """Encode a chunk as `lua/replay/insert_chunks.lua` reads it."""
     chunk = new.chunk
-    words = [str(new.weight), repr(chunk.priority), str(chunk.versions.lowest), str(chunk.session)]
-    return [*words, chunk.payload_bytes, chunk.fragments, chunk_rest(chunk), new.fragment_ids]
+    return {
+        "weight": str(new.weight),
+        "priority": repr(chunk.priority),
+        "version": str(chunk.versions.lowest),
+        "session": str(chunk.session),
+        "bytes": chunk.payload_bytes,
+        "fragments": chunk.fragments,
+        "rest": chunk_rest(chunk),
+        "fragment_ids": new.fragment_ids,
+    }

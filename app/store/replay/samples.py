@@ -1,25 +1,26 @@
 """Take, lease and end samples in Redis."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, SamplingSettings, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, importance, probabilities
+from app.store.batches import scripts as batch_scripts
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
-from app.store.redis.pipeline import Argument
-from app.store.redis.scripts import positional
-from app.store.replay.entries import parse_sampling
+from app.store.redis.keys import ReplayKeys, RunKeys
+from app.store.redis.scripts import json_text
+from app.store.replay import scripts
 from app.store.replay.view import ReplayView
 from app.store.runs.view import lease_text, parse_lease
+from lachesis.wire.replay import Sampling
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnChunk:
     """A chunk of a sample: its key, its uses and weight when it was taken, and the draw that named it."""
 
     key: str
@@ -30,17 +31,17 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class DrawnOn:
-    """What a sample was drawn on."""
+    """The settings and the counts that a sample was drawn with."""
 
-    sampling: SamplingSettings
+    sampling: Sampling
     counts: ChunkCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a sample was given, in order, and what it was drawn on."""
+    """The chunks of a sample, in order, and the values it was drawn with."""
 
-    chunks: tuple[Drawn, ...]
+    chunks: tuple[DrawnChunk, ...]
     drawn_on: DrawnOn
 
     def chances(self) -> tuple[list[float], list[float]]:
@@ -57,7 +58,7 @@ class Missed:
     Attributes:
         why: ``outdated``, ``repeated`` (the request holds a sample), ``blocked`` (by the rate limiter), or ``short`` of
             chunks.
-        found: Of one that was short: the draws that gave a chunk.
+        found: If chunks were missing: the draws that gave a chunk.
     """
 
     why: str
@@ -66,7 +67,7 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be sampled: versions from one on, chunks inserted from a run clock on, samples in all (None: any)."""
+    """Limits of a sample: the oldest version, the earliest insertion (run clock), samples in all (None: any)."""
 
     oldest_version: int
     oldest_ms: int
@@ -74,7 +75,7 @@ class Limits:
 
 
 class SampleStore:
-    """Moves chunks between the buffer and trainers' hands."""
+    """Leases chunks of the buffer to samples, and takes them back."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
@@ -93,25 +94,36 @@ class SampleStore:
         """Give the first ``wanted`` chunks that draws name to a new sample, and reserve a use of each. Safe to repeat.
 
         Returns:
-            What it was given; or, with nothing changed, why not: look and draw again, or draw more.
+            The sample's manifest. Or nothing has changed, and `Missed` says why: read and draw again, or draw more.
         """
-        policy = view.policy
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), view.revision, view.standing.version]
-        arguments += [view.total("draws"), counter, wanted, _or_nothing(policy.max_reuse)]
-        arguments += [limits.oldest_version, limits.oldest_ms, view.standing.session, _or_nothing(limits.most_samples)]
-        facts = {"sampling": asdict(drawn_on.sampling), "counts": asdict(drawn_on.counts)}
-        arguments += [json.dumps(facts, separators=(",", ":")), lease.request_id]
-        arguments += [" ".join(map(str, draw)) for draw in draws]
-        word, *rest = await self._connection.run(positional("take_sample", RunKeys(run).replay_keys(), arguments))
+        command = scripts.take_sample(
+            ReplayKeys(RunKeys(run)),
+            sample_id=lease.batch_id,
+            lease=lease_text(lease),
+            revision=view.revision,
+            policy_version=view.standing.version,
+            random_counter=view.total("draws"),
+            new_counter=counter,
+            wanted=wanted,
+            max_reuse=view.policy.max_reuse,
+            oldest_version=limits.oldest_version,
+            oldest_ms=limits.oldest_ms,
+            session=view.standing.session,
+            most_samples=limits.most_samples,
+            drawn_on=json_text({"sampling": drawn_on.sampling.model_dump(), "counts": asdict(drawn_on.counts)}),
+            request_id=lease.request_id,
+            draws=draws,
+        )
+        word, *rest = await self._connection.run(command)
         match word:
             case b"taken":
                 return _parse(rest[0].decode())
             case b"short":
-                return Missed("short", tuple(_draw(text.decode()) for text in rest[0]))
+                return Missed("short", tuple(draws[number - 1] for number in rest[0]))
         return Missed(word.decode())
 
     async def named(self, run: str, draws: Sequence[ChunkDraw]) -> list[str | None]:
-        """Look up the keys of the chunks that draws name now, taking none; None where there is none of that place."""
+        """Look up the keys of the chunks at the places of draws, without taking them; None for an empty place."""
         part = RunKeys(run).replay_part
         spans = list(dict.fromkeys((draw.ranked_by, draw.low) for draw in draws))
         counted = await self._connection.pipeline([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
@@ -129,7 +141,7 @@ class SampleStore:
         ]
 
     async def leases(self, run: str) -> list[Lease]:
-        """Read the leases of all samples in trainers' hands, in the order of their deadlines."""
+        """Read the leases of all held samples, in the order of their deadlines."""
         found = await self._connection.call("HGETALL", RunKeys(run).replay_part("sample_states"))
         leases = [parse_lease(sample_id.decode(), text.decode()) for sample_id, text in found.items()]
         return sorted(leases, key=lambda lease: (lease.deadline_ms, lease.batch_id))
@@ -144,36 +156,59 @@ class SampleStore:
         sample_id = await self._connection.call("HGET", RunKeys(run).replay_part("requests"), request_id)
         return None if sample_id is None else await self.lease(run, sample_id.decode())
 
+    async def answered(self, run: str, request_ids: Collection[str]) -> set[str]:
+        """Return those of these requests that were given a sample which has not ended."""
+        ids = list(request_ids)
+        if not ids:
+            return set()
+        found = await self._connection.call("HMGET", RunKeys(run).replay_part("requests"), *ids)
+        return {request_id for request_id, sample_id in zip(ids, found, strict=True) if sample_id is not None}
+
     async def manifest(self, run: str, sample_id: str) -> Manifest | None:
         """Read the manifest of a sample; None if it is not leased."""
         found = await self._connection.call("HGET", RunKeys(run).replay_part("samples"), sample_id)
         return None if found is None else _parse(found.decode())
 
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
-        """Change a lease from the state that was read. False if it is in a third state by now."""
+        """Replace a lease that was read. False if it is now neither the old nor the new one."""
         keys = RunKeys(run)
-        places = [keys.run, keys.replay_part("sample_states")]
-        arguments: list[Argument] = [seen.batch_id, lease_text(seen), lease_text(new), 0]
-        return bool(await self._connection.run(positional("change_lease", places, arguments)))
+        command = batch_scripts.change_lease(
+            keys,
+            lease_states=keys.replay_part("sample_states"),
+            batch_id=seen.batch_id,
+            seen=lease_text(seen),
+            new=lease_text(new),
+            notify=False,
+            epoch=None,
+        )
+        return bool(await self._connection.run(command))
 
     async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
-        """End a sample: ``acknowledged``, ``given_back`` or ``expired``. False if it, or the buffer, changed."""
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), outcome, _or_nothing(view.policy.max_reuse)]
-        arguments += [lease.lease_id, max(view.memory_ms, SHORTEST_HISTORY_MS), view.revision]
-        return bool(await self._connection.run(positional("end_sample", RunKeys(run).replay_keys(), arguments)))
+        """End a sample: ``acknowledged``, ``given_back`` or ``expired``. False if the sample or the buffer changed."""
+        command = scripts.end_sample(
+            ReplayKeys(RunKeys(run)),
+            sample_id=lease.batch_id,
+            seen=lease_text(lease),
+            outcome=outcome,
+            max_reuse=view.policy.max_reuse,
+            lease_id=lease.lease_id,
+            memory_ms=max(view.memory_ms, SHORTEST_HISTORY_MS),
+            revision=view.revision,
+        )
+        return bool(await self._connection.run(command))
 
     async def end_of(self, run: str, sample_id: str) -> BatchEnd | None:
-        """Read how a sample ended; None if it did not, or that was long ago."""
+        """Read how a sample ended; None if it has not ended, or ended long ago."""
         return parse_end(await self._connection.call("HGET", RunKeys(run).history, f"sample:{sample_id}"))
 
 
 def _parse(text: str) -> Manifest:
     values = json.loads(text)
-    chunks = tuple(Drawn(key, uses, int(weight), _draw(draw)) for key, uses, weight, draw in values["chunks"])
+    chunks = tuple(DrawnChunk(key, uses, int(weight), _draw(draw)) for key, uses, weight, draw in values["chunks"])
     counts: dict[str, Any] = values["facts"]["counts"]
     for name in ("powers", "versions"):
         counts[name] = _whole(counts[name])
-    return Manifest(chunks, DrawnOn(parse_sampling(values["facts"]["sampling"]), ChunkCounts(**counts)))
+    return Manifest(chunks, DrawnOn(Sampling.model_validate(values["facts"]["sampling"]), ChunkCounts(**counts)))
 
 
 def _whole(counts: Mapping[str, int]) -> dict[int, int]:
@@ -183,7 +218,3 @@ def _whole(counts: Mapping[str, int]) -> dict[int, int]:
 def _draw(text: str) -> ChunkDraw:
     ranked_by, *numbers = text.split()
     return ChunkDraw(ChunkIndex(ranked_by), *map(int, numbers))
-
-
-def _or_nothing(value: int | None) -> Argument:
-    return "" if value is None else value

@@ -4,36 +4,34 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.replay.buffer import ReplayPolicy
 from app.core.replay.rate_limiter import LimiterState
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
-from app.store.redis.pipeline import Argument
-from app.store.redis.scripts import positional
+from app.store.redis.keys import NONE, ReplayKeys, RunKeys
+from app.store.replay import scripts
 from app.store.replay.entries import parse_policy
 from app.store.replay.view import ReplayView, read_view, view_commands
-from lachesis.wire.replay import MAX_SNAPSHOTS
+from lachesis.wire.replay import MAX_SNAPSHOTS, ReplaySettings
 
 _AT_ONCE = 300  # chunks; a script ranks them within ten milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A replay buffer as it was.
+    """A snapshot of a replay buffer.
 
     Attributes:
-        name: What it was called.
+        name: Its name.
         slot: Where it is, 0 to `MAX_SNAPSHOTS` - 1.
-        revision: What it is known by: the buffer's, which no other snapshot has.
+        revision: The buffer's revision at that time. No other snapshot has it.
         taken_ms: Run clock when it was taken.
         policy_version: The policy version that was in force.
         policy: The configuration.
         session: The training attempt that was in progress.
         chunks: Chunks that were not retired.
         chunk_bytes: Their payload.
-        position: Where the rate limiter stood; its size and demand are not known.
-        settled: Whether chunks had been looked over for all changes of the configuration.
+        position: The state of the rate limiter, without size and demand.
+        settled: Whether all chunks had been checked after the last change of the settings.
     """
 
     name: str
@@ -41,7 +39,7 @@ class SnapshotRecord:
     revision: str
     taken_ms: int
     policy_version: int
-    policy: ReplayPolicy
+    policy: ReplaySettings
     session: int
     chunks: int
     chunk_bytes: int
@@ -50,7 +48,7 @@ class SnapshotRecord:
 
 
 class SnapshotStore:
-    """Copies a run's replay buffer, and puts copies in its place; and removes it with all of them."""
+    """Takes, restores and deletes snapshots of a run's replay buffer, and deletes the buffer with them."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
@@ -78,27 +76,33 @@ class SnapshotStore:
         """
         keys, standing = RunKeys(run), view.standing
         tokens = [uuid.uuid4().hex for _ in gone]
-        places = [*keys.snapshot_place(slot), keys.marked_hash("-")]
-        for other, token in zip(gone, tokens, strict=True):
-            places += [*keys.snapshot_place(other), keys.marked_hash(token)]
-        arguments: list[Argument] = [view.revision, standing.version, name, standing.clock_ms, *tokens]
-        found = iter(await self._connection.run(positional("take_snapshot", [*_buffer(keys), *places], arguments)))
+        buffer, target = (scripts.place(ReplayKeys(keys, place), NONE) for place in (None, slot))
+        dropped = [scripts.place(ReplayKeys(keys, other), token) for other, token in zip(gone, tokens, strict=True)]
+        command = scripts.take_snapshot(
+            keys,
+            places=[buffer, target, *dropped],
+            decided_on=view.revision,
+            policy_version=standing.version,
+            name=name,
+            clock_ms=standing.clock_ms,
+            tokens=tokens,
+        )
+        found = iter(await self._connection.run(command))
         fields = dict(zip(found, found, strict=True))
         return _parse(slot, fields) if fields else None
 
     async def prepare(self, run: str, snapshot: SnapshotRecord) -> bool:
-        """Make a snapshot ready to be restored, in slices; False if it is gone. Safe to repeat, or to leave off.
+        """Prepare a snapshot for a restore, in slices; False if it is gone. Safe to repeat, and to stop in between.
 
-        Its orders are made from its chunks: a restoration moves them, and would take far longer to copy them.
+        This builds the snapshot's indexes from its chunks. A restore moves them, because copying takes far longer.
         """
-        keys, cursor = RunKeys(run), None
+        keys, cursor = ReplayKeys(RunKeys(run), snapshot.slot), None
         while cursor != 0:
-            chunks = keys.snapshot_part(snapshot.slot, "chunks")
-            cursor, found = await self._connection.scan(chunks, cursor or 0, _AT_ONCE)
-            arguments: list[Argument] = [snapshot.revision, *found]
-            if not await self._connection.run(
-                positional("prepare_snapshot", keys.replay_keys(snapshot.slot), arguments)
-            ):
+            cursor, found = await self._connection.scan(keys.part("chunks"), cursor or 0, _AT_ONCE)
+            command = scripts.prepare_snapshot(
+                keys, revision=snapshot.revision, chunk_ids=[key.decode() for key in found]
+            )
+            if not await self._connection.run(command):
                 return False
         return True
 
@@ -117,32 +121,39 @@ class SnapshotStore:
         Raises:
             StoreFull: There is no room for a copy; nothing has changed.
         """
-        keys, token = RunKeys(run), uuid.uuid4().hex
-        most_uses, memory_ms = snapshot.policy.max_reuse, max(view.memory_ms, SHORTEST_HISTORY_MS)
-        arguments: list[Argument] = [token, view.revision, view.standing.version, snapshot.revision]
-        arguments += ["" if most_uses is None else most_uses, memory_ms, int(settle)]
-        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
-        return bool(await self._connection.run(positional("restore_snapshot", places, arguments)))
+        keys, token = ReplayKeys(RunKeys(run)), uuid.uuid4().hex
+        saved = ReplayKeys(keys.run_keys, snapshot.slot)
+        command = scripts.restore_snapshot(
+            keys,
+            places=[scripts.place(keys, token), scripts.place(saved, NONE)],
+            token=token,
+            decided_on=view.revision,
+            policy_version=view.standing.version,
+            snapshot_revision=snapshot.revision,
+            max_reuse=snapshot.policy.max_reuse,
+            memory_ms=max(view.memory_ms, SHORTEST_HISTORY_MS),
+            settle=settle,
+        )
+        return bool(await self._connection.run(command))
 
     async def drop(self, run: str, snapshot: SnapshotRecord) -> bool:
         """Delete a snapshot; False if it is not there any more."""
         keys, token = RunKeys(run), uuid.uuid4().hex
-        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
-        return bool(await self._connection.run(positional("drop_snapshot", places, [snapshot.revision, token])))
+        place = scripts.place(ReplayKeys(keys, snapshot.slot), token)
+        command = scripts.drop_snapshot(keys, places=[place], revision=snapshot.revision, token=token)
+        return bool(await self._connection.run(command))
 
     async def delete_buffer(self, run: str, view: ReplayView) -> bool:
         """Remove the buffer with its snapshots. False if it changed. Payloads are removed in the background."""
         keys = RunKeys(run)
-        tokens = [uuid.uuid4().hex for _ in range(1 + MAX_SNAPSHOTS)]
-        places = [keys.marked_hash(tokens[0])]
-        for slot, token in enumerate(tokens[1:]):
-            places += [*keys.snapshot_place(slot), keys.marked_hash(token)]
-        arguments: list[Argument] = [view.revision, *tokens]
-        return bool(await self._connection.run(positional("delete_replay", [*_buffer(keys), *places], arguments)))
-
-
-def _buffer(keys: RunKeys) -> list[str]:
-    return [*keys.replay_keys(), keys.marked_hashes]
+        tokens = {slot: uuid.uuid4().hex for slot in (None, *range(MAX_SNAPSHOTS))}
+        command = scripts.delete_replay(
+            keys,
+            places=[scripts.place(ReplayKeys(keys, slot), token) for slot, token in tokens.items()],
+            decided_on=view.revision,
+            tokens=list(tokens.values()),
+        )
+        return bool(await self._connection.run(command))
 
 
 def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:

@@ -1,22 +1,20 @@
 """Read and change the replay buffer in Redis: its configuration, fragments and chunks."""
 
-import json
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any
 
-from app.core.replay.buffer import Eviction, ReplayPolicy
 from app.core.replay.chunking import WorkerProgress
 from app.core.replay.memory import StoreMemory
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import ReplayPart, RunKeys
+from app.store.redis.keys import ReplayKeys, ReplayPart, RunKeys
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
-from app.store.redis.scripts import positional
+from app.store.replay import scripts
 from app.store.replay.entries import (
     ChunkContents,
+    FragmentRecord,
     StoredChunk,
-    StoredFragment,
     StoredWorker,
     chunk_contents,
     chunk_key,
@@ -30,13 +28,16 @@ from app.store.replay.view import (
     ReplaySummary,
     ReplayView,
     candidate_commands,
+    decoded,
     read_candidates,
     read_summary,
     read_view,
     summary_commands,
     view_commands,
 )
+from app.store.runs import scripts as run_scripts
 from app.store.runs.view import reading
+from lachesis.wire.replay import Eviction, ReplaySettings
 
 
 class ReplayStore:
@@ -46,18 +47,18 @@ class ReplayStore:
         self._connection = connection
 
     async def view(self, run: str) -> ReplayView | None:
-        """Read the buffer without what is in it; None if the run has none."""
+        """Read the buffer without its contents; None if the run has no buffer."""
         found = await self._connection.pipeline(view_commands(RunKeys(run)))
         with reading(run):
             return read_view(found)
 
     async def takes_groups(self, run: str) -> bool:
-        """Tell whether the run has a buffer that the groups of its acknowledged batches enter."""
+        """Return whether the run has a buffer that takes the groups of acknowledged batches."""
         view = await self.view(run)
         return view is not None and view.policy.groups
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
-        """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
+        """Read buffers with the numbers of their contents, in one round trip; runs without a buffer are left out."""
         commands = [summary_commands(RunKeys(run)) for run in runs]
         replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))) if commands else [])
         summaries = {}
@@ -71,13 +72,13 @@ class ReplayStore:
     async def look(
         self, run: str, worker: str, eviction: Eviction, candidates: int
     ) -> tuple[ReplayView, StoredWorker, list[str]] | None:
-        """Read the buffer, what is known of a worker, and who would be evicted first; in one round trip.
+        """Read the buffer, the record of a worker, and the chunks to evict first, in one round trip.
 
         Args:
             run: The run's name.
             worker: The worker.
-            eviction: Whom to evict.
-            candidates: How many of those to read.
+            eviction: The order of eviction.
+            candidates: How many chunks to read.
 
         Returns:
             None if the run has no buffer. Candidates are chunks of former sessions, then the others in the order of
@@ -96,11 +97,11 @@ class ReplayStore:
         return view, known, read_candidates(found, candidates)
 
     async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
-        """Read who would be evicted first, as `look` does."""
+        """Read the chunks to evict first, as `look` does."""
         return read_candidates(await self._connection.pipeline(candidate_commands(RunKeys(run), eviction, most)), most)
 
     async def put(
-        self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
+        self, run: str, policy: ReplaySettings, session: int, offset: float, revision: str, *, settle: bool
     ) -> bool:
         """Write the configuration and the session.
 
@@ -109,25 +110,33 @@ class ReplayStore:
             policy: The configuration.
             session: The training attempt in progress.
             offset: The rate limiter's offset.
-            revision: The revision this was decided on; empty for a buffer that is to be made.
-            settle: Whether chunks must be looked over for it.
+            revision: The revision this was decided on; empty for a new buffer.
+            settle: Whether all chunks must be checked against the new settings.
 
         Returns:
             False if the buffer changed, or there is no such run: read it and decide again.
         """
-        keys = RunKeys(run)
-        arguments: list[Argument] = [revision, policy_text(policy), session, repr(offset), int(settle)]
-        return bool(await self._connection.run(positional("put_replay", [keys.run, keys.replay], arguments)))
+        command = scripts.put_replay(
+            RunKeys(run),
+            decided_on=revision,
+            config=policy_text(policy),
+            session=session,
+            offset=repr(offset),
+            settle=settle,
+        )
+        return bool(await self._connection.run(command))
 
     async def settled(self, run: str, revision: str) -> None:
-        """Note that all chunks have been looked over for a revision."""
-        await self._connection.run(positional("finish_recheck", [RunKeys(run).replay], [revision]))
+        """Note that all chunks have been checked against the settings of a revision."""
+        await self._connection.run(scripts.finish_recheck(RunKeys(run), revision=revision))
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
         """Store that a requested sample of this many chunks must wait, and until when that counts."""
-        await self._connection.run(
-            positional("set_run_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+        keys = RunKeys(run)
+        command = run_scripts.set_run_field(
+            keys, record=keys.replay, field="demand", value=f"{chunks} {until_ms}", keep=False
         )
+        await self._connection.run(command)
 
     async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
         """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
@@ -148,33 +157,46 @@ class ReplayStore:
             "freed": insertion.freed,
             "counts": insertion.counts,
         }
-        policy = view.policy
-        arguments: list[Argument] = [insertion.worker, insertion.seen, insertion.text, _or_nothing(insertion.due_ms)]
-        arguments += [view.revision, view.standing.version, _or_nothing(insertion.most_inserts)]
-        arguments += [policy.max_chunks, _or_nothing(policy.max_bytes)]
-        places = [*keys.replay_keys(), *map(keys.payload, payloads)]
 
         def index(*, reserved: bool) -> Command:
-            return positional(
-                "insert_fragments", places, [*arguments, -1 if reserved else 0, json.dumps(plan, separators=(",", ":"))]
+            return scripts.insert_fragments(
+                ReplayKeys(keys),
+                payloads=[keys.payload(fragment_id) for fragment_id in payloads],
+                worker=insertion.worker,
+                seen=insertion.seen,
+                new=insertion.text,
+                due_ms=insertion.due_ms,
+                revision=view.revision,
+                policy_version=view.standing.version,
+                most_inserts=insertion.most_inserts,
+                max_chunks=view.policy.max_chunks,
+                max_bytes=view.policy.max_bytes,
+                unreserved=-1 if reserved else 0,
+                plan=plan,
             )
 
         (word,) = await write_then_index(self._connection, keys, payloads, index)
         return str(word.decode())
 
     async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
-        """Take chunks out for a stated reason, or (``archived``) set them aside; returns how many there were.
+        """Retire chunks for a reason, or (``archived``) keep them for inspection; return how many there were.
 
         Args:
             run: The run's name.
-            reason: Why.
-            chunk_keys: Which.
-            seen: What that was decided on, if they are to stay should the buffer have been changed or restored since.
+            reason: The reason.
+            chunk_keys: The chunks.
+            seen: The view that this was decided on. If given, nothing happens when the buffer was changed or restored
+                since.
         """
         if not chunk_keys:
             return 0
-        arguments: list[Argument] = [reason, "" if seen is None else seen.revision, *chunk_keys]
-        return int(await self._connection.run(positional("retire_chunks", RunKeys(run).replay_keys(), arguments)))
+        command = scripts.retire_chunks(
+            ReplayKeys(RunKeys(run)),
+            reason=reason,
+            revision=None if seen is None else seen.revision,
+            chunk_ids=chunk_keys,
+        )
+        return int(await self._connection.run(command))
 
     async def memory(self) -> StoreMemory:
         """Read how much memory the server uses, and how much it may use."""
@@ -199,10 +221,15 @@ class ReplayStore:
         return {fragment_id for pair in pairs for fragment_id, entry in pair if entry is not None}
 
     async def place(self, run: str, view: ReplayView, chunk_keys: Sequence[str]) -> None:
-        """Let chunks be sampled, or withhold them, by what the most uses in ``view`` leave open of them."""
+        """Make chunks sampleable or reserved, depending on the uses that the settings in ``view`` leave open."""
         if chunk_keys:
-            arguments: list[Argument] = [view.revision, _or_nothing(view.policy.max_reuse), *chunk_keys]
-            await self._connection.run(positional("place_chunks", RunKeys(run).replay_keys(), arguments))
+            command = scripts.place_chunks(
+                ReplayKeys(RunKeys(run)),
+                revision=view.revision,
+                max_reuse=view.policy.max_reuse,
+                chunk_ids=chunk_keys,
+            )
+            await self._connection.run(command)
 
     async def prioritise(
         self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
@@ -211,28 +238,42 @@ class ReplayStore:
 
         Args:
             run: The run's name.
-            revision: What the weights were worked out on.
+            revision: The revision whose settings gave the weights.
             priorities: Chunk id, priority, weight, and the priority it must have had (None: any).
 
         Returns:
-            The ids of those that are there. None if the configuration changed; then no priority has changed.
+            The ids of the chunks that exist. None if the settings have changed; then no priority has changed.
         """
-        arguments: list[Argument] = [revision]
-        for chunk_id, priority, weight, before in priorities:
-            arguments += [chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before)]
-        known, *there = await self._connection.run(
-            positional("update_priorities", RunKeys(run).replay_keys(), arguments)
-        )
+        rows = [
+            scripts.PriorityRow(chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before))
+            for chunk_id, priority, weight, before in priorities
+        ]
+        command = scripts.update_priorities(ReplayKeys(RunKeys(run)), revision=revision, priorities=rows)
+        known, *there = await self._connection.run(command)
         return [int(key) for key in there[0]] if known else None
 
     async def ranked(
         self, run: str, part: ReplayPart, first: int, last: int, *, descending: bool = False
     ) -> list[tuple[str, int]]:
-        """Read chunks' keys and scores by rank in an order, from 0; ``last`` is included, -1 for the end."""
+        """Read chunks' keys and scores by rank in an index, from 0; ``last`` is included, -1 for the end."""
         order: list[Argument] = ["REV"] if descending else []
         key = RunKeys(run).replay_part(part)
         found = await self._connection.call("ZRANGE", key, first, last, *order, "WITHSCORES")
         return [(key.decode(), int(score)) for key, score in found]
+
+    async def sizes(self, run: str, parts: Sequence[ReplayPart]) -> list[int]:
+        """Count the chunks in indexes."""
+        return await self._connection.pipeline([("ZCARD", RunKeys(run).replay_part(part)) for part in parts])
+
+    async def at_ranks(self, run: str, part: ReplayPart, ranks: Sequence[int]) -> list[str]:
+        """Read chunks' keys at ascending ranks of an index; those beyond its end are left out."""
+        if not ranks:
+            return []
+        key = RunKeys(run).replay_part(part)
+        first, last = ranks[0], ranks[-1]
+        are_all = last - first + 1 == len(ranks)
+        ranges = [(first, last)] if are_all else [(rank, rank) for rank in ranks]
+        return decoded(await self._connection.pipeline([("ZRANGE", key, *one) for one in ranges]))
 
     async def scored(self, run: str, part: ReplayPart, least: int | str, most: int | str, limit: int) -> list[str]:
         """Read the keys of at most ``limit`` members whose scores in an order are from ``least`` to ``most``."""
@@ -256,12 +297,12 @@ class ReplayStore:
         return [text and parse_chunk(key, text.decode()) for key, text in zip(chunk_keys, found, strict=True)]
 
     async def scan(self, run: str, cursor: int, about: int) -> tuple[int, list[StoredChunk]]:
-        """Read about so many chunks in no order, from a cursor, 0 at first; the next cursor is 0 at the end."""
+        """Read about ``about`` chunks in no order. The first and the last cursor are 0."""
         key = RunKeys(run).replay_part("chunks")
         following, found = await self._connection.scan(key, cursor, about)
         return following, [parse_chunk(key.decode(), text.decode()) for key, text in found.items()]
 
-    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[StoredFragment | None]:
+    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[FragmentRecord | None]:
         """Read fragments' entries; None where the buffer does not hold one."""
         found = await self._read(run, "fragments", fragment_ids)
         return [text and parse_fragment(one, text.decode()) for one, text in zip(fragment_ids, found, strict=True)]
@@ -271,15 +312,11 @@ class ReplayStore:
         return [text and chunk_contents(text.decode()) for text in await self._read(run, "chunks", chunk_keys)]
 
     async def _read(self, run: str, part: ReplayPart, names: Sequence[str]) -> list[Any]:
-        """Read some fields of a hash; as an exchange, whose hundreds of words are packed in C."""
+        """Read some fields of a hash, by the pipeline, because that packs hundreds of words in C."""
         command: Command = ("HMGET", RunKeys(run).replay_part(part), *names)
         return list((await self._connection.pipeline([command]))[0]) if names else []
 
     async def workers(self, run: str) -> dict[str, StoredWorker]:
-        """Read what is known of all workers."""
+        """Read the records of all workers."""
         found = await self._connection.call("HGETALL", RunKeys(run).replay_part("workers"))
         return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
-
-
-def _or_nothing(value: int | None) -> Argument:
-    return "" if value is None else value

@@ -5,44 +5,45 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from app.core.replay.buffer import Eviction, Occupancy, ReplayContext, ReplayPolicy
+from app.core.replay.buffer import Occupancy, ReplayContext
 from app.core.replay.rate_limiter import LimiterState
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.replay.entries import parse_policy
+from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy as parse_run_policy
-from app.store.runs.view import run_clock
+from lachesis.wire.replay import Eviction, ReplaySettings
 
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
-"""What `lua/replay/count_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
+"""The upper bounds, in versions, of the buckets in which `lua/replay/count_staleness.lua` counts sampled chunks."""
 
 _EVICTED_FROM: dict[Eviction, tuple[ReplayPart, ReplayPart]] = {
-    Eviction.OLDEST: ("order", "reserved_order"),
-    Eviction.MOST_USED: ("uses", "reserved_uses"),
-    Eviction.LOWEST_PRIORITY: ("weights", "reserved_weights"),
+    "oldest": ("order", "reserved_order"),
+    "most_used": ("uses", "reserved_uses"),
+    "lowest_priority": ("weights", "reserved_weights"),
 }
 
 NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
-"""Fields of the buffer's hash that count nothing."""
+"""Fields of the buffer's hash that are not totals."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayView:
-    """A buffer without what is in it: what every use case starts from.
+    """A buffer without its contents. Every use case starts from one such read.
 
     Attributes:
-        policy: Its configuration.
-        revision: Changes whenever that or the session does.
-        standing: What chunks are judged by now.
+        policy: Its settings.
+        revision: Changes whenever the settings or the session do.
+        standing: The values that decide about chunks now.
         size: Sampleable chunks.
-        totals: What is counted, by name.
+        totals: Its totals, by name.
         demand: Chunks in the largest sample that recently had to wait, and until when that counts, run clock.
         lease_s: How long the run leases what it hands out, seconds.
-        memory_ms: How long it is remembered who was there, and how a sample ended, run clock.
-        unsettled: The revision whose consequences chunks have not all been looked over for, or None.
+        memory_ms: How long the run remembers workers, and how samples ended, milliseconds of run clock.
+        unsettled: The revision whose settings not all chunks have been checked against yet, or None.
     """
 
-    policy: ReplayPolicy
+    policy: ReplaySettings
     revision: str
     standing: ReplayContext
     size: int
@@ -55,23 +56,23 @@ class ReplayView:
 
     @property
     def position(self) -> LimiterState:
-        """Where the rate limiter stands."""
+        """The state of the rate limiter."""
         demand, until_ms = self.demand
         demand = demand if self.standing.clock_ms < until_ms else 0
         return LimiterState(self.total("inserts"), self.total("samples"), self.size, self.offset, demand)
 
     @property
     def held(self) -> Occupancy:
-        """What the buffer holds."""
+        """The contents of the buffer, in numbers."""
         return Occupancy(self.total("chunks"), self.total("chunk_bytes"))
 
     def named(self, prefix: str) -> dict[str, int]:
-        """Return what was counted by reason: totals that begin so, without the beginning, by name."""
+        """Return the totals whose names begin with ``prefix``, by the rest of their names."""
         named = sorted((name, total) for name, total in self.totals.items() if name.startswith(prefix))
         return {name.removeprefix(prefix): total for name, total in named if total}
 
     def staleness_buckets(self) -> list[tuple[str, int]]:
-        """Return how many chunks were at most so many versions stale when they were sampled, by that bound."""
+        """Return the number of sampled chunks by upper bound of their staleness, in versions."""
         counts = accumulate(self.total(f"staleness:{bound}") for bound in STALENESS_BOUNDS)
         return list(zip((*STALENESS_BOUNDS[:-1], "+Inf"), counts, strict=True))
 
@@ -81,20 +82,20 @@ class ReplayView:
         return self.total("weight") + (self.total("weight_high") << 32)
 
     def total(self, name: str) -> int:
-        """Return what was counted under a name, 0 if nothing was."""
+        """Return a total by its name; 0 if there is none."""
         return self.totals.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """A buffer, and how much is in it.
+    """A buffer with the numbers of its contents.
 
     Attributes:
         view: The buffer.
         reserved: Chunks whose uses are all reserved.
         archived: Chunks of former sessions, kept for inspection.
         retired_in_use: Retired chunks that samples still hold.
-        samples: Samples in trainers' hands.
+        samples: Samples that trainers hold.
     """
 
     view: ReplayView
@@ -106,19 +107,18 @@ class ReplaySummary:
 
 def view_commands(keys: RunKeys) -> list[Command]:
     """Return the commands whose replies `read_view` reads."""
-    run: Command = ("HMGET", keys.run, "clock_ms", "time_ms", "policy_version", "policy")
-    return [("TIME",), run, ("HGETALL", keys.replay), ("ZCARD", keys.replay_part("order"))]
+    run: Command = ("HMGET", keys.run, *CLOCK_FIELDS, "policy_version", "policy")
+    return [*CLOCK_COMMANDS, run, ("HGETALL", keys.replay), ("ZCARD", keys.replay_part("order"))]
 
 
 def read_view(replies: Sequence[Any]) -> ReplayView | None:
-    """Read what Redis answered to `view_commands`; None if the run has no buffer."""
-    time, (clock_ms, time_ms, version, policy), replay, size = replies
+    """Parse the replies to `view_commands`; None if the run has no buffer."""
+    time, service, (*clock, version, policy), replay, size = replies
     if b"config" not in replay:
         return None
     texts = {name.decode(): text.decode() for name, text in replay.items()}
     run_policy = parse_run_policy(policy)
-    marks = {name: int(text) for name, text in (("clock_ms", clock_ms), ("time_ms", time_ms)) if text is not None}
-    standing = ReplayContext(int(texts["session"]), int(version or 0), run_clock(time, marks))
+    standing = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(
         policy=parse_policy(texts["config"]),
@@ -135,7 +135,7 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
 
 
 def summary_commands(keys: RunKeys) -> list[Command]:
-    """Return the commands whose replies `read_summary` reads; each is O(1), however much is in the buffer."""
+    """Return the commands whose replies `read_summary` reads. Each is O(1)."""
     part = keys.replay_part
     lengths: list[Command] = [("ZCARD", part("reserved")), ("ZCARD", part("archived"))]
     lengths += [("HLEN", part("chunks")), ("HLEN", part("samples"))]
@@ -143,7 +143,7 @@ def summary_commands(keys: RunKeys) -> list[Command]:
 
 
 def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
-    """Read what Redis answered to `summary_commands`; None if the run has no buffer."""
+    """Parse the replies to `summary_commands`; None if the run has no buffer."""
     *first, reserved, archived, chunks, samples = replies
     view = read_view(first)
     if view is None:
@@ -158,7 +158,7 @@ def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Com
 
 
 def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int) -> list[str]:
-    """Return the next chunks to evict, in the order of `app.core.replay.buffer.eviction_key`.
+    """Return the next chunks to evict, in the order of `app.core.replay.buffer.Eviction`.
 
     Chunks of former sessions come first. The others follow by score, whether samples hold all their uses or not.
     """
@@ -168,5 +168,5 @@ def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int)
 
 
 def decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
-    """Put keys that were read by several commands in one list."""
+    """Join the keys that several commands read."""
     return [key.decode() for keys in replies for key in keys]

@@ -14,6 +14,7 @@ from lachesis._transport.protocol import (
     model_reader,
     nothing_yet,
     path_of,
+    read_body,
     read_nothing,
 )
 from lachesis.errors import ReplayBlocked
@@ -76,13 +77,13 @@ class ReplayCalls:
         return Call("DELETE", self._path(), read_nothing)
 
     def insert(self, blobs: Sequence[Buffer], wait_s: float) -> Call[list[fragments.FragmentReceipt]]:
-        """Build the request that sends fragments of one worker; `ReplayBlocked` is waited out by who sends it."""
+        """Build the request that sends fragments of one worker; the sender waits while it gets `ReplayBlocked`."""
         body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "fragments")
         path, params = self._path("fragments"), {"wait_s": f"{wait_s:g}"}
         return Call("POST", path, _receipts, params, body, SAFETENSORS, wait_s=wait_s, not_yet=ReplayBlocked)
 
     def fetch(self, fragment: str) -> Call[Buffer]:
-        return Call("GET", self._path("fragments", fragment), _body, accept=SAFETENSORS)
+        return Call("GET", self._path("fragments", fragment), read_body, accept=SAFETENSORS)
 
     def take(self, take: samples.TakeSample, wait_s: float) -> Call[TakenSample | NothingYet]:
         """Build the request for a sample; ``take`` has a ``request_id``.
@@ -105,10 +106,6 @@ class ReplayCalls:
 
 def _receipts(reply: Reply) -> list[fragments.FragmentReceipt]:
     return fragments.FragmentReceipts.model_validate_json(bytes(reply.body)).fragments
-
-
-def _body(reply: Reply) -> Buffer:
-    return reply.body
 
 
 def _taken(reply: Reply) -> TakenSample | NothingYet:

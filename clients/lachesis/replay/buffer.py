@@ -30,7 +30,7 @@ from lachesis.wire.replay import (
     ReplayChange,
     ReplaySettings,
     ReplayState,
-    StrategyName,
+    SamplingStrategy,
 )
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
@@ -41,9 +41,9 @@ Place = Literal["sampleable", "reserved", "archived"]
 
 
 class HowDrawn(TypedDict, total=False):
-    """How samples are drawn and held, if not by the settings of the buffer."""
+    """How samples are drawn and held, instead of the settings of the buffer and the run."""
 
-    strategy: StrategyName
+    strategy: SamplingStrategy
     alpha: float
     beta: float
     half_life_chunks: float
@@ -68,7 +68,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
     """
 
     settings: Settings
-    """Where the service is, and which run is meant."""
+    """The URL of the service, the name of the run, and the timeouts."""
 
     def __init__(
         self,
@@ -76,29 +76,30 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         *,
         url: str | None = None,
         run: str | None = None,
+        token: str | None = None,
         name: str | None = None,
     ) -> None:
         """Check the settings. Does not connect: ``AsyncReplay("http://lachesis:8000", run="robots")``.
 
         Args:
-            settings: The service's URL, or all `Settings`. None: read the environment variables.
-            url, run: The same by name; they take precedence.
-            name: What operators see beside the samples it holds.
+            settings: The service's URL, or all `Settings`. None means the environment variables.
+            url, run, token: The URL, the run and the token. They take precedence over ``settings``.
+            name: Name of the trainer, for operators.
 
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self.settings = settings_from(settings, url, run)
+        self.settings = settings_from(settings, url, run, token)
         self._name = name
         self._calls = ReplayCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._feeds: dict[Feed[TakenSample], SampleAcquirer] = {}
 
     async def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
-        """Create the run's buffer with these ``settings``, if it has none.
+        """Create the run's replay buffer with these ``settings``, if the run has no buffer.
 
-        A buffer that exists keeps its settings, because somebody may have changed them. If they differ from these, a
-        warning is logged; `change` changes them.
+        An existing buffer keeps its settings, because somebody may have changed them on purpose. If its settings differ
+        from ``settings``, a warning is logged. Use `change` to change them.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
@@ -114,24 +115,24 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         return state
 
     async def change(self, **changes: Unpack[ReplayOptions]) -> ReplayState:
-        """Change settings while the buffer is in use: ``changes``. Settings that are not named stay.
+        """Change settings while the buffer is in use: ``changes``. Settings that you leave out stay.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return await self._sender.send(self._calls.change(checked(ReplayChange, **changes)))
 
     async def state(self) -> ReplayState:
-        """Return the state of the buffer: sizes, histograms, and what blocks whom.
+        """Return the state of the buffer: sizes, histograms, and what blocks inserts and samples.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return await self._sender.send(self._calls.state())
 
     async def begin_session(self, session: int) -> int:
-        """Begin training attempt ``session``. Return how many chunks of earlier ones were retired.
+        """Begin training attempt ``session``. Return how many chunks of earlier sessions were retired.
 
         Raises:
             InvalidField: A later session has begun.
@@ -141,10 +142,10 @@ class AsyncReplay(OwnsSender, ForAsyncio):
     async def set_priorities(self, priorities: Mapping[int, float]) -> list[int]:
         """Set ``priorities`` by chunk, finite and ``>= 0``. Return the chunks that no longer exist.
 
-        They are sent in requests of ten thousand.
+        A request carries 10,000 priorities.
 
         Raises:
-            InvalidField: A priority is wrong. The requests before its own were carried out.
+            InvalidField: A priority is wrong. Earlier requests of this call were carried out.
         """
         if not isinstance(priorities, Mapping):
             told = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
@@ -164,15 +165,15 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         patience_s: float | None = None,
         wait_for_run_s: float = 0.0,
     ) -> AsyncWorker:
-        """Return a worker that fills the buffer. It starts when it is entered.
+        """Return a worker that fills the buffer. The worker starts on entry.
 
         Args:
-            name: Its name, unique in the run. A worker that comes back under its name continues its numbers.
+            name: Name of the worker, unique in the run. A worker that comes back under its name continues its numbers.
             steps: Steps of each fragment.
-            session: The training attempt it works for. None: the current one.
-            patience_s: How long to wait while the rate limiter holds inserts back. None: forever.
-            wait_for_run_s: How long starting may wait for a trainer to create the run and its buffer. 0: they must
-                exist.
+            session: The training attempt of the worker. None means the current attempt.
+            patience_s: Maximum time to wait while the rate limiter blocks inserts, seconds. None means no limit.
+            wait_for_run_s: Maximum time to wait until a trainer has created the run and its buffer, seconds. 0 means
+                that they must exist.
         """
         return AsyncWorker(self._calls, self._sender, name, steps, session, patience_s, wait_for_run_s)
 
@@ -184,23 +185,23 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         wait_s: float | None = None,
         **drawn: Unpack[HowDrawn],
     ) -> AsyncGenerator[AsyncSample, None]:
-        """Take sample after sample, some ahead. Acknowledge each after training on it.
+        """Take samples, and prefetch some. Acknowledge each sample after training on it.
 
-        When the loop is left, samples that are not acknowledged are given back. asyncio closes an iterator that was
-        left early only later; `contextlib.aclosing` closes it at once.
+        When the loop ends, the trainer gives back samples that are not acknowledged. After an early end, asyncio closes
+        the iterator later. `contextlib.aclosing` closes it at once.
 
         Args:
-            num_chunks: Chunks in each sample. Or, instead,
-            num_fragments: fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
+            num_chunks: Number of chunks in each sample. Give either this number or ``num_fragments``.
+            num_fragments: Number of fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
             prefetch: Samples to keep ready in addition to the current one.
-            wait_s: How long to wait for the next one. None: forever.
+            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
             drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
-                which is extended in the background. Default: the settings of the buffer and of the run.
+                which is extended in the background. The defaults are the settings of the buffer and of the run.
 
         Raises:
-            NoBatch: None came within ``wait_s``; the message says what was missing.
-            InvalidField: A value is wrong, or the buffer can never hold so many.
-            ReplayNotFound: The run has no buffer.
+            NoBatch: No sample came within ``wait_s``. The message says what was missing.
+            InvalidField: A value is wrong, or the number is larger than the buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         if prefetch < 0:
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
@@ -217,10 +218,10 @@ class AsyncReplay(OwnsSender, ForAsyncio):
             await self._close_feed(feed)
 
     async def show(self, sample: str) -> Records:
-        """Look at a ``sample`` that somebody holds: for other ranks of its trainer, or after a restart.
+        """Read a held ``sample`` again, for other ranks of its trainer or after a restart.
 
         Raises:
-            SampleNotFound: Nobody holds a sample with this id.
+            SampleNotFound: No sample with this id is held.
         """
         shown = await self._sender.send(self._calls.show(sample))
         return Records(shown.info, shown.blobs)
@@ -229,7 +230,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         """Read the arrays of the ``fragment`` with this id, nested.
 
         Raises:
-            FragmentNotFound: The buffer does not hold it any more.
+            FragmentNotFound: The buffer no longer holds the fragment.
         """
         return decode(await self._sender.send(self._calls.fetch(fragment)))
 
@@ -249,14 +250,15 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         """List the chunks, page by page. Chunks that come or go while it runs may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses. ``reserved`` chunks are sorted by version only,
-                ``archived`` chunks by order of insertion only. None: that; for ``sampleable``, the order of insertion.
-            descending: The largest first.
-            place: Where they are; ``archived`` are those of earlier sessions.
-            worker, session, version: Only chunks of it.
+            sort: By order of insertion, weight, version or uses. ``reserved`` chunks can be sorted by version only,
+                ``archived`` chunks by order of insertion only. None means by version for ``reserved`` chunks, and by
+                order of insertion for others.
+            descending: Whether the largest come first.
+            place: Where the chunks are. ``archived`` means chunks of earlier sessions.
+            worker, session, version: Only chunks of this worker, session or policy version.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
             InvalidField: These chunks cannot be sorted in this way.
         """
         query = {"descending": str(descending).lower(), "place": place}
@@ -278,24 +280,24 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         """Retire the chunks that match every given criterion; without one, all chunks. Return how many.
 
         Args:
-            worker, session, version: Only chunks of it.
+            worker, session, version: Only chunks of this worker, session or policy version.
             below_version: Only chunks of policy versions below this one.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         query = _named(worker=worker, session=session, version=version, below_version=below_version)
         return (await self._sender.send(self._calls.delete_chunks(query))).retired_chunks
 
     async def snapshot(self, name: str | None = None) -> ReplaySnapshot:
-        """Take a snapshot of the buffer. If there are ``keep_snapshots`` already, the oldest one is deleted.
+        """Take a snapshot of the buffer. If there are ``keep_snapshots`` already, it replaces the oldest snapshot.
 
         Args:
-            name: Its name; a snapshot with this name is replaced. None: a new name.
+            name: Name of the snapshot. It replaces a snapshot of the same name. None means a new name.
 
         Raises:
             InvalidField: The name has characters that are not allowed.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         body = checked(TakeSnapshot, name=name or uuid.uuid4().hex)  # repeated, it must not be a second one
         return await self._sender.send(self._calls.snapshot(body))
@@ -304,18 +306,18 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         """Return all snapshots, oldest first.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return (await self._sender.send(self._calls.snapshots())).snapshots
 
     async def restore(self, name: str) -> ReplayState:
         """Restore the buffer from the snapshot with this ``name``, settings included. Return its state.
 
-        Then chunks that are too stale for the current policy version are retired. Leased samples end.
+        The buffer retires chunks that are too stale for the current policy version. Leased samples end.
 
         Raises:
             SnapshotNotFound: There is no snapshot with this name.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return await self._sender.send(self._calls.restore(checked(RestoreSnapshot, name=name)))
 
@@ -324,20 +326,20 @@ class AsyncReplay(OwnsSender, ForAsyncio):
 
         Raises:
             SnapshotNotFound: There is no snapshot with this name.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         await self._sender.send(self._calls.delete_snapshot(checked(RestoreSnapshot, name=name).name))
 
     async def delete(self) -> None:
-        """Delete the buffer with its contents, settings and snapshots. The run stays.
+        """Delete the buffer with its chunks, settings and snapshots. The run stays.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         await self._sender.send(self._calls.delete())
 
     async def aclose(self) -> None:
-        """Give back samples that are not acknowledged, and close all connections. Safe to repeat."""
+        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing."""
         for feed in list(self._feeds):
             await self._close_feed(feed)
         await self._sender.aclose()

@@ -20,7 +20,7 @@ _WHY: dict[FragmentOutcome, str] = {
     "too_large": "refused: too_large; no chunk of them fits into max_bytes: send fewer steps in each",
     "stale": "dropped: stale; policy_version {lowest} is older than max_staleness lets in: sample with newer ones",
     "gap": "dropped: gap; fragments before or after them are missing, and the rest is too little for a chunk",
-    "evicted": "dropped: evicted; max_chunks or max_bytes has no room for as many as came at once",
+    "evicted": "dropped: evicted; max_chunks or max_bytes has no room for so many at once",
 }
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._prefetch.leased import AsyncLeased, Lease
+from lachesis._prefetch.leased import AsyncLeased, HeldLease
 from lachesis._public import Shown
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.stacking import Ragged, stack
@@ -32,7 +32,7 @@ class Records(Shown):
 
     @property
     def records(self) -> list[Record]:
-        """The origin of each fragment, and how it was drawn."""
+        """The origin of each fragment, and how its chunk was drawn."""
         return self.info.records
 
     @property
@@ -63,7 +63,7 @@ class Records(Shown):
         """Return the arrays of all fragments stacked, nested as in each one: [fragments, …].
 
         Args:
-            ragged: Which arrays have unequal lengths, and how to stack those; see `lachesis.loader.stack`.
+            ragged: Which arrays have unequal lengths, and how to stack these arrays; see `lachesis.loader.stack`.
 
         Raises:
             ValueError, KeyError: The arrays cannot be stacked.
@@ -78,6 +78,6 @@ class AsyncSample(AsyncLeased, Records):
     it is acknowledged at the end of the block, or given back if the block raises.
     """
 
-    def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: Lease) -> None:
+    def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: HeldLease) -> None:
         super().__init__(info, blobs)
         self._lease = lease

@@ -32,17 +32,18 @@ log = logging.getLogger(__name__)
 
 
 class AsyncWorker(Shown, ForAsyncio):
-    """Streams steps of episodes into a replay buffer, as numbered fragments. `AsyncReplay.worker` makes it.
+    """A worker that streams steps of episodes into a replay buffer. `AsyncReplay.worker` returns it.
 
-    Fragments are sent in order. If sending fails, they are sent again with the next call: none is lost, none is stored
-    twice. At the end of its block the worker sends the rest, as a shorter fragment. Use it in one task.
+    It cuts the steps into numbered fragments and sends them in order. If sending fails, the next call sends the same
+    fragments again, and the buffer stores each fragment once. At the end of its block the worker sends the rest as a
+    shorter fragment. Use it in one task.
     """
 
     name: str
-    """Its name, unique in the run."""
+    """Name of the worker, unique in the run."""
 
     outcomes: Counter[FragmentOutcome]
-    """How many fragments were stored, repeated, or dropped for which reason."""
+    """Number of fragments by outcome: stored, repeated, or the reason why the buffer dropped them."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class AsyncWorker(Shown, ForAsyncio):
 
     @property
     def session(self) -> int:
-        """The session it is in. Raises `RuntimeError` if the worker has not started."""
+        """The worker's session. Raises `RuntimeError` before the worker has started."""
         if self._session is None:
             raise RuntimeError("the worker has not started: use it with `with`, or `async with`")
         return self._session
@@ -84,24 +85,24 @@ class AsyncWorker(Shown, ForAsyncio):
         cost: EachStep | None = None,
         priority: float | None = None,
     ) -> None:
-        """Add steps of an episode, and send the fragments that are complete.
+        """Add steps of an episode, and send the complete fragments.
 
-        Waits while the rate limiter holds inserts back.
+        Waits while the rate limiter blocks inserts.
 
         Args:
-            steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment. CPU tensors
-                of PyTorch are accepted, also bf16 and f8.
-            policy_version: The version that sampled them: one for all, or one per step. A trainer reads it as
-                `policy_versions`.
-            episode: The episode's id. A fragment names every episode that it has steps of.
-            reward: One per step, or the same for all. A fragment has their sum.
-            cost: Cost of training on them, in any unit, ``>= 0``: one per step, or the same for all. A fragment has
-                their sum.
-            priority: Their sampling priority. A fragment has the largest one of its steps.
+            steps: Arrays [steps, …], nested in dicts and lists. All steps of a fragment have the same arrays. CPU
+                tensors of PyTorch are accepted, including bf16 and f8.
+            policy_version: The policy version that sampled the steps: one for all, or one per step. Trainers read it
+                as `policy_versions`.
+            episode: Id of the episode. A fragment names every episode that it has steps of.
+            reward: One reward per step, or one for all steps. A fragment has the sum of its steps.
+            cost: Cost of training, in any unit, ``>= 0``: one per step, or one for all steps. A fragment has the sum
+                of its steps.
+            priority: Sampling priority of the steps. A fragment has the highest priority of its steps.
 
         Raises:
             InvalidField: An array or a number is wrong.
-            ReplayBlocked: The limiter held back for longer than ``patience_s``. The next call sends the fragments.
+            ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
             ServiceError, Unreachable: Sending failed. The next call sends the fragments.
         """
         for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, cost, priority)):
@@ -109,7 +110,7 @@ class AsyncWorker(Shown, ForAsyncio):
         await self._send()
 
     async def flush(self) -> None:
-        """Send all steps that were added, the last ones as a shorter fragment.
+        """Send all steps that were added. The last steps may be a shorter fragment.
 
         Raises:
             ReplayBlocked, ServiceError, Unreachable: As `insert`. The next call sends the fragments.

@@ -39,25 +39,26 @@ class Sample(Leased, Records):
 
 
 class Worker(Blocking[AsyncWorker]):
-    """Streams steps of episodes into a replay buffer, as numbered fragments. `Replay.worker` makes it.
+    """A worker that streams steps of episodes into a replay buffer. `Replay.worker` returns it.
 
-    Fragments are sent in order. If sending fails, they are sent again with the next call: none is lost, none is stored
-    twice. At the end of its block the worker sends the rest, as a shorter fragment. Use it in one thread.
+    It cuts the steps into numbered fragments and sends them in order. If sending fails, the next call sends the same
+    fragments again, and the buffer stores each fragment once. At the end of its block the worker sends the rest as a
+    shorter fragment. Use it in one thread.
     """
 
     @property
     def name(self) -> str:
-        """Its name, unique in the run."""
+        """Name of the worker, unique in the run."""
         return self._async.name
 
     @property
     def outcomes(self) -> Counter[FragmentOutcome]:
-        """How many fragments were stored, repeated, or dropped for which reason."""
+        """Number of fragments by outcome: stored, repeated, or the reason why the buffer dropped them."""
         return self._async.outcomes
 
     @property
     def session(self) -> int:
-        """The session it is in. Raises `RuntimeError` if the worker has not started."""
+        """The worker's session. Raises `RuntimeError` before the worker has started."""
         return self._async.session
 
     def insert(
@@ -70,24 +71,24 @@ class Worker(Blocking[AsyncWorker]):
         cost: EachStep | None = None,
         priority: float | None = None,
     ) -> None:
-        """Add steps of an episode, and send the fragments that are complete.
+        """Add steps of an episode, and send the complete fragments.
 
-        Waits while the rate limiter holds inserts back.
+        Waits while the rate limiter blocks inserts.
 
         Args:
-            steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment. CPU tensors
-                of PyTorch are accepted, also bf16 and f8.
-            policy_version: The version that sampled them: one for all, or one per step. A trainer reads it as
-                `policy_versions`.
-            episode: The episode's id. A fragment names every episode that it has steps of.
-            reward: One per step, or the same for all. A fragment has their sum.
-            cost: Cost of training on them, in any unit, ``>= 0``: one per step, or the same for all. A fragment has
-                their sum.
-            priority: Their sampling priority. A fragment has the largest one of its steps.
+            steps: Arrays [steps, …], nested in dicts and lists. All steps of a fragment have the same arrays. CPU
+                tensors of PyTorch are accepted, including bf16 and f8.
+            policy_version: The policy version that sampled the steps: one for all, or one per step. Trainers read it
+                as `policy_versions`.
+            episode: Id of the episode. A fragment names every episode that it has steps of.
+            reward: One reward per step, or one for all steps. A fragment has the sum of its steps.
+            cost: Cost of training, in any unit, ``>= 0``: one per step, or one for all steps. A fragment has the sum
+                of its steps.
+            priority: Sampling priority of the steps. A fragment has the highest priority of its steps.
 
         Raises:
             InvalidField: An array or a number is wrong.
-            ReplayBlocked: The limiter held back for longer than ``patience_s``. The next call sends the fragments.
+            ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
             ServiceError, Unreachable: Sending failed. The next call sends the fragments.
         """
         self._portal.run(
@@ -95,7 +96,7 @@ class Worker(Blocking[AsyncWorker]):
         )
 
     def flush(self) -> None:
-        """Send all steps that were added, the last ones as a shorter fragment.
+        """Send all steps that were added. The last steps may be a shorter fragment.
 
         Raises:
             ReplayBlocked, ServiceError, Unreachable: As `insert`. The next call sends the fragments.
@@ -137,30 +138,31 @@ class Replay(BlockingOwner[AsyncReplay]):
         *,
         url: str | None = None,
         run: str | None = None,
+        token: str | None = None,
         name: str | None = None,
     ) -> None:
         """Check the settings. Does not connect: ``Replay("http://lachesis:8000", run="robots")``.
 
         Args:
-            settings: The service's URL, or all `Settings`. None: read the environment variables.
-            url, run: The same by name; they take precedence.
-            name: What operators see beside the samples it holds.
+            settings: The service's URL, or all `Settings`. None means the environment variables.
+            url, run, token: The URL, the run and the token. They take precedence over ``settings``.
+            name: Name of the trainer, for operators.
 
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        super().__init__(AsyncReplay(settings, url=url, run=run, name=name))
+        super().__init__(AsyncReplay(settings, url=url, run=run, token=token, name=name))
 
     @property
     def settings(self) -> Settings:
-        """Where the service is, and which run is meant."""
+        """The URL of the service, the name of the run, and the timeouts."""
         return self._async.settings
 
     def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
-        """Create the run's buffer with these ``settings``, if it has none.
+        """Create the run's replay buffer with these ``settings``, if the run has no buffer.
 
-        A buffer that exists keeps its settings, because somebody may have changed them. If they differ from these, a
-        warning is logged; `change` changes them.
+        An existing buffer keeps its settings, because somebody may have changed them on purpose. If its settings differ
+        from ``settings``, a warning is logged. Use `change` to change them.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
@@ -169,24 +171,24 @@ class Replay(BlockingOwner[AsyncReplay]):
         return self._portal.run(self._async.set_up(**settings))
 
     def change(self, **changes: Unpack[ReplayOptions]) -> ReplayState:
-        """Change settings while the buffer is in use: ``changes``. Settings that are not named stay.
+        """Change settings while the buffer is in use: ``changes``. Settings that you leave out stay.
 
         Raises:
             InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.change(**changes))
 
     def state(self) -> ReplayState:
-        """Return the state of the buffer: sizes, histograms, and what blocks whom.
+        """Return the state of the buffer: sizes, histograms, and what blocks inserts and samples.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.state())
 
     def begin_session(self, session: int) -> int:
-        """Begin training attempt ``session``. Return how many chunks of earlier ones were retired.
+        """Begin training attempt ``session``. Return how many chunks of earlier sessions were retired.
 
         Raises:
             InvalidField: A later session has begun.
@@ -196,10 +198,10 @@ class Replay(BlockingOwner[AsyncReplay]):
     def set_priorities(self, priorities: Mapping[int, float]) -> list[int]:
         """Set ``priorities`` by chunk, finite and ``>= 0``. Return the chunks that no longer exist.
 
-        They are sent in requests of ten thousand.
+        A request carries 10,000 priorities.
 
         Raises:
-            InvalidField: A priority is wrong. The requests before its own were carried out.
+            InvalidField: A priority is wrong. Earlier requests of this call were carried out.
         """
         return self._portal.run(self._async.set_priorities(priorities))
 
@@ -211,15 +213,15 @@ class Replay(BlockingOwner[AsyncReplay]):
         patience_s: float | None = None,
         wait_for_run_s: float = 0.0,
     ) -> Worker:
-        """Return a worker that fills the buffer. It starts when it is entered.
+        """Return a worker that fills the buffer. The worker starts on entry.
 
         Args:
-            name: Its name, unique in the run. A worker that comes back under its name continues its numbers.
+            name: Name of the worker, unique in the run. A worker that comes back under its name continues its numbers.
             steps: Steps of each fragment.
-            session: The training attempt it works for. None: the current one.
-            patience_s: How long to wait while the rate limiter holds inserts back. None: forever.
-            wait_for_run_s: How long starting may wait for a trainer to create the run and its buffer. 0: they must
-                exist.
+            session: The training attempt of the worker. None means the current attempt.
+            patience_s: Maximum time to wait while the rate limiter blocks inserts, seconds. None means no limit.
+            wait_for_run_s: Maximum time to wait until a trainer has created the run and its buffer, seconds. 0 means
+                that they must exist.
         """
         return Worker(self._async.worker(name, steps, session, patience_s, wait_for_run_s), self._portal)
 
@@ -231,22 +233,22 @@ class Replay(BlockingOwner[AsyncReplay]):
         wait_s: float | None = None,
         **drawn: Unpack[HowDrawn],
     ) -> Iterator[Sample]:
-        """Take sample after sample, some ahead. Acknowledge each after training on it.
+        """Take samples, and prefetch some. Acknowledge each sample after training on it.
 
-        When the loop is left, samples that are not acknowledged are given back.
+        When the loop ends, the trainer gives back samples that are not acknowledged.
 
         Args:
-            num_chunks: Chunks in each sample. Or, instead,
-            num_fragments: fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
+            num_chunks: Number of chunks in each sample. Give either this number or ``num_fragments``.
+            num_fragments: Number of fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
             prefetch: Samples to keep ready in addition to the current one.
-            wait_s: How long to wait for the next one. None: forever.
+            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
             drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
-                which is extended in the background. Default: the settings of the buffer and of the run.
+                which is extended in the background. The defaults are the settings of the buffer and of the run.
 
         Raises:
-            NoBatch: None came within ``wait_s``; the message says what was missing.
-            InvalidField: A value is wrong, or the buffer can never hold so many.
-            ReplayNotFound: The run has no buffer.
+            NoBatch: No sample came within ``wait_s``. The message says what was missing.
+            InvalidField: A value is wrong, or the number is larger than the buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.each(
             self._async.samples(num_chunks, num_fragments, prefetch, wait_s, **drawn),
@@ -254,10 +256,10 @@ class Replay(BlockingOwner[AsyncReplay]):
         )
 
     def show(self, sample: str) -> Records:
-        """Look at a ``sample`` that somebody holds: for other ranks of its trainer, or after a restart.
+        """Read a held ``sample`` again, for other ranks of its trainer or after a restart.
 
         Raises:
-            SampleNotFound: Nobody holds a sample with this id.
+            SampleNotFound: No sample with this id is held.
         """
         return self._portal.run(self._async.show(sample))
 
@@ -265,7 +267,7 @@ class Replay(BlockingOwner[AsyncReplay]):
         """Read the arrays of the ``fragment`` with this id, nested.
 
         Raises:
-            FragmentNotFound: The buffer does not hold it any more.
+            FragmentNotFound: The buffer no longer holds the fragment.
         """
         return self._portal.run(self._async.fetch(fragment))
 
@@ -285,14 +287,15 @@ class Replay(BlockingOwner[AsyncReplay]):
         """List the chunks, page by page. Chunks that come or go while it runs may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses. ``reserved`` chunks are sorted by version only,
-                ``archived`` chunks by order of insertion only. None: that; for ``sampleable``, the order of insertion.
-            descending: The largest first.
-            place: Where they are; ``archived`` are those of earlier sessions.
-            worker, session, version: Only chunks of it.
+            sort: By order of insertion, weight, version or uses. ``reserved`` chunks can be sorted by version only,
+                ``archived`` chunks by order of insertion only. None means by version for ``reserved`` chunks, and by
+                order of insertion for others.
+            descending: Whether the largest come first.
+            place: Where the chunks are. ``archived`` means chunks of earlier sessions.
+            worker, session, version: Only chunks of this worker, session or policy version.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
             InvalidField: These chunks cannot be sorted in this way.
         """
         return self._portal.each(self._async.chunks(sort, descending, place, worker, session, version), lambda one: one)
@@ -307,23 +310,23 @@ class Replay(BlockingOwner[AsyncReplay]):
         """Retire the chunks that match every given criterion; without one, all chunks. Return how many.
 
         Args:
-            worker, session, version: Only chunks of it.
+            worker, session, version: Only chunks of this worker, session or policy version.
             below_version: Only chunks of policy versions below this one.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.delete_chunks(worker, session, version, below_version))
 
     def snapshot(self, name: str | None = None) -> ReplaySnapshot:
-        """Take a snapshot of the buffer. If there are ``keep_snapshots`` already, the oldest one is deleted.
+        """Take a snapshot of the buffer. If there are ``keep_snapshots`` already, it replaces the oldest snapshot.
 
         Args:
-            name: Its name; a snapshot with this name is replaced. None: a new name.
+            name: Name of the snapshot. It replaces a snapshot of the same name. None means a new name.
 
         Raises:
             InvalidField: The name has characters that are not allowed.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.snapshot(name))
 
@@ -331,18 +334,18 @@ class Replay(BlockingOwner[AsyncReplay]):
         """Return all snapshots, oldest first.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.snapshots())
 
     def restore(self, name: str) -> ReplayState:
         """Restore the buffer from the snapshot with this ``name``, settings included. Return its state.
 
-        Then chunks that are too stale for the current policy version are retired. Leased samples end.
+        The buffer retires chunks that are too stale for the current policy version. Leased samples end.
 
         Raises:
             SnapshotNotFound: There is no snapshot with this name.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         return self._portal.run(self._async.restore(name))
 
@@ -351,20 +354,20 @@ class Replay(BlockingOwner[AsyncReplay]):
 
         Raises:
             SnapshotNotFound: There is no snapshot with this name.
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         self._portal.run(self._async.delete_snapshot(name))
 
     def delete(self) -> None:
-        """Delete the buffer with its contents, settings and snapshots. The run stays.
+        """Delete the buffer with its chunks, settings and snapshots. The run stays.
 
         Raises:
-            ReplayNotFound: The run has no buffer.
+            ReplayNotFound: The run has no replay buffer.
         """
         self._portal.run(self._async.delete())
 
     def close(self) -> None:
-        """Give back samples that are not acknowledged, and close all connections. Safe to repeat."""
+        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing."""
         self._end(self._async.aclose())
 
     def __enter__(self) -> Self:

@@ -148,6 +148,11 @@ async def test_a_scrape_costs_one_round_trip_a_run_for_any_buffer(
     await make_buffer(client)
 
     async def commands() -> dict[str, int]:
+        """The fewest of five scrapes: maintenance of other runs adds commands of its own to some."""
+        tried = [await commands_of_one() for _ in range(5)]
+        return {name: min(one[name] for one in tried) for name in tried[0]}
+
+    async def commands_of_one() -> dict[str, int]:
         before = await redis_client.info("commandstats")
         await scrape(client)
         after = await redis_client.info("commandstats")

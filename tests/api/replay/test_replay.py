@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
 from lachesis.wire.frame import frame, split
 from lachesis.wire.groups import SAFETENSORS
@@ -183,7 +184,7 @@ async def test_a_request_whose_sample_ran_out_takes_another_one(client: httpx.As
     await make_buffer(client, max_reuse=1)
     await insert(client, [0])
     first = await take(client, num_chunks=1, request_id="step-1", lease_s=30)
-    await redis_client.hincrby("lachesis:2:{r}:run", "clock_ms", 31_000)  # type: ignore[misc]
+    await redis_client.hincrby(RunKeys("r").run, "clock_ms", 31_000)  # type: ignore[misc]
     again = await take(client, num_chunks=1, request_id="step-1")
     assert again["sample"] != first["sample"]
     reply = await client.post(f"{REPLAY}/samples/{first['sample']}/ack", json={"lease": first["lease"]})
@@ -321,6 +322,40 @@ async def test_chunks_of_every_place_come_in_the_order_asked_for_or_it_is_refuse
     ):
         refused = await client.get(f"{REPLAY}/chunks", params={"place": place, **asked})
         assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["query", *asked])
+
+
+async def test_a_grid_shows_age_uses_and_priority(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, max_reuse=2, max_staleness=None)
+    empty = (await client.get(f"{REPLAY}/grid")).json()
+    assert (empty["chunks"], empty["looked_at"], empty["counts"]) == (0, 0, [])
+    await insert(client, range(3), priority=2.0)
+    await client.put(f"{RUN}/policy-version", json={"policy_version": 3})
+    await insert(client, [3], policy_version=3, priority=4.0)
+    for _ in range(2):  # the oldest chunk is used once, and then reserved
+        sample = await take(client, num_chunks=1, strategy="fifo")
+        await end(client, sample)
+    found = (await client.get(f"{REPLAY}/grid")).json()
+    assert (found["chunks"], found["looked_at"]) == (3, 3)
+    assert (found["age_edges"], found["uses_edges"]) == ([0, 1, 2, 3, 4], [0, 1])
+    assert found["counts"] == [[1, 0, 0, 2]]
+    assert found["mean_priorities"] == [[4.0, None, None, 2.0]]
+    held = await take(client, num_chunks=1, strategy="fifo")
+    await end(client, held)
+    await take(client, num_chunks=1, strategy="fifo")
+    found = (await client.get(f"{REPLAY}/grid")).json()
+    assert (found["chunks"], found["uses_edges"]) == (3, [0, 1, 2]), "a reserved chunk counts"
+    assert [sum(row) for row in found["counts"]] == [2, 1]
+    assert (await client.get("/v1/runs/none/replay/grid")).status_code == 404
+
+
+async def test_a_grid_of_a_large_buffer_looks_at_a_part_of_it(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, max_chunks=10_000)
+    for first in range(0, 2400, 800):
+        await insert(client, range(first, first + 800))
+    found = (await client.get(f"{REPLAY}/grid")).json()
+    assert found["chunks"] == 2400
+    assert 1000 <= found["looked_at"] <= 2000
+    assert sum(map(sum, found["counts"])) == found["looked_at"]
 
 
 async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(client: httpx.AsyncClient) -> None:

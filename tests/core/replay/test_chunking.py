@@ -6,7 +6,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, Versions, versions_drop_reason
+from app.core.replay.buffer import ChunkDropReason, Fragment, Versions, versions_drop_reason
 from app.core.replay.chunking import (
     GAPS_REMEMBERED,
     Arrival,
@@ -18,9 +18,10 @@ from app.core.replay.chunking import (
     due_ms,
     pass_time,
 )
+from lachesis.wire.replay import ReplaySettings
 from tests.properties import examples
 
-PAIRS = ReplayPolicy(fragments_per_chunk=2, reorder_window_s=1.0, fragment_ttl_s=10.0)
+PAIRS = ReplaySettings(fragments_per_chunk=2, reorder_window_s=1.0, fragment_ttl_s=10.0)
 
 
 def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, version: int = 3) -> Fragment:
@@ -28,7 +29,7 @@ def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, 
     return Fragment("w", session, number, versions, 100, checksum or f"sum {number}", at_ms)
 
 
-def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
+def sent(*fragments: Fragment, policy: ReplaySettings = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
     """Send fragments. Return the outcome of each, and all steps as one."""
     arrivals, whole = [], ChunkingStep(WorkerProgress(session=1))
     for each in fragments:
@@ -90,7 +91,7 @@ def test_what_arrives_too_late_is_late_even_if_nobody_looked_in_time() -> None:
 
 
 def test_too_much_behind_a_gap_is_not_waited_with() -> None:
-    policy = replace(PAIRS, max_waiting=3)
+    policy = PAIRS.model_copy(update={"max_waiting": 3})
     _, step = sent(*(fragment(number) for number in (1, 2, 3, 5)), policy=policy)
     assert (numbers(step), step.gaps) == ([[1, 2]], ((0, 0),))
     assert [each.number for each in step.state.waiting] == [5]
@@ -103,7 +104,7 @@ def test_a_number_far_ahead_costs_no_more_than_its_gap() -> None:
 
 
 def test_what_a_silent_worker_left_expires() -> None:
-    patient = replace(PAIRS, reorder_window_s=60)
+    patient = PAIRS.model_copy(update={"reorder_window_s": 60})
     _, step = sent(fragment(0), fragment(2, at_ms=500), fragment(5, at_ms=500), policy=patient)
     assert due_ms(step.state, patient) == 10_500
     assert pass_time(step.state, 3, patient, 10_499) == ChunkingStep(step.state)
@@ -120,7 +121,7 @@ def test_what_a_silent_worker_left_expires() -> None:
 
 
 def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
-    policy = replace(PAIRS, max_staleness=1)
+    policy = PAIRS.model_copy(update={"max_staleness": 1})
     _, step = sent(fragment(0), policy=policy)
     arrival, later = arrive(step.state, fragment(1, version=5), 5, policy)
     assert (arrival, later.chunks, later.dropped) == (Arrival.STORED, (), ((fragment(0), ChunkDropReason.STALE),))
@@ -129,7 +130,7 @@ def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
 
 def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
     """Those before it that are in no chunk go with it, as they are no chunk without it."""
-    policy = replace(PAIRS, max_staleness=1, fragments_per_chunk=3)
+    policy = PAIRS.model_copy(update={"max_staleness": 1, "fragments_per_chunk": 3})
     parts = [fragment(number, version=2 if number == 4 else 5) for number in (1, 2, 3, 4, 5, 6, 7)]
     step = ChunkingStep(WorkerProgress(session=1))
     for each in (*parts, fragment(0, version=5)):
@@ -151,7 +152,7 @@ def test_a_new_session_begins_at_number_0() -> None:
 
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
-    policy = replace(PAIRS, reorder_window_s=0)
+    policy = PAIRS.model_copy(update={"reorder_window_s": 0})
     state = WorkerProgress(session=1)
     for turn in range(GAPS_REMEMBERED + 1):
         state = arrive(state, fragment(2 * turn + 1, turn), 3, policy)[1].state
@@ -165,7 +166,7 @@ def test_only_the_last_few_gaps_are_remembered() -> None:
 class Plain:
     """The same worker, plainly: what is here by number, and where the open part starts."""
 
-    policy: ReplayPolicy
+    policy: ReplaySettings
     session: int = 1
     version: int = 3
     start: int = 0
@@ -252,7 +253,7 @@ class Plain:
 
 
 POLICIES = st.builds(
-    ReplayPolicy,
+    ReplaySettings,
     fragments_per_chunk=st.integers(1, 4),
     reorder_window_s=st.sampled_from([0.0, 0.5, 1.0, 100.0]),
     max_waiting=st.integers(1, 5),
@@ -271,7 +272,7 @@ EVENTS = st.lists(
 
 @examples(600)
 @given(POLICIES, EVENTS)
-def test_it_does_what_the_plain_model_does(policy: ReplayPolicy, events: list[tuple[str, int, int]]) -> None:
+def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[tuple[str, int, int]]) -> None:
     """And every fragment that was stored is in one place: a chunk, the open part, waiting, dropped for a reason."""
     plain, whole, clock_ms, session = Plain(policy), ChunkingStep(WorkerProgress(session=1)), 0, 1
     stored, offset = list[Fragment](), 0

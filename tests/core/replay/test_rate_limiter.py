@@ -1,40 +1,49 @@
 """The limiter against the inequalities it stands for, and two sides that always get on."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from app.core.errors import InvalidField
 from app.core.replay.rate_limiter import (
     BlockedOn,
     LimiterBlock,
-    LimiterSettings,
     LimiterState,
     adjusted,
     check,
     demand_to_note,
     error,
+    inserts_in_order,
     inserts_open,
     largest_insert,
     largest_sample,
     may_insert,
     may_sample,
+    samples_in_order,
     samples_open,
 )
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import RateLimiter
 from tests.properties import examples
 
-BAND = LimiterSettings(samples_per_insert=4, min_diff=-10, max_diff=20)
+BAND = RateLimiter(samples_per_insert=4, min_diff=-10, max_diff=20)
+
+
+def _band(samples_per_insert: float, min_diff: float, max_diff: float) -> RateLimiter:
+    return RateLimiter(samples_per_insert=samples_per_insert, min_diff=min_diff, max_diff=max_diff)
 
 
 @st.composite
-def bands(draw: st.DrawFn) -> LimiterSettings:
+def bands(draw: st.DrawFn) -> RateLimiter:
     """Draw settings that `check` takes, in quarters, so that sums are exact."""
     aim = draw(st.integers(1, 40)) / 4
     low = draw(st.integers(-80, 80)) / 4
-    return LimiterSettings(aim, low, low + 2 * max(1, aim) + draw(st.integers(0, 200)) / 4)
+    return _band(aim, low, low + 2 * max(1, aim) + draw(st.integers(0, 200)) / 4)
 
 
 POSITIONS = st.builds(
@@ -50,7 +59,7 @@ POSITIONS = st.builds(
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 12))
 def test_it_is_the_inequalities_of_reverb(
-    settings: LimiterSettings, position: LimiterState, least: int, count: int
+    settings: RateLimiter, position: LimiterState, least: int, count: int
 ) -> None:
     ahead = error(position, settings)
     at_once = largest_insert(settings)
@@ -68,7 +77,7 @@ def test_it_is_the_inequalities_of_reverb(
 
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20))
-def test_what_is_open_may_be_done_and_no_more(settings: LimiterSettings, position: LimiterState, least: int) -> None:
+def test_what_is_open_may_be_done_and_no_more(settings: RateLimiter, position: LimiterState, least: int) -> None:
     inserts, samples = inserts_open(position, settings, least), samples_open(position, settings, least)
     assert inserts is not None
     assert may_insert(inserts, position, settings, least) is None
@@ -77,10 +86,30 @@ def test_what_is_open_may_be_done_and_no_more(settings: LimiterSettings, positio
     assert may_sample(samples + 1, position, settings, least) is not None
 
 
+@examples(300)
+@given(bands(), POSITIONS, st.integers(1, 20), st.lists(st.integers(1, 6), max_size=6))
+def test_in_order_each_is_served_that_those_served_before_it_leave_room_for(
+    settings: RateLimiter, position: LimiterState, least: int, counts: list[int]
+) -> None:
+    ways: list[tuple[Any, Any, Callable[[int], LimiterState]]] = [
+        (
+            inserts_in_order,
+            may_insert,
+            lambda n: replace(position, inserts=position.inserts + n, size=position.size + n),
+        ),
+        (samples_in_order, may_sample, lambda n: replace(position, samples=position.samples + n)),
+    ]
+    for in_order, may, after in ways:
+        blocks = in_order(counts, position, settings, least)
+        for number, (count, block) in enumerate(zip(counts, blocks, strict=True)):
+            served = sum(one for one, its in zip(counts[:number], blocks, strict=False) if its is None)
+            assert block == may(count, after(served), settings, least)
+
+
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 12))
 def test_what_is_missing_is_exactly_what_unblocks(
-    settings: LimiterSettings, position: LimiterState, least: int, count: int
+    settings: RateLimiter, position: LimiterState, least: int, count: int
 ) -> None:
     for ask in (may_insert, may_sample):
         now = replace(position, demand=0)
@@ -103,7 +132,7 @@ def _after(position: LimiterState, blocked_on: BlockedOn, count: int) -> Limiter
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 40), st.integers(1, 40))
 def test_both_sides_never_wait_for_each_other(
-    settings: LimiterSettings, position: LimiterState, least: int, sample: int, insert: int
+    settings: RateLimiter, position: LimiterState, least: int, sample: int, insert: int
 ) -> None:
     """Whatever became of the chunks: a trainer that waits is counted in the demand."""
     most_sampled, most_inserted = largest_sample(settings), largest_insert(settings)
@@ -128,7 +157,7 @@ def test_a_demand_counts_for_a_while_and_the_largest_one_first() -> None:
 
 def test_a_smaller_band_would_deadlock() -> None:
     """That `check` and `largest_sample` refuse no more than they must."""
-    narrow = LimiterSettings(samples_per_insert=1, min_diff=0, max_diff=1.75)
+    narrow = RateLimiter(samples_per_insert=1, min_diff=0, max_diff=1.75)
     stuck = LimiterState(inserts=2, samples=1, size=5, offset=-0.1)
     assert may_insert(1, stuck, narrow, 1) is not None
     assert may_sample(1, stuck, narrow, 1) is not None
@@ -142,31 +171,33 @@ def test_a_smaller_band_would_deadlock() -> None:
 @pytest.mark.parametrize(
     ("settings", "max_reuse", "field"),
     [
-        (LimiterSettings(0, 0, 10), None, "samples_per_insert"),
-        (LimiterSettings(math.inf, 0, 10), None, "samples_per_insert"),
-        (LimiterSettings(math.nan, 0, 10), None, "samples_per_insert"),
-        (LimiterSettings(5e-324, 0, 10), None, "samples_per_insert"),
-        (LimiterSettings(1, 1e300, 2e300), None, "min_diff"),
-        (LimiterSettings(1, -2e17, -1e17), None, "max_diff"),
-        (LimiterSettings(0.5, 0, 1.9), None, "max_diff"),
-        (LimiterSettings(3, 0, 5.9), None, "max_diff"),
-        (LimiterSettings(3, 0, math.inf), None, "max_diff"),
-        (LimiterSettings(3, 0, 6), 2, "samples_per_insert"),
+        (_band(1, 1e300, 2e300), None, "min_diff"),
+        (_band(1, -2e17, -1e17), None, "max_diff"),
+        (_band(0.5, 0, 1.9), None, "max_diff"),
+        (_band(3, 0, 5.9), None, "max_diff"),
+        (_band(3, -1e308, 1e308), None, "max_diff"),
+        (_band(3, 0, 6), 2, "samples_per_insert"),
     ],
 )
-def test_settings_that_must_deadlock_are_refused(settings: LimiterSettings, max_reuse: int | None, field: str) -> None:
+def test_settings_that_must_deadlock_are_refused(settings: RateLimiter, max_reuse: int | None, field: str) -> None:
     with pytest.raises(InvalidField) as refused:
         check(settings, max_reuse)
     assert refused.value.location == (field,)
 
 
+@pytest.mark.parametrize("aim", [0, 5e-324, 1e7, math.inf, math.nan])
+def test_an_aim_out_of_bounds_is_refused(aim: float) -> None:
+    with pytest.raises(ValidationError, match="samples_per_insert"):
+        _band(aim, 0, 1e9)
+
+
 def test_the_narrowest_band_is_taken() -> None:
-    check(LimiterSettings(3, 0, 6), max_reuse=3)
-    check(LimiterSettings(0.5, 0, 2), max_reuse=None)
+    check(_band(3, 0, 6), max_reuse=3)
+    check(_band(0.5, 0, 2), max_reuse=None)
 
 
 def test_a_side_of_the_band_may_be_as_good_as_open() -> None:
-    slow, fast = LimiterSettings(1e-6, -1e308, 2), LimiterSettings(1, 0, 1e308)
+    slow, fast = _band(1e-6, -1e308, 2), _band(1, 0, 1e308)
     for settings in (slow, fast):
         check(settings, max_reuse=None)
         assert may_insert(1, LimiterState(), settings, 1) is None
@@ -186,7 +217,7 @@ def test_without_a_band_only_chunks_are_waited_for() -> None:
 
 
 def test_sums_of_tenths_do_not_block() -> None:
-    tenths = LimiterSettings(samples_per_insert=0.1, min_diff=-2, max_diff=0.3)
+    tenths = RateLimiter(samples_per_insert=0.1, min_diff=-2, max_diff=0.3)
     assert may_insert(1, LimiterState(inserts=2, size=2), tenths, 1) is None
     assert 3 * 0.1 > 0.3
 
@@ -194,7 +225,7 @@ def test_sums_of_tenths_do_not_block() -> None:
 @examples(300)
 @given(bands(), bands(), POSITIONS)
 def test_new_settings_go_on_from_the_error_there_was(
-    old: LimiterSettings, new: LimiterSettings, position: LimiterState
+    old: RateLimiter, new: RateLimiter, position: LimiterState
 ) -> None:
     before = error(position, old)
     after = adjusted(position, old, new)
@@ -203,7 +234,7 @@ def test_new_settings_go_on_from_the_error_there_was(
 
 
 def test_a_million_old_inserts_do_not_block_when_the_aim_doubles() -> None:
-    old, new = LimiterSettings(4, -100, 100), LimiterSettings(8, -100, 100)
+    old, new = _band(4, -100, 100), _band(8, -100, 100)
     position = LimiterState(inserts=10**6, samples=4 * 10**6, size=10**5)
     assert may_insert(1, position, new, 1) is not None
     assert may_insert(1, adjusted(position, old, new), new, 1) is None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise, permutations
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,14 +20,12 @@ from app.core.replay.sampling import (
     ChunkCounts,
     ChunkDraw,
     ChunkIndex,
-    SamplingSettings,
-    SamplingStrategy,
-    accepts,
     draw,
     importance,
     probabilities,
     weight_of,
 )
+from lachesis.wire.replay import Sampling, SamplingStrategy
 from tests.core.numeric.chi_square import fits
 from tests.properties import examples
 
@@ -57,12 +56,12 @@ class Buffer:
         chunks: dict[int, ChunkDraw] = {}
         for each in draws:
             chunk = self.at(each)
-            if len(chunks) < wanted and chunk not in chunks and accepts(each, self.weights[chunk]):
+            if len(chunks) < wanted and chunk not in chunks and each.accept < self.weights[chunk]:
                 chunks[chunk] = each
         return list(chunks), list(chunks.values())
 
     def sample(
-        self, sampling: SamplingSettings, wanted: int, seed: int, counter: int
+        self, sampling: Sampling, wanted: int, seed: int, counter: int
     ) -> tuple[list[int], list[ChunkDraw], int]:
         """Take a sample, however many lists of draws it needs, at most 12."""
         chunks, taken = list[int](), list[ChunkDraw]()
@@ -85,20 +84,20 @@ def ranked(scores: tuple[int, ...], low: int, high: int) -> list[int]:
 BUFFER = Buffer(weights=(9, 2, 3, 40, 1), versions=(3, 9, 5, 9, 8))
 
 
-def law(buffer: Buffer, sampling: SamplingSettings) -> list[float]:
+def law(buffer: Buffer, sampling: Sampling) -> list[float]:
     """Each chunk's probability to be drawn, as the strategy's definition has it."""
     chunks = range(len(buffer.weights))
     match sampling.strategy:
-        case SamplingStrategy.UNIFORM:
+        case "uniform":
             shares = [1.0 for _ in chunks]
-        case SamplingStrategy.PROPORTIONAL:
+        case "proportional":
             shares = [float(weight) for weight in buffer.weights]
-        case SamplingStrategy.RANK:
+        case "rank":
             best_first = sorted(chunks, key=lambda chunk: -buffer.weights[chunk])
             shares = [(1 + best_first.index(chunk)) ** -sampling.alpha for chunk in chunks]
-        case SamplingStrategy.RECENCY:
+        case "recency":
             shares = [2 ** -((len(chunks) - 1 - chunk) / sampling.half_life_chunks) for chunk in chunks]
-        case SamplingStrategy.STALENESS:
+        case "staleness":
             shares = [1 / (1 + CURRENT - version) for version in buffer.versions]
         case _:
             raise AssertionError("not at random")
@@ -118,22 +117,22 @@ def successive_law(single: list[float], wanted: int) -> dict[tuple[int, ...], fl
 
 
 RANDOM = [
-    SamplingSettings(SamplingStrategy.UNIFORM),
-    SamplingSettings(SamplingStrategy.PROPORTIONAL),
-    SamplingSettings(SamplingStrategy.RANK, alpha=0.0),
-    SamplingSettings(SamplingStrategy.RANK, alpha=0.7),
-    SamplingSettings(SamplingStrategy.RANK, alpha=4.0),
-    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=2.0),
-    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=0.3),  # so uneven that a sample of three ends in a race
-    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=1e12),
-    SamplingSettings(SamplingStrategy.STALENESS),
+    Sampling(strategy="uniform"),
+    Sampling(strategy="proportional"),
+    Sampling(strategy="rank", alpha=0.0),
+    Sampling(strategy="rank", alpha=0.7),
+    Sampling(strategy="rank", alpha=4.0),
+    Sampling(strategy="recency", half_life_chunks=2.0),
+    Sampling(strategy="recency", half_life_chunks=0.3),  # so uneven that a sample of three ends in a race
+    Sampling(strategy="recency", half_life_chunks=1e12),
+    Sampling(strategy="staleness"),
 ]
 NAMES = [f"{each.strategy}-{each.alpha}-{each.half_life_chunks:g}" for each in RANDOM]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: SamplingSettings) -> None:
+def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: Sampling) -> None:
     expected = successive_law(law(BUFFER, sampling), 3)
     seen = Counter(tuple(BUFFER.sample(sampling, 3, seed=5, counter=64 * turn)[0]) for turn in range(3000))
     fits([seen[sample] for sample in expected], list(expected.values()))
@@ -143,7 +142,7 @@ def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: S
 def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
     """One chunk outweighs all others so far that the first list hardly ever has a second one."""
     uneven = Buffer(weights=(5, 6, 2**40, 2**12, 1), versions=(CURRENT,) * 5)
-    sampling = SamplingSettings(SamplingStrategy.PROPORTIONAL)
+    sampling = Sampling(strategy="proportional")
     expected = successive_law(law(uneven, sampling), 4)
     seen, lists = Counter[tuple[int, ...]](), 0
     for turn in range(1500):
@@ -154,38 +153,38 @@ def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
     fits([seen[sample] for sample in expected], list(expected.values()))
 
 
-@pytest.mark.parametrize("strategy", SamplingStrategy)
+@pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
 def test_the_most_uneven_buffer_gives_all_but_one(strategy: SamplingStrategy) -> None:
     """One chunk of each power of two, and versions as far apart."""
     chunks = 53
     ladder = Buffer(tuple(2**power for power in range(chunks)), tuple(min(CURRENT, power) for power in range(chunks)))
     for turn in range(20):
         sample, _, _ = ladder.sample(
-            SamplingSettings(strategy, alpha=4, half_life_chunks=0.1), chunks - 1, 1, 64 * turn
+            Sampling(strategy=strategy, alpha=4, half_life_chunks=0.1), chunks - 1, 1, 64 * turn
         )
         assert len(set(sample)) == chunks - 1
 
 
-@pytest.mark.parametrize("strategy", SamplingStrategy)
+@pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
 @pytest.mark.parametrize("wanted", [5, 6, 1000])
 def test_who_wants_more_than_there_is_gets_all_at_once(strategy: SamplingStrategy, wanted: int) -> None:
-    draws, _ = draw(BUFFER.counts, SamplingSettings(strategy), wanted, seed=1, counter=0)
+    draws, _ = draw(BUFFER.counts, Sampling(strategy=strategy), wanted, seed=1, counter=0)
     assert sorted(BUFFER.take(draws, wanted)[0]) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("strategy", SamplingStrategy)
+@pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
 def test_nothing_is_drawn_from_nothing(strategy: SamplingStrategy) -> None:
-    assert draw(ChunkCounts(0), SamplingSettings(strategy), 3, seed=1, counter=7) == ([], 8)
+    assert draw(ChunkCounts(0), Sampling(strategy=strategy), 3, seed=1, counter=7) == ([], 8)
 
 
 def test_first_in_first_out_and_last_in_first_out_are_no_matter_of_chance() -> None:
     for counter in range(20):
-        assert BUFFER.sample(SamplingSettings(SamplingStrategy.FIFO), 3, 1, counter)[0] == [0, 1, 2]
-        assert BUFFER.sample(SamplingSettings(SamplingStrategy.LIFO), 3, 1, counter)[0] == [4, 3, 2]
+        assert BUFFER.sample(Sampling(strategy="fifo"), 3, 1, counter)[0] == [0, 1, 2]
+        assert BUFFER.sample(Sampling(strategy="lifo"), 3, 1, counter)[0] == [4, 3, 2]
 
 
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_probabilities_are_the_law(sampling: SamplingSettings) -> None:
+def test_probabilities_are_the_law(sampling: Sampling) -> None:
     chunks, taken, _ = BUFFER.sample(sampling, 5, seed=2, counter=0)
     weights = [BUFFER.weights[chunk] for chunk in chunks]
     told = probabilities(taken, weights, BUFFER.counts, sampling)
@@ -195,9 +194,7 @@ def test_probabilities_are_the_law(sampling: SamplingSettings) -> None:
 def test_probabilities_are_never_zero() -> None:
     """An importance weight divides by them."""
     hopeless = ChunkDraw(ChunkIndex.INSERTION, 0, 1, rank=0)
-    told = probabilities(
-        [hopeless], [1], ChunkCounts(10**6), SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=1)
-    )
+    told = probabilities([hopeless], [1], ChunkCounts(10**6), Sampling(strategy="recency", half_life_chunks=1))
     assert told[0] > 0
     assert importance([1.0, told[0]], beta=1.0)[1] == 1.0
 
@@ -208,12 +205,12 @@ def test_importance_weights_are_those_of_prioritised_replay(law: list[float], ch
     assert importance(law, beta) == pytest.approx([weight / max(plain) for weight in plain])
 
 
-@pytest.mark.parametrize("strategy", SamplingStrategy)
+@pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
 def test_restored_it_continues_the_same_sequence(strategy: SamplingStrategy) -> None:
     def run(counter: int, samples: int) -> tuple[list[list[int]], int]:
         taken = []
         for _ in range(samples):
-            chunks, _, counter = BUFFER.sample(SamplingSettings(strategy), 2, 11, counter)
+            chunks, _, counter = BUFFER.sample(Sampling(strategy=strategy), 2, 11, counter)
             taken.append(chunks)
         return taken, counter
 
@@ -224,7 +221,7 @@ def test_restored_it_continues_the_same_sequence(strategy: SamplingStrategy) -> 
 
 
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_other_seeds_and_counters_draw_otherwise(sampling: SamplingSettings) -> None:
+def test_other_seeds_and_counters_draw_otherwise(sampling: Sampling) -> None:
     counts = ChunkCounts(1000, 0, {3: 400, 9: 600}, {2: 500, 4: 500}, CURRENT)
     lists = {tuple(draw(counts, sampling, 8, seed, counter)[0]) for seed in (0, 1, 2**64 - 1) for counter in (0, 1, 2)}
     assert len(lists) == 9
@@ -232,10 +229,7 @@ def test_other_seeds_and_counters_draw_otherwise(sampling: SamplingSettings) -> 
 
 def test_neighbouring_counters_share_no_randomness() -> None:
     lists = [
-        {
-            each.rank
-            for each in draw(ChunkCounts(10**6), SamplingSettings(SamplingStrategy.RANK, alpha=0), 256, 1, counter)[0]
-        }
+        {each.rank for each in draw(ChunkCounts(10**6), Sampling(strategy="rank", alpha=0), 256, 1, counter)[0]}
         for counter in range(20)
     ]
     assert max(len(one & other) for one, other in pairwise(lists)) <= 3
@@ -247,7 +241,7 @@ SPANS = st.dictionaries(st.integers(0, 52), st.integers(1, 300), min_size=1, max
 @examples(300)
 @given(SPANS, st.sampled_from(RANDOM), st.integers(0, 400), st.integers(0, 2**64 - 1), st.integers(0, 2**32))
 def test_draws_name_places_that_are_there(
-    spans: dict[int, int], sampling: SamplingSettings, wanted: int, seed: int, counter: int
+    spans: dict[int, int], sampling: Sampling, wanted: int, seed: int, counter: int
 ) -> None:
     chunks = sum(spans.values())
     counts = ChunkCounts(chunks, chunks, spans, spans, version=52)
@@ -255,17 +249,17 @@ def test_draws_name_places_that_are_there(
     assert after == counter + 1
     for each in draws:
         match sampling.strategy:
-            case SamplingStrategy.PROPORTIONAL:
+            case "proportional":
                 power = each.low.bit_length() - 1
                 assert (each.low, each.high) == (2**power, 2 ** (power + 1) - 1)
                 assert 0 <= each.rank < spans[power]
                 assert 0 <= each.accept < each.high
-            case SamplingStrategy.STALENESS:
+            case "staleness":
                 assert each.low == each.high
                 assert 0 <= each.rank < spans[each.low]
             case _:
                 assert 0 <= each.rank < chunks
-    if sampling.strategy is not SamplingStrategy.PROPORTIONAL:
+    if sampling.strategy != "proportional":
         assert len(set(draws)) == len(draws) >= min(wanted, chunks)
 
 
@@ -307,9 +301,9 @@ def test_weights_end_where_redis_counts_no_further() -> None:
 
 
 @pytest.mark.parametrize(
-    "sampling", [SamplingSettings(each) for each in SamplingStrategy], ids=lambda each: each.strategy
+    "sampling", [Sampling(strategy=each) for each in get_args(SamplingStrategy)], ids=lambda each: each.strategy
 )
-def test_as_many_draws_are_made_of_a_million_chunks_as_of_a_thousand(sampling: SamplingSettings) -> None:
+def test_as_many_draws_are_made_of_a_million_chunks_as_of_a_thousand(sampling: Sampling) -> None:
     """Each is a look-up in Redis: at most three for a chunk that is wanted, however many there are."""
     million = ChunkCounts(
         10**6, 0, dict.fromkeys(range(10, 30), 50_000), dict.fromkeys(range(1000), 1000), version=1003

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.replay import buffer as rule
+from lachesis.wire.replay import ReplaySettings
+from tests.core.replay.retention import make_room
 from tests.services.replay.values import (
     FRAGMENT_TTL_S,
     REORDER_WINDOW_S,
@@ -235,11 +237,11 @@ class ReplayModel:
         rules = self.it.rules
         kept = {chunk.id: chunk for chunk in self.it.chunks.values() if chunk.place in KEPT}
         held = rule.Occupancy(len(kept) + chunks - 1, sum(chunk.size for chunk in kept.values()))
-        limits = rule.ReplayPolicy(
-            max_chunks=rules.max_chunks, max_bytes=rules.max_bytes, eviction=rule.Eviction(rules.eviction)
+        limits = ReplaySettings.model_validate(
+            {"max_chunks": rules.max_chunks, "max_bytes": rules.max_bytes, "eviction": rules.eviction}
         )
         newcomers = Chunk(0, [], 0.0, 0.0)
-        room = rule.make_room(
+        room = make_room(
             replace(as_the_rule_sees(newcomers), payload_bytes=size), held, map(as_the_rule_sees, kept.values()), limits
         )
         assert room.enough

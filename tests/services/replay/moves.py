@@ -9,7 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.core.replay.buffer import Versions
-from app.services.replay.planning import FragmentReceipt
+from app.services.replay.planning import FragmentResult
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay.entries import (
@@ -17,8 +17,8 @@ from app.store.replay.entries import (
     RESERVED,
     SAMPLEABLE,
     EncodedFragment,
+    FragmentRecord,
     StoredChunk,
-    StoredFragment,
     StoredWorker,
     parse_chunk,
     parse_fragment,
@@ -58,7 +58,7 @@ class Buffer:
         """Insert fragments. Return the outcome of each."""
         return [receipt.outcome for receipt in await self.insert(*numbers, **fields)]
 
-    async def insert(self, *numbers: int, **fields: Any) -> list[FragmentReceipt]:
+    async def insert(self, *numbers: int, **fields: Any) -> list[FragmentResult]:
         """Insert fragments, by number."""
         fragments = [fragment(number, **fields) for number in numbers]
         return await self.process[0].replay.insertion.insert(RUN, fragments)
@@ -109,7 +109,7 @@ class Books:
     """What is held where, each checked against everything else that says so; and what was, at each snapshot."""
 
     chunks: dict[str, StoredChunk]
-    fragments: dict[str, StoredFragment]
+    fragments: dict[str, FragmentRecord]
     workers: dict[str, StoredWorker]
     samples: dict[str, list[str]]
     totals: dict[str, int]

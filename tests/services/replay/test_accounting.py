@@ -4,26 +4,25 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import cycle
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import (
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
+from app.services.replay.upkeep import ReplayCleanup
+from app.store.redis.keys import RunKeys
+from app.store.replay.store import ReplayStore
+from lachesis.wire.errors import (
     FragmentNotFound,
     LachesisError,
     LeaseLost,
     ReplayNotFound,
     SampleNotFound,
 )
-from app.core.replay.buffer import Eviction
-from app.core.replay.rate_limiter import LimiterSettings
-from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.services.replay.upkeep import ReplayCleanup
-from app.store.redis.keys import RunKeys
-from app.store.replay.store import ReplayStore
+from lachesis.wire.replay import Eviction, RateLimiter
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
 
@@ -127,7 +126,7 @@ class Crowd:
                     )
                 case 4:
                     await buffer.configure(
-                        eviction=self.dice.choice(list(Eviction)), max_reuse=self.dice.choice((None, 1, 3))
+                        eviction=self.dice.choice(list(get_args(Eviction))), max_reuse=self.dice.choice((None, 1, 3))
                     )
                 case 5:
                     await buffer.process[0].replay.buffers.delete_chunks(
@@ -218,12 +217,12 @@ async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Proces
     await buffer.ack(await buffer.take(1))
     await buffer.books()
     await buffer.process[0].runs.administration.delete(RUN)
-    assert await redis_client.keys("*") == []
+    assert await keys_of_runs(redis_client) == []
     for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.buffers.state(RUN)):
         with pytest.raises(LachesisError):
             await late
     await buffer.process[1].look_after(RUN)
-    assert await redis_client.keys("*") == []
+    assert await keys_of_runs(redis_client) == []
 
 
 async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
@@ -243,7 +242,7 @@ async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
 async def test_the_rate_limiter_holds_across_processes(
     process: Callable[..., Process], redis_client: Redis, samples_per_insert: float
 ) -> None:
-    limiter = LimiterSettings(samples_per_insert, -4.0, 8.0)
+    limiter = RateLimiter(samples_per_insert=samples_per_insert, min_diff=-4.0, max_diff=8.0)
     buffers = [await buffer_of(process(), redis_client, limiter=limiter) for _ in range(2)]
     stop, errors = asyncio.Event(), []
 
@@ -300,7 +299,7 @@ async def test_who_makes_room_at_the_same_time_evicts_together_what_must_go_and_
     await buffer.put(*range(30))
     view = await store.view(RUN)
     assert view is not None
-    policy = replace(view.policy, **limits)  # type: ignore[arg-type]
+    policy = view.policy.model_copy(update=limits)  # type: ignore[arg-type]
     assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
     await ReplayCleanup(overtaken).sweep(RUN)
     assert (await swept(buffer)).at("sampleable") == list(range(20, 30))

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.core.replay.sampling import MAX_WEIGHT, SamplingSettings, SamplingStrategy
+from app.core.replay.sampling import MAX_WEIGHT
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.replay import Sampling
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import Buffer, buffer_of, fragment, swept
 
@@ -15,7 +16,7 @@ MANY = 1100  # of the largest weights it takes 2048, of the largest versions 102
 
 @pytest.fixture
 async def buffer(process: Callable[..., Process], redis_client: Redis) -> Buffer:
-    return await buffer_of(process(), redis_client, sampling=SamplingSettings(SamplingStrategy.PROPORTIONAL, alpha=1.0))
+    return await buffer_of(process(), redis_client, sampling=Sampling(strategy="proportional", alpha=1.0))
 
 
 async def test_the_largest_priorities_are_weighed_like_others(buffer: Buffer) -> None:

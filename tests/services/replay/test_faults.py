@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import StoreUnavailable
 from app.core.replay.buffer import Versions
-from app.core.replay.sampling import SamplingSettings
 from app.store.redis import scripts
+from lachesis.wire.errors import StoreUnavailable
+from lachesis.wire.replay import Sampling
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
@@ -134,7 +134,7 @@ async def test_what_comes_in_while_chunks_are_looked_over_is_judged_by_the_versi
     other = await buffer_of(process(), redis_client)
     await other.put(0, 1)
     line.hold(b"HSCAN|ZRANGEBYSCORE")
-    looking = asyncio.create_task(slow.configure(sampling=SamplingSettings(alpha=1.0)))
+    looking = asyncio.create_task(slow.configure(sampling=Sampling(alpha=1.0)))
     await wait_until(lambda: _holds(line))
     await other.set_version(1)
     await other.put(2, version=1)

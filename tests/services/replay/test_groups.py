@@ -9,17 +9,18 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import InvalidField
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
-from app.core.replay.rate_limiter import LimiterBlock, LimiterSettings
+from app.core.replay.rate_limiter import LimiterBlock
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.services.replay.request import ReplaySampleRequest
 from app.store.batches.store import BatchStore
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
-from tests.services.accounting import books_of
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import RateLimiter
+from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, swept
 
@@ -41,7 +42,7 @@ async def submit(services: Services, *marks: int, **fields: Any) -> None:
         await services.groups.native.submit(RUN, [named(mark, **fields)])
 
 
-async def taken(services: Services, lease_s: float = 600.0) -> Batch:
+async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:
     answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch
@@ -138,7 +139,7 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
     batch = await taken(services)
     store = BatchStore(services.connection)
     ended = await store.acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
-    assert (ended.batches, ended.entered_groups) == (1, 1)  # here it dies
+    assert (len(ended.batches), ended.entered_groups) == (1, 1)  # here it dies
     await services.batches.retention.checkpoint(RUN, 1)
     books = await swept(buffer)
     assert (books.chunks, books.total("waiting_fragments")) == ({}, 1)
@@ -233,7 +234,9 @@ async def test_an_acknowledgement_never_waits_for_the_rate_limiter(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Groups count as inserts; it is fragments that wait until samples have caught up."""
-    buffer = await set_up(process(), redis_client, limiter=LimiterSettings(1.0, 0.0, 2.0))
+    buffer = await set_up(
+        process(), redis_client, limiter=RateLimiter(samples_per_insert=1.0, min_diff=0.0, max_diff=2.0)
+    )
     services = buffer.process[0]
     await submit(services, *range(5))
     await trained(services, 5)
@@ -246,11 +249,11 @@ async def test_an_acknowledgement_never_waits_for_the_rate_limiter(
 
 async def test_only_chunks_of_one_fragment_can_be_groups(process: Callable[..., Process], redis_client: Redis) -> None:
     buffer = await buffer_of(process(), redis_client, fragments_per_chunk=2)
-    with pytest.raises(InvalidField, match="a chunk is of one fragment") as refused:
+    with pytest.raises(InvalidField, match="each chunk is one group") as refused:
         await buffer.configure(groups=True)
     assert refused.value.location == ("fragments_per_chunk",)
     await buffer.configure(groups=True, fragments_per_chunk=1)
-    with pytest.raises(InvalidField, match="a chunk is of one fragment"):
+    with pytest.raises(InvalidField, match="each chunk is one group"):
         await buffer.configure(fragments_per_chunk=4)
 
 
@@ -274,7 +277,7 @@ async def test_a_run_that_is_deleted_leaves_no_group(process: Callable[..., Proc
     await BatchStore(services.connection).acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
     await buffer.take(1)
     await services.runs.administration.delete(RUN)
-    assert await redis_client.keys("*") == []
+    assert await keys_of_runs(redis_client) == []
 
 
 async def test_the_newest_group_stays_for_latest_example_after_the_buffer_has_let_it_go(

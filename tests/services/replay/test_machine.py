@@ -20,15 +20,14 @@ from hypothesis.stateful import (
 )
 
 from app.api.deps import Services
-from app.core.errors import LachesisError
-from app.core.replay.buffer import Eviction
-from app.core.replay.rate_limiter import LimiterSettings
 from app.core.runs.settings import Policy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
-from app.store.runs.tick import NOBODY
+from lachesis.wire.errors import LachesisError
+from lachesis.wire.replay import RateLimiter
 from tests.properties import briefly_and_at_length, run_machine
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, config
 from tests.services.curriculum.runs import Twice
 from tests.services.processes import A_YEAR_S, Processes
@@ -87,12 +86,8 @@ def encoded(sent: Sent) -> EncodedFragment:
 
 def configured(changes: dict[str, Any]) -> dict[str, Any]:
     """The same for the service."""
-    given = dict(changes)
-    if given.get("limiter"):
-        given["limiter"] = LimiterSettings(**asdict(given["limiter"]))
-    if "eviction" in given:
-        given["eviction"] = Eviction(given["eviction"])
-    return given
+    limiter = changes.get("limiter")
+    return changes | ({"limiter": RateLimiter(**asdict(limiter))} if limiter else {})
 
 
 class ReplayMachine(RuleBasedStateMachine):
@@ -123,7 +118,7 @@ class ReplayMachine(RuleBasedStateMachine):
         payloads = self._processes.wait(redis.keys(RunKeys(RUN).payload("*")))
         assert {key.decode().rsplit(":", 1)[1] for key in payloads} == books.named
         self._call(lambda s: s.runs.administration.delete(RUN))
-        assert self._processes.wait(redis.keys("*")) == []
+        assert self._processes.wait(keys_of_runs(redis)) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
         return self._processes.call(use)
@@ -325,7 +320,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._advance(1000 * PASSES_S)
-            self._call(lambda s: s.environments.registry._runs.tick(RUN, "tested", NOBODY, 1000))
+            self._call(lambda s: s.environments.registry._runs.tick(RUN, 1000))
             self._call(lambda s: s.replay.buffers.look_after(RUN))
             self._model.pass_time(PASSES_S)
 

@@ -8,14 +8,13 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import InvalidField
-from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import RESERVED
-from tests.services.accounting import books_of
+from lachesis.wire.errors import InvalidField
+from lachesis.wire.replay import RateLimiter, Sampling
+from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, swept
 
@@ -43,25 +42,25 @@ async def submit(services: Services, *marks: int, environment: int | None = None
         await services.groups.native.submit(RUN, [group])
 
 
-async def taken(services: Services, lease_s: float = 600.0) -> Batch:
+async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:
     answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
 
-async def ack(services: Services, batch: Batch) -> None:
+async def ack(services: Services, batch: OutgoingBatch) -> None:
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
 
 
-async def nack(services: Services, batch: Batch) -> None:
+async def nack(services: Services, batch: OutgoingBatch) -> None:
     await services.batches.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
 
 
-def fresh(batch: Batch) -> list[str | None]:
+def fresh(batch: OutgoingBatch) -> list[str | None]:
     return [group.given_id for group in batch.groups if group.replayed is None]
 
 
-def replayed(batch: Batch) -> list[str | None]:
+def replayed(batch: OutgoingBatch) -> list[str | None]:
     return [group.given_id for group in batch.groups if group.replayed is not None]
 
 
@@ -197,7 +196,7 @@ async def test_a_group_that_waits_in_the_queue_again_is_not_replayed(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """It was trained on, rewound and given back; it would come twice into one batch."""
-    buffer = await set_up(process(), redis_client, seeded=2, sampling=SamplingSettings(SamplingStrategy.FIFO))
+    buffer = await set_up(process(), redis_client, seeded=2, sampling=Sampling(strategy="fifo"))
     services = buffer.process[0]
     await services.batches.retention.rewind(RUN, 0)
     await nack(services, await taken(services))
@@ -229,7 +228,9 @@ async def test_a_run_whose_buffer_has_nothing_that_fits_waits_for_nobody(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Nor is the rate limiter a reason to wait."""
-    buffer = await set_up(process(), redis_client, limiter=LimiterSettings(0.5, 1.5, 10.0))
+    buffer = await set_up(
+        process(), redis_client, limiter=RateLimiter(samples_per_insert=0.5, min_diff=1.5, max_diff=10.0)
+    )
     services = buffer.process[0]
     await submit(services, 10, 11)
     batch = await taken(services)
@@ -358,4 +359,4 @@ async def test_a_run_that_is_deleted_with_a_mixed_batch_leaves_no_key(
     await taken(services)
     assert await redis_client.exists(RunKeys(RUN).replayed)
     await services.runs.administration.delete(RUN)
-    assert await redis_client.keys("*") == []
+    assert await keys_of_runs(redis_client) == []

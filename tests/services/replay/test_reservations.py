@@ -8,11 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease
-from app.core.errors import SampleNotFound
-from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.core.runs.settings import Policy
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.store.batches.store import BatchStore
+from lachesis.wire.errors import SampleNotFound
+from lachesis.wire.replay import Sampling
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS
 from tests.services.replay.test_mixing import ack, books, fresh, nack, replayed, set_up, submit, taken, uses
@@ -114,7 +114,7 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """A chunk that the buffer deletes before the batch has it may be gone when the batch is handed out again."""
-    sampling = SamplingSettings(SamplingStrategy.LIFO)
+    sampling = Sampling(strategy="lifo")
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]
     await services.runs.administration.change(RUN, {"fresh_fraction": 0.3})

@@ -4,15 +4,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
-from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import SamplingStrategy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
+from lachesis.wire.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
+from lachesis.wire.replay import RateLimiter, SamplingStrategy
+from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment, swept
 from tests.waiting import wait_until
@@ -51,7 +51,7 @@ async def train(buffer: Buffer, strategy: SamplingStrategy) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("strategy", SamplingStrategy)
+@pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
 async def test_restored_it_continues_the_same_sequence(
     process: Callable[..., Process], redis_client: Redis, strategy: SamplingStrategy
 ) -> None:
@@ -73,7 +73,7 @@ async def test_restored_it_continues_the_same_sequence(
 async def test_places_workers_session_settings_and_the_limiters_position_are_as_they_were(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    limiter = LimiterSettings(1.0, -20.0, 40.0)
+    limiter = RateLimiter(samples_per_insert=1.0, min_diff=-20.0, max_diff=40.0)
     fields = {"fragments_per_chunk": 2, "max_reuse": 1, "limiter": limiter, "reorder_window_s": 600.0}
     buffer = await buffer_of(process(), redis_client, **fields)
     await buffer.put(0, 1, 2, 3)
@@ -81,7 +81,7 @@ async def test_places_workers_session_settings_and_the_limiters_position_are_as_
     await buffer.put(0, 1, 2, 4, session=1)
     await buffer.put(*range(8), session=1, worker="other")
     await buffer.ack(await buffer.take(1, sampling={"strategy": "fifo"}))
-    await buffer.configure(limiter=LimiterSettings(0.5, -20.0, 40.0))
+    await buffer.configure(limiter=RateLimiter(samples_per_insert=0.5, min_diff=-20.0, max_diff=40.0))
     state = await buffer.process[0].replay.buffers.state(RUN)
     before = await buffer.books()
     await buffer.process[0].replay.snapshots.take(RUN, "a")
@@ -199,7 +199,7 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
 ) -> None:
     buffer = await buffer_of(process(), redis_client, fragments_per_chunk=2, max_reuse=1)
     services = buffer.process[0]
-    bare = set(await redis_client.keys("*"))
+    bare = set(await keys_of_runs(redis_client))
     await buffer.put(0, 1, 2, 3, 4, 6)
     await services.replay.snapshots.take(RUN, "a")
     sample = await buffer.take(1)
@@ -211,7 +211,7 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
         with pytest.raises(ReplayNotFound):
             await late
     await buffer.process[1].look_after(RUN)
-    assert set(await redis_client.keys("*")) == bare - {KEYS.replay.encode()} | {KEYS.workers.encode()}
+    assert set(await keys_of_runs(redis_client)) == bare - {KEYS.replay.encode()}
 
     again = await buffer_of(buffer.process, redis_client)
     assert await again.put(0) == ["stored"]
@@ -225,7 +225,12 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
 async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     process: Callable[..., Process], redis_client: Redis, side: str
 ) -> None:
-    buffer = await buffer_of(process(), redis_client, limiter=LimiterSettings(1.0, 0.0, 2.0), min_size_to_sample=2)
+    buffer = await buffer_of(
+        process(),
+        redis_client,
+        limiter=RateLimiter(samples_per_insert=1.0, min_diff=0.0, max_diff=2.0),
+        min_size_to_sample=2,
+    )
     await buffer.put(0)
     await buffer.put(*([1] if side == "worker" else []))
     services = buffer.process[0]

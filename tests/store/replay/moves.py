@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.batches.leases import Lease, LeaseState
-from app.core.replay.buffer import ReplayPolicy
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, SamplingSettings
-from app.services.replay.planning import FragmentReceipt, plan_insertion
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex
+from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.replay import ReplaySettings, Sampling
 from tests.services.replay.moves import Books, books_of
 from tests.store.conftest import RUN, Store
 
@@ -34,7 +34,7 @@ class ReplayMoves:
         assert view is not None
         return view
 
-    async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[FragmentReceipt], ReplayView]:
+    async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[FragmentResult], ReplayView]:
         """Plan to insert fragments of one worker, which must change something."""
         found = await self.replay.look(RUN, fragments[0].worker, (await self.view()).policy.eviction, 8)
         assert found is not None
@@ -43,7 +43,7 @@ class ReplayMoves:
         assert insertion is not None
         return insertion, receipts, view
 
-    async def insert(self, *fragments: EncodedFragment) -> list[FragmentReceipt]:
+    async def insert(self, *fragments: EncodedFragment) -> list[FragmentResult]:
         """Insert fragments of one worker."""
         insertion, receipts, view = await self.plan(*fragments)
         assert await self.replay.insert(RUN, insertion, view) == "inserted"
@@ -55,7 +55,7 @@ class ReplayMoves:
         held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
         limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
         draws = [ChunkDraw(ChunkIndex.INSERTION, 0, 2**53, rank) for rank in ranks]
-        drawn_on = DrawnOn(SamplingSettings(), ChunkCounts(view.size))
+        drawn_on = DrawnOn(Sampling(), ChunkCounts(view.size))
         counter = view.total("draws") + 1
         return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
 
@@ -94,5 +94,5 @@ async def replay_moves(store: Store, **policy: Any) -> ReplayMoves:
     """Give the store's run a buffer."""
     connection = store.connection
     moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), SnapshotStore(connection))
-    assert await moves.replay.put(RUN, ReplayPolicy(**policy), 0, 0.0, "", settle=False)
+    assert await moves.replay.put(RUN, ReplaySettings(**policy), 0, 0.0, "", settle=False)
     return moves

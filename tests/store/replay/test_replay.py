@@ -5,15 +5,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 import pytest
 
-from app.core.replay.buffer import Eviction, ReplayContext, acknowledge, give_back, make_room, reserve, uses_open
+from app.core.replay.buffer import ReplayContext, uses_open
 from app.core.runs.counters import Trained
-from app.store.redis import scripts
-from app.store.redis.keys import RUNS, RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.replay.entries import ARCHIVED, chunk_key
 from app.store.replay.samples import Missed
+from lachesis.wire.replay import Eviction
+from tests.core.replay.retention import acknowledge, give_back, make_room, reserve
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store
 from tests.store.replay.moves import keys_of, lease, replay_moves
@@ -73,7 +75,7 @@ async def test_a_chunk_that_was_used_before_comes_back_to_its_place_among_the_mo
     assert (await moves.books()).at("reserved") == [1]
     assert await moves.end("expired", "other")
     await moves.books()
-    assert await moves.replay.candidates(RUN, Eviction.MOST_USED, 2) == [chunk_key(2), chunk_key(1)]
+    assert await moves.replay.candidates(RUN, "most_used", 2) == [chunk_key(2), chunk_key(1)]
 
 
 async def test_of_two_that_have_fragments_of_one_worker_one_looks_again(store: Store) -> None:
@@ -93,7 +95,7 @@ async def test_what_was_decided_on_a_run_that_moved_on_changes_nothing(store: St
     if moved == "version":
         await store.runs.set_policy_version(RUN, 3, Trained())
     else:
-        policy = view.policy if moved == "session" else replace(view.policy, max_chunks=7)
+        policy = view.policy if moved == "session" else view.policy.model_copy(update={"max_chunks": 7})
         session = 1 if moved == "session" else 0
         assert await moves.replay.put(RUN, policy, session, 0.0, view.revision, settle=False)
     before = await moves.books()
@@ -213,7 +215,7 @@ async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet
 
 
 @pytest.mark.parametrize("held", [(), (0, 0, 0, 0), (2, 2), (0, 0, 0, 0, 1, 1)])
-@pytest.mark.parametrize("eviction", Eviction)
+@pytest.mark.parametrize("eviction", get_args(Eviction))
 async def test_who_goes_for_a_newcomer_is_whom_the_rule_names(
     store: Store, eviction: Eviction, held: Sequence[int]
 ) -> None:
@@ -310,14 +312,6 @@ async def test_ten_thousand_chunks_need_less_than_a_kilobyte_each_beside_their_p
     assert sum(sizes) / 10_000 < 1000, dict(zip(parts, sizes, strict=True))
 
 
-async def test_every_script_of_the_buffer_is_handed_its_keys_in_the_order_the_include_names_them() -> None:
-    source = scripts.paths()["replay_keys"].read_text()
-    named = [line.split()[2] for line in source.splitlines() if line.startswith("--") and line[3:5].strip().isdigit()]
-    handed = [key.rsplit(":", 1)[1] for key in KEYS.replay_keys()]
-    assert named == handed
-    assert RUNS not in KEYS.replay_keys()
-
-
 async def test_a_chunk_that_is_named_twice_goes_once(store: Store) -> None:
     """It was seen in two orders, as it moved from one to the other in between."""
     moves = await replay_moves(store, max_chunks=3)
@@ -336,7 +330,7 @@ async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_anew
     await moves.insert(fragment(0), fragment(1))
     assert keys_of(await moves.take(0, sample_id="first")) == [chunk_key(1)]
     view = await moves.view()
-    policy = replace(view.policy, max_reuse=1)
+    policy = view.policy.model_copy(update={"max_reuse": 1})
     assert await moves.replay.put(RUN, policy, 0, 0.0, view.revision, settle=True)
     missed = await moves.take(0, sample_id="second")
     assert isinstance(missed, Missed)

@@ -8,13 +8,13 @@ local function enqueue_for_replay(batch)
   if not config or not cjson.decode(config).groups then return 0 end
   local current, own, entered = redis.call('HGET', RUN, 'policy_version') or '0', restored or 'first', 0
   for _, group in ipairs(batch) do
-    local id, entry = group.group_id, redis.call('HGET', GROUPS, group.group_id) or ''
-    local before, mark, after = string.match(entry, '^(.*) (%S+) (%S+ %S+ %S+)$')
-    if mark and mark ~= own and redis.call('HEXISTS', REPLAY_FRAGMENTS, id) == 0 then
-      redis.call('HSET', GROUPS, id, before .. ' ' .. own .. ' ' .. after)
+    local id, entry = group.group_id, redis.call('HGET', GROUPS, group.group_id)
+    local fresh = entry and entry_word(entry, 'replay_buffer') ~= own
+    if fresh and redis.call('HEXISTS', REPLAY_FRAGMENTS, id) == 0 then
+      redis.call('HSET', GROUPS, id, with_entry_word(entry, 'replay_buffer', own))
       local number = redis.call('HINCRBY', REPLAY, 'entered_groups', 1)
-      local bytes, checksum = string.match(entry, '^(%d+) (%S+)')
-      local version, facts = string.match(after, ' (%d+) %S+$') or current, cjson.encode({entry = entry})
+      local bytes, checksum = entry_word(entry, 'payload_bytes'), entry_word(entry, 'checksum')
+      local version, facts = entry_word(entry, 'policy_version') or current, cjson.encode({entry = entry})
       local words = string.format('- %s %s - %s %.0f %s %s', bytes, checksum, session, number, version, facts)
       redis.call('HSET', REPLAY_FRAGMENTS, id, words)
       redis.call('ZADD', REPLAY_ENTERING, number, id)

@@ -1,13 +1,15 @@
 -- insert_chunks: make room for chunks and write them, in insert_fragments and others (not a command of its own).
 --
--- A chunk of a plan: {weight, priority, version, session, bytes, fragments, rest of the entry, list of fragment ids}.
+-- A plan is {fragments: [[id, bytes, rest of the entry]], chunks, victims: [ids of chunks to evict until there is
+-- room], freed: [ids of fragments that waited and are dropped], counts: {total: increase}}. A chunk of a plan is
+-- {weight, priority, version, session, bytes, fragments, rest: of the entry, fragment_ids}.
 
 -- The victims to evict so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
 -- how many there are, and how many there may be.
 local function victims_for(plan, of_chunks, of_bytes)
   local chunks, bytes = of_chunks[1], of_bytes[1]
   for _, chunk in ipairs(plan.chunks) do
-    chunks, bytes = chunks + 1, bytes + chunk[5]
+    chunks, bytes = chunks + 1, bytes + chunk.bytes
   end
   local victims, seen, most_chunks, most_bytes = {}, {}, of_chunks[2], of_bytes[2] or math.huge
   for _, id in ipairs(plan.victims) do
@@ -23,21 +25,20 @@ local function victims_for(plan, of_chunks, of_bytes)
 end
 
 local function insert_chunk(id, chunk, clock, entries)
-  local weight, priority, version, session, bytes, fragments, rest, ids = unpack(chunk)
-  for _, fragment in ipairs(ids) do
+  for _, fragment in ipairs(chunk.fragment_ids) do
     local entry = entries[fragment] or string.sub(redis.call('HGET', FRAGMENTS, fragment), 2)
     later('HSET', FRAGMENTS, fragment, id .. entry)
     entries[fragment] = nil
   end
-  local words = string.format('%s %s %.0f %.0f %.0f %s %s', version, session, clock, bytes, fragments, rest,
-    table.concat(ids, ','))
-  local written = {id = id, uses = 0, held = 0, weight = tonumber(weight), priority = priority, version = version,
-    rest = words}
+  local words = string.format('%s %s %.0f %.0f %.0f %s %s', chunk.version, chunk.session, clock, chunk.bytes,
+    chunk.fragments, chunk.rest, table.concat(chunk.fragment_ids, ','))
+  local written = {id = id, uses = 0, held = 0, weight = tonumber(chunk.weight), priority = chunk.priority,
+    version = chunk.version, rest = words}
   put(written, 'sampleable')
   write(written)
   count('chunks', 1)
-  count('chunk_bytes', bytes)
-  count('chunk_fragments', fragments)
+  count('chunk_bytes', chunk.bytes)
+  count('chunk_fragments', chunk.fragments)
   count('inserts', 1)
 end
 

@@ -1,14 +1,11 @@
 #!lua flags=allow-oom
 -- insert_groups: make chunks of groups that entered the replay buffer, and room for them, all or none.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
--- ARGV[1] revision and ARGV[2] policy version decided on   ARGV[3], ARGV[4] most chunks and bytes, or ''
--- ARGV[5] JSON: {fragments, chunks, victims, freed, counts}, as insert_fragments has them   ARGV[6..] ids of the groups
---
 -- Returns 'taken'; or, with nothing changed: 'outdated': look and decide again; 'crowded': there are not enough victims
 -- any more.
 -- Cost: O(n log m), n the groups and victims, m the chunks held.
 --
+-- include rows
 -- include clock
 -- include bulk
 -- include replay_keys
@@ -16,17 +13,23 @@
 -- include replay_moves
 -- include replay_retire
 -- include insert_chunks
+local revision = ARGV[1]  -- decided on
+local policy_version = ARGV[2]  -- decided on
+local max_chunks = ARGV[3]
+local max_bytes = ARGV[4]  -- or ''
+local plan = cjson.decode(ARGV[5])  -- JSON: as insert_chunks has it
+local group_ids = rest(ARGV, 6)
+
 local now = redis.call('HMGET', REPLAY, 'revision', 'chunks', 'chunk_bytes')
 local version = redis.call('HGET', RUN, 'policy_version') or '0'
-if now[1] ~= ARGV[1] or version ~= ARGV[2] then return 'outdated' end
-for i = 6, #ARGV do
-  if not redis.call('ZSCORE', ENTERING, ARGV[i]) then return 'outdated' end
+if now[1] ~= revision or version ~= policy_version then return 'outdated' end
+for _, group in ipairs(group_ids) do
+  if not redis.call('ZSCORE', ENTERING, group) then return 'outdated' end
 end
-local plan = cjson.decode(ARGV[5])
 local victims = victims_for(plan,
-  {tonumber(now[2] or 0), tonumber(ARGV[3])}, {tonumber(now[3] or 0), tonumber(ARGV[4])})
+  {tonumber(now[2] or 0), tonumber(max_chunks)}, {tonumber(now[3] or 0), tonumber(max_bytes)})
 if not victims then return 'crowded' end
 make_room(victims)
-for i = 6, #ARGV do redis.call('ZREM', ENTERING, ARGV[i]) end
+for _, group in ipairs(group_ids) do redis.call('ZREM', ENTERING, group) end
 insert_plan(plan, advance_clock(RUN))
 return 'taken'

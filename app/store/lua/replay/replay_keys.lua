@@ -1,29 +1,25 @@
--- replay_keys: the keys that every script of the replay buffer gets, by name (not a command of its own).
+-- replay_keys: the keys of a run's replay buffer, or of a snapshot of it (not a command of its own).
 --
---  1 run             hash  run clock, policy version; names the channel that those who wait listen to
---  2 replay          hash  configuration, revision, session, totals, random counter
---  3 chunks          hash  chunk id -> entry (replay_chunks)
---  4 order           zset  sampleable chunks by their id, which is the number of their insertion
---  5 weights         zset  the same by weight
---  6 versions        zset  the same by version
---  7 uses            zset  the same by acknowledged uses, negative: the most used come first
---  8 reserved        zset  chunks whose uses are all reserved or counted, by version
---  9 reserved_order  zset  the same by their id
--- 10 reserved_weights zset  the same by weight
--- 11 reserved_uses   zset  the same by acknowledged uses, negative
--- 12 archived            zset  chunks of former sessions that are kept for inspection, by id
--- 13 version_counts  hash  version -> sampleable chunks
--- 14 fragments       hash  fragment id -> 'chunk bytes checksum worker session number version facts'
--- 15 workers         hash  worker -> its state
--- 16 due             zset  worker -> run clock at which to look after it, ms
--- 17 samples         hash  sample id -> JSON: what it was given
--- 18 sample_states   hash  sample id -> JSON of its lease
--- 19 requests        hash  request id -> id of the sample that it took, while that is held
--- 20 entering        zset  groups of acknowledged batches that are to become chunks, by the order they came in
--- 21 unreferenced       zset  payloads that no index entry names, -1 once marked for deletion
--- 22 history         hash  'sample:ID' -> how it ended
--- 23 ended           zset  the same by the run clock at which that is forgotten, ms
-local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES = unpack(KEYS, 1, 7)
-local RESERVED, RESERVED_ORDER, RESERVED_WEIGHTS, RESERVED_USES, ARCHIVED = unpack(KEYS, 8, 12)
-local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, REQUESTS, ENTERING = unpack(KEYS, 13, 20)
-local UNREFERENCED, HISTORY, ENDED = unpack(KEYS, 21, 23)
+local RUN = KEYS[1]  -- hash: run clock, policy version; names the channel that those who wait listen to
+local REPLAY = KEYS[2]  -- hash: configuration, revision, session, totals, random counter
+local CHUNKS = KEYS[3]  -- hash: chunk id -> entry (replay_chunks)
+local ORDER = KEYS[4]  -- zset: sampleable chunks by their id, which is the number of their insertion
+local WEIGHTS = KEYS[5]  -- zset: the same by weight
+local VERSIONS = KEYS[6]  -- zset: the same by version
+local USES = KEYS[7]  -- zset: the same by acknowledged uses, negative: the most used come first
+local RESERVED = KEYS[8]  -- zset: chunks whose uses are all reserved or counted, by version
+local RESERVED_ORDER = KEYS[9]  -- zset: the same by their id
+local RESERVED_WEIGHTS = KEYS[10]  -- zset: the same by weight
+local RESERVED_USES = KEYS[11]  -- zset: the same by acknowledged uses, negative
+local ARCHIVED = KEYS[12]  -- zset: chunks of former sessions that are kept for inspection, by id
+local VERSION_COUNTS = KEYS[13]  -- hash: version -> sampleable chunks
+local FRAGMENTS = KEYS[14]  -- hash: fragment id -> 'chunk bytes checksum worker session number version facts'
+local WORKERS = KEYS[15]  -- hash: worker -> its state
+local DUE = KEYS[16]  -- zset: worker -> run clock at which to look after it, ms
+local SAMPLES = KEYS[17]  -- hash: sample id -> JSON: what it was given
+local SAMPLE_STATES = KEYS[18]  -- hash: sample id -> JSON of its lease
+local REQUESTS = KEYS[19]  -- hash: request id -> id of the sample that it took, while that is held
+local ENTERING = KEYS[20]  -- zset: groups of acknowledged batches that are to become chunks, by the order they came in
+local UNREFERENCED = KEYS[21]  -- zset: payloads that no index entry names, -1 once marked for deletion
+local HISTORY = KEYS[22]  -- hash: 'sample:ID' -> how it ended
+local ENDED = KEYS[23]  -- zset: the same by the run clock at which that is forgotten, ms

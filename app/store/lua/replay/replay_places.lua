@@ -1,31 +1,32 @@
 -- replay_places: the buffer and its snapshots, as places of equal keys (not a command of its own).
 --
--- A place is 19 keys in a row, of which the 13th is that of the fragments: those that replay_keys names from 2 to 20,
--- or their like at a snapshot. Its orders, the third to the 11th, follow from its chunks: they would be most of the
--- cost of a copy, and are made again by prepare_snapshot.
-local TRASH, PARTS = KEYS[24], 19
-
-local function is_order(i) return i >= 2 and i <= 10 end
+local PLACE = {'replay', 'chunks', 'order', 'weights', 'versions', 'uses', 'reserved', 'reserved_order',
+  'reserved_weights', 'reserved_uses', 'archived', 'version_counts', 'fragments', 'workers', 'due', 'samples',
+  'sample_states', 'requests', 'entering', 'marked_hash'}
+-- They follow from the chunks of a place: they would be most of the cost of a copy, and are made again by
+-- prepare_snapshot.
+local ORDERS = {order = true, weights = true, versions = true, uses = true, reserved = true, reserved_order = true,
+  reserved_weights = true, reserved_uses = true, archived = true}
 
 local function copy_place(from, to)
-  for i = 0, PARTS - 1 do
-    if not is_order(i) then redis.call('COPY', KEYS[from + i], KEYS[to + i]) end
+  for _, part in ipairs(PLACE) do
+    if not ORDERS[part] and part ~= 'marked_hash' then redis.call('COPY', from[part], to[part]) end
   end
 end
 
 local function move_orders(from, to)
-  for i = 0, PARTS - 1 do
-    if is_order(i) and redis.call('EXISTS', KEYS[from + i]) == 1 then
-      redis.call('RENAME', KEYS[from + i], KEYS[to + i])
-    end
+  for order in pairs(ORDERS) do
+    if redis.call('EXISTS', from[order]) == 1 then redis.call('RENAME', from[order], to[order]) end
   end
 end
 
 -- Which of its payloads nothing else names is for those to find out who delete marked payloads.
-local function empty_place(first, marked_hash, token)
-  if redis.call('EXISTS', KEYS[first + 12]) == 1 then
-    redis.call('RENAME', KEYS[first + 12], KEYS[marked_hash])
-    redis.call('SADD', TRASH, token)
+local function empty_place(place, token, marked_hashes)
+  if redis.call('EXISTS', place.fragments) == 1 then
+    redis.call('RENAME', place.fragments, place.marked_hash)
+    redis.call('SADD', marked_hashes, token)
   end
-  redis.call('UNLINK', unpack(KEYS, first, first + PARTS - 1))
+  for _, part in ipairs(PLACE) do
+    if part ~= 'marked_hash' then redis.call('UNLINK', place[part]) end
+  end
 end

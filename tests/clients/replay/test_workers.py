@@ -1,6 +1,7 @@
 """Messages for workers that fill a replay buffer: about settings that are kept, waits and losses."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -37,7 +38,11 @@ def steps(count: int) -> Nested:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.startswith("lachesis")]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("lachesis") and record.levelno >= logging.WARNING
+    ]
 
 
 async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
