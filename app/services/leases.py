@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from app.core.batches.leases import Lease, LeaseState
-from app.core.errors import LeaseLost, NotFound
 from app.store.batches.view import BatchEnd
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.errors import LeaseLost, NotFound
 
 V = TypeVar("V")
 Outcome = Literal["acknowledged", "given_back"]
@@ -44,7 +44,7 @@ class LeaseReading(Generic[V]):
     end: BatchEnd | None
 
 
-class Leased(ABC, Generic[V]):
+class LeaseKind(ABC, Generic[V]):
     """A kind of thing that trainers hold under leases.
 
     Attributes:

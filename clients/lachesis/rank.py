@@ -18,7 +18,7 @@ class Rank:
     Attributes:
         rank: This process, ``0 <= rank < world_size``.
         world_size: Number of ranks.
-        split_groups: Whether sequences of one group may go to different ranks. False: groups stay whole.
+        split_groups: Whether sequences of one group may go to different ranks. False means that groups stay whole.
         equal_sequences: True: each rank gets the same number of sequences; groups are split if needed.
             False: only the cost counts. None: the same number where whole groups allow it.
         cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``declared``, what its producer said.
@@ -64,7 +64,7 @@ class Rank:
         """Read the variables ``RANK`` and ``WORLD_SIZE``, which torchrun and others set.
 
         Args:
-            environ: Variables to read. None: those of this process.
+            environ: Variables to read. None means those of this process.
             options: The other attributes.
 
         Raises:

@@ -18,8 +18,8 @@ from app.api.deps import (
     run_name,
     small_body,
 )
-from app.api.http.client_connection import end_of_waiting
-from app.api.http.negotiation import accepts_binary
+from app.api.http.access import Waiting
+from app.api.http.negotiation import accepts_binary, accepts_compact
 from app.api.http.openapi import (
     Responses,
     binary,
@@ -29,21 +29,26 @@ from app.api.http.openapi import (
     response_headers,
     write_responses,
 )
-from app.api.http.replies import model_reply
-from app.api.http.routing import DirectNativeRoute, NativeRoute
+from app.api.http.replies import large_json_reply, model_reply
+from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
+from app.api.http.tracing import span_of, spans
+from app.api.wire.batches import shown_batch, shown_batches
 from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, seat_of
-from app.core import errors
+from app.core.access.permissions import Permission
 from app.core.batches.leases import Lease, LeaseState
 from app.services.batches.request import BatchRequest
+from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
     Ack,
+    BatchDetails,
     Explanation,
     Extend,
     LeasedBatch,
     LeasedBatches,
     LeaseEnd,
+    ListedBatches,
     Nack,
     TakeBatch,
     TakenBatch,
@@ -77,7 +82,7 @@ _TAKE: Responses = body_responses(*_REFUSALS) | {
 }
 _ENDING = body_responses(*_MISSING, errors.LeaseLost)
 
-handing = APIRouter(
+direct = APIRouter(
     prefix="/v1/runs/{run}/batches",
     tags=["batches"],
     route_class=DirectNativeRoute,
@@ -101,7 +106,7 @@ class _OfBatch(InRun):
     batch: BatchId
 
 
-@handing.post(
+@direct.post(
     "",
     summary="Take the next batch",
     status_code=201,
@@ -110,29 +115,36 @@ class _OfBatch(InRun):
     openapi_extra=json_body(TakeBatch, required=False),
     dependencies=[Depends(documented_query)],
 )
+@requires(Permission.TRAIN)
+@spans("take batch")
 async def take_batch(request: Request) -> Response:
-    """Take a batch of exactly `batch_size` sequences under a lease. 204 with the reason if there is none in time.
+    """Take a batch of exactly `batch_size` sequences under a lease. If no batch forms in time: 204 with the reason.
 
     A repeated request id gets the same batch under the same lease while the lease is held. With `rank` and `world_size`
-    the batch is divided between the ranks of a trainer. Each rank gets its own shard of the same batch, and gets it
-    again until it has acknowledged it.
+    the batch is divided between the ranks of a trainer. Each rank gets its own shard of the same batch, and gets the
+    shard again until it has acknowledged it.
     """
     services = await get_services(request)
     run, query = await run_name(request), query_of(request)
     wait_s = query.wait_s
     body = await small_body(request, services)
     asked = parse(TakeBatch, body) if body else TakeBatch()
-    layout = Layout(run) if accepts_binary(request) else None
+    layout = Layout(run, compact=accepts_compact(request)) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
     seat = seat_of(query)
     batch_request = BatchRequest(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
-    answer = await services.batches.long_poll.take(run, batch_request, wait_s, end_of_waiting(request.scope))
+    with Waiting(request) as waiting:
+        answer = await services.batches.long_poll.take(run, batch_request, wait_s, waiting.ended)
     if answer.not_ready is not None:
+        waiting.check()
         if wait_s > 0:
             who, why = asked.trainer or "unnamed", answer.not_ready.detail
             log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
         return waiting_reply(answer.not_ready, services.batches.diagnostics.expected_s(run, answer.not_ready))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
+    if (span := span_of(request)) is not None:
+        lease, groups = answer.batch.lease, answer.batch.groups
+        await span.takes(lease.batch_id, lease.step, [one.given_id for one in groups if one.given_id is not None])
     return await taken_reply(request, services.batches.dispatch, run, answer.batch, layout)
 
 
@@ -142,6 +154,7 @@ async def take_batch(request: Request) -> Response:
     response_model=LeasedBatches,
     responses=read_responses(errors.RunNotFound),
 )
+@requires(Permission.READ)
 async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
     """List the batches that are held, returned or quarantined, by step."""
     view = await services.runs.administration.get(run)
@@ -154,25 +167,69 @@ async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
     response_model=Explanation,
     responses=read_responses(errors.RunNotFound),
 )
+@requires(Permission.READ)
 async def explain(
+    request: Request,
     run: NamedRun,
     services: ServicesDep,
     batch_size: Annotated[
         int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
     ] = None,
     relax_after_s: Annotated[
-        float | None, Query(ge=0, le=YEAR_S, description="Try this wait instead of the run's, seconds.")
+        float | None, Query(ge=0, le=YEAR_S, description="Try this `relax_after_s` instead of the run's, seconds.")
     ] = None,
 ) -> Response:
-    """Return whether a batch would form now. If not: what is missing, from which environment, and when to expect it."""
+    """Return whether a batch would form now. If not: what is missing, from which environment, and the expected wait."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
     instead = {name: value for name, value in tried.items() if value is not None}
-    await services.runs.administration.get(run)
-    reason = await services.batches.diagnostics.of(run, instead)
-    return model_reply(explanation(reason, round(services.settings.environment_ttl_s * 1000), instead))
+
+    async def explained() -> bytes:
+        await services.runs.administration.get(run)
+        reason = await services.batches.diagnostics.of(run, instead)
+        ttl_ms = round(services.settings.environment_ttl_s * 1000)
+        return explanation(reason, ttl_ms, instead).model_dump_json().encode()
+
+    return await services.answers.reply(request, explained)
 
 
-@handing.post(
+@router.get(
+    "/recent",
+    summary="List the latest batches",
+    response_model=ListedBatches,
+    responses=read_responses(errors.RunNotFound),
+)
+@requires(Permission.READ)
+async def list_recent_batches(
+    run: NamedRun,
+    services: ServicesDep,
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=128, description="Maximum number of batches on the page.")] = 50,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{1,64}$", description="The `cursor` of the last answer.")
+    ] = None,
+) -> Response:
+    """Return the latest 128 batches, page by page, the newest first: what they consist of, and their state.
+
+    Older batches that trainers hold, or that are quarantined, come last.
+    """
+    shown = shown_batches(await services.batches.listing.page(run, limit, cursor))
+    return await large_json_reply(request, shown.model_dump_json().encode())
+
+
+@router.get(
+    "/{batch}",
+    summary="Get a batch",
+    response_model=BatchDetails,
+    responses=read_responses(*_MISSING),
+)
+@requires(Permission.READ)
+async def get_batch(run: NamedRun, batch: BatchId, services: ServicesDep, request: Request) -> Response:
+    """Return one of the latest batches, and its groups while it is leased or kept."""
+    shown = shown_batch(*await services.batches.listing.one(run, batch))
+    return await large_json_reply(request, shown.model_dump_json().encode())
+
+
+@direct.post(
     "/{batch}/ack",
     summary="Acknowledge a batch",
     response_model=LeaseEnd,
@@ -180,6 +237,8 @@ async def explain(
     openapi_extra=json_body(Ack),
     dependencies=[Depends(documented_batch_id)],
 )
+@requires(Permission.TRAIN)
+@spans("acknowledge batch")
 async def ack(request: Request) -> Response:
     """End a batch: its groups are delivered. The request may be repeated.
 
@@ -188,6 +247,8 @@ async def ack(request: Request) -> Response:
     services = await get_services(request)
     path = parameters(_OfBatch, request.path_params, "path")
     asked = parse(Ack, await small_body(request, services))
+    if (span := span_of(request)) is not None:
+        await span.ends(path.batch)
     awaited = await services.batches.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
     state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
     return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
@@ -200,6 +261,7 @@ async def ack(request: Request) -> Response:
     responses=_ENDING,
     openapi_extra=json_body(Nack),
 )
+@requires(Permission.TRAIN)
 async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a batch back, also a quarantined one. Its groups go to the front of their lanes, in their order."""
     asked = parse(Nack, body)
@@ -214,8 +276,9 @@ async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: Small
     responses=_ENDING,
     openapi_extra=json_body(Extend),
 )
+@requires(Permission.TRAIN)
 async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
-    """Extend a lease, counted from now. A lease never gets shorter."""
+    """Extend a lease, counted from now. A longer lease stays as it is."""
     asked = parse(Extend, body)
     lease_s = await services.batches.leases.extend(run, batch, asked.lease, asked.lease_s)
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
@@ -227,6 +290,7 @@ async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: Sma
     status_code=204,
     responses=write_responses(*_MISSING, errors.BatchInUse),
 )
+@requires(Permission.OPERATE)
 async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response:
     """Drop a quarantined batch. Its groups are counted as dropped."""
     await services.batches.leases.discard(run, batch)

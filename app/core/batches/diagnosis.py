@@ -16,12 +16,20 @@ GroupCounts = Mapping[int | None, Mapping[int, int]]
 
 def unregistered() -> NotReady:
     """Return that the run has no trainer yet."""
-    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, and nobody has created it")
+    return NotReady(
+        Blocker.NOT_REGISTERED, "the run has no settings yet: no trainer has registered with it or created it"
+    )
 
 
 def archived() -> NotReady:
     """Return that the run is archived."""
     return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
+
+
+def serving_paused() -> NotReady:
+    """Return that an operator has paused serving."""
+    why = "an operator has paused serving, so the run hands out no batches"
+    return NotReady(Blocker.SERVING_PAUSED, why)
 
 
 def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collection[str]) -> NotReady | None:
@@ -44,7 +52,7 @@ def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Boun
 
 
 def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
-    """Return the environment on whose account a group counts: its own if it has bounds that bind, else None."""
+    """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
     free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
     return None if free else environment
 
@@ -112,7 +120,7 @@ def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
 def explain(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
 ) -> NotReady:
-    """Return why the queue holds no exact batch. Call it only if there is none.
+    """Return why the queue holds no exact batch. The caller has checked that it holds none.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -201,7 +209,7 @@ def _set_aside(oversized: Mapping[int | None, int]) -> str:
         f"{count} of {'no environment' if environment is None else f'environment {environment}'}"
         for environment, count in oversized.items()
     )
-    return whose and f"; groups too large for any batch are set aside: {whose}"
+    return whose and f"; groups too large for any batch: {whose}"
 
 
 def _unblocked_by(

@@ -42,7 +42,8 @@ class LeasedGroup:
 
     `arrival` is its place in its lane if it goes back there. `filtered_by` and `loss_weight` are those of its
     `app.core.groups.filters.FilterMark`, if it has one. A group with `replayed` comes from the replay buffer: it was
-    delivered before and does not return to a lane.
+    delivered before and does not return to a lane. `tokens` are those of its sequences; 0 with `replayed`, because they
+    were counted before.
     """
 
     group_id: str
@@ -56,6 +57,7 @@ class LeasedGroup:
     given_id: str | None = None
     filtered_by: str | None = None
     loss_weight: float = 1.0
+    tokens: int = 0
     replayed: Replayed | None = None
 
 
@@ -162,7 +164,7 @@ def given_back(lease: Lease) -> Lease:
 
 
 def quarantined(lease: Lease) -> Lease:
-    """Return a lease that ran out for the last time: nobody holds it, and its batch is not handed out again."""
+    """Return a lease that ran out for the last time. No trainer holds it, and its batch is not handed out again."""
     return replace(lease, state=LeaseState.QUARANTINED, lease_id="", deadline_ms=0, request_id="")
 
 

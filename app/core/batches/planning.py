@@ -4,26 +4,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.batches.diagnosis import minimums_conflict
+from app.core.batches.diagnosis import explain, minimums_conflict
+from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
-from app.core.batches.selection import select
-from app.core.environments.pacing import live_shares
+from app.core.batches.selection import select, select_oldest
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
-from app.core.environments.shares import bounds_for, settle_debts
+from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import unfilled
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan or the reason why there is none, and the values to store for the next decision.
+    """The result of one decision: a plan or a reason, and the values to store for the next decision.
 
     Attributes:
         plan: The batch to serve, or None.
-        not_ready: Why there is none, or None.
+        not_ready: The reason if there is no plan, else None.
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
         relaxes_in_ms: Time until a minimum is relaxed: because the minimums are impossible together, or because an
@@ -41,8 +41,8 @@ class Decision:
     scarce: Mapping[int, int] = field(default_factory=dict)
 
 
-def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
-    """Choose the next batch of a run, or say why there is none.
+def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+    """Choose the next batch of a run. If no batch can form, give the reason.
 
     Minimums of live environments bind. Group sizes can make them impossible together: the sizes that environments are
     known to send, or the queued sizes where no sequence is missing. Then the batch waits ``relax_after_ms`` from the
@@ -53,7 +53,7 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
 
     Args:
         view: The run; ``view.config`` must be set.
-        lanes: Its lanes with their heads.
+        lanes: Its lanes with their heads, as `app.core.batches.heads` tells which.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
@@ -61,15 +61,19 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     decision = _decide(view, view.config.batch_size, lanes, ttl_ms, relax_after_ms)
     if decision.plan is not None:
         return decision
-    return replace(decision, unfilled=unfilled(view.config.batch_size, view.policy.fresh_fraction, lanes))
+    every = with_unread(view.lanes, lanes)
+    return replace(decision, unfilled=unfilled(view.config.batch_size, view.policy.fresh_fraction, every))
 
 
-def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
-    bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
+def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+    live = view.live(ttl_ms)
+    bounds = live.bounds(batch_size)
+    plan = select_oldest(batch_size, lanes, live.binding(batch_size))
+    if plan is not None:
+        return _planned(view, bounds, plan, view.scarce)
+    lanes = with_unread(view.lanes, lanes)
     sizes = _known_sizes(view, lanes)
-    strict = select(batch_size, lanes, bounds, sizes)
-    if isinstance(strict, BatchPlan):
-        return _planned(view, bounds, strict, view.scarce)
+    strict = explain(batch_size, lanes, bounds, sizes)
     scarce = scarce_since(view, lanes, bounds)
     if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
         return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
@@ -77,7 +81,7 @@ def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, 
 
 
 def _without_scarce(
-    view: RunView,
+    view: QueueView,
     batch_size: int,
     lanes: Sequence[Lane],
     bounds: Mapping[int, Bounds],
@@ -106,7 +110,7 @@ def _without_scarce(
 
 
 def _without_conflict(
-    view: RunView,
+    view: QueueView,
     batch_size: int,
     lanes: Sequence[Lane],
     bounds: Mapping[int, Bounds],
@@ -128,20 +132,20 @@ def _without_conflict(
         detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
         conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
         return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
-    # To select the groups costs far more than to know that a batch exists. So this comes last.
+    # Selecting groups costs far more than checking that a batch exists, so it comes last.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
-    assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
+    assert isinstance(relaxed, BatchPlan), "an exact batch exists without minimums"  # noqa: S101
     return replace(_planned(view, bounds, relaxed, scarce), conflict_since_ms=since)
 
 
-def _planned(view: RunView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
+def _planned(view: QueueView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
     got: defaultdict[int | None, int] = defaultdict(int)
     for group in plan.groups:
         got[group.environment] += group.size
     return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
 
 
-def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
+def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
     """Return the lanes after the groups of a dissolved batch are back in their places.
 
     Groups from the replay buffer do not go to a lane. Groups that are too old by now are left out.
@@ -158,10 +162,11 @@ def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedG
         for lane in lanes
         for back in [heads.pop((lane.environment, lane.size), [])]
     ]
-    return joined + [Lane(*lane, len(back), tuple(sorted(back))) for lane, back in heads.items()]
+    others = ((lane, sorted(back), view.lanes.get(lane, 0)) for lane, back in heads.items())
+    return joined + [Lane(*lane, unread + len(back), tuple(back)) for lane, back, unread in others]
 
 
-def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:
+def _known_sizes(view: QueueView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:
     sizes: defaultdict[int | None, set[int]] = defaultdict(set)
     for lane in lanes:
         sizes[lane.environment].add(lane.size)

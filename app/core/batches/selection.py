@@ -1,27 +1,27 @@
 """Select the groups of the next batch.
 
 The selection rule: **the plan is the lexicographically oldest set of queued groups, in arrival order, that sums to
-exactly the batch size and keeps every bound.** Walk the groups oldest first. Take a group if some valid batch contains
-it and everything taken so far. The rule is the same with and without shares. If a valid batch exists, the rule finds
-one.
+exactly the batch size and keeps every bound.** Walk the groups, the oldest first. Take a group if some valid batch
+contains this group and all groups taken so far. The rule is the same with and without shares. If a valid batch exists,
+the rule finds a batch.
 
-Groups of one *size class* (one environment and one size; environments without bounds count as one environment) can
-replace each other in any batch. This keeps the cost low:
+A *size class* has the groups of one environment and one size. Environments without bounds count as one environment.
+Groups of one size class can replace each other in any batch. This property keeps the cost low:
 
-1. Exchange a young group of a size class for an older one: a valid batch stays valid. So after the walk skips a group,
-   it takes no later group of that size class. Each size class leaves the walk at its first skip.
-2. For the same reason only the oldest ``limit // size`` groups of a size class matter, where ``limit`` is the most that
-   the environment may have.
-3. "Some valid batch contains the next k groups of the size classes still open" can only turn from true to false as k
-   grows. So bisection finds the longest stretch without a skip. There are at most as many stretches as size classes.
-4. Whether a valid batch exists between the groups taken and the groups left depends only on counts and sizes
+1. A valid batch stays valid if an older group of the same size class replaces a younger group. So after the walk skips
+   a group, it skips all later groups of the size class. Each size class leaves the walk at its first skip.
+2. For the same reason only the oldest ``limit // size`` groups of a size class matter. ``limit`` is the maximum number
+   of sequences of the environment.
+3. As k grows, "some valid batch contains the next k groups of the open size classes" changes from true to false once at
+   most. So bisection finds the longest stretch without a skip. There are at most as many stretches as size classes.
+4. Whether taken and remaining groups can make a valid batch depends only on counts and sizes
    (`app.core.batches.subset_sum`).
 
-So the cost depends on the batch size and the number of size classes, not on the depth of the queue. Where plain first
-in, first out fits, addition alone decides.
+So the cost depends on the batch size and the number of size classes, and not on the length of the queue. If the oldest
+groups fit without a skip, addition alone decides.
 
-Where group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same rule to the
-batches of smallest shortfall.
+If group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same rule to the batches
+with the smallest shortfall.
 """
 
 from bisect import bisect_left, bisect_right
@@ -43,10 +43,10 @@ class SizeClass:
     """Groups that can replace each other in any batch.
 
     Attributes:
-        account: The environment whose bounds they count against, or None.
-        size: Sequences in each.
-        keys: One per group, oldest first: ``arrival * number of size classes + index of this one``.
-        lanes: The lanes they come from.
+        account: The environment whose bounds the groups count against, or None.
+        size: Number of sequences of each group.
+        keys: A key per group, the oldest first: ``arrival * number of size classes + index of this size class``.
+        lanes: The lanes of the groups.
     """
 
     account: int | None
@@ -58,8 +58,8 @@ class SizeClass:
 class SizeClasses:
     """All size classes of one snapshot of the queue.
 
-    A walk over them keeps two counts of groups for each: ``low``, the groups taken, and ``high``, the most groups
-    that may be taken.
+    A walk keeps two numbers of groups for each size class: ``low``, the taken groups, and ``high``, the maximum number
+    of groups that the batch may take.
     """
 
     def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
@@ -70,7 +70,7 @@ class SizeClasses:
         self.everything: ClassCounts = [len(size_class.keys) for size_class in self.all]
 
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
-        """Return the sequences missing after ``low`` groups, and what groups from ``low`` to ``high`` can add."""
+        """Return the sequences missing after ``low`` groups, and what the groups from ``low`` to ``high`` supply."""
         taken = {supply.environment: 0 for supply in self._untouched}
         counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
         for size_class, have, most in zip(self.all, low, high, strict=True):
@@ -101,7 +101,7 @@ class SizeClasses:
 
 
 def last(low: int, high: int, test: Callable[[int], bool]) -> int:
-    """Return the last number from ``low`` to ``high`` that passes. ``low`` passes; after one fails, all fail."""
+    """Return the last number from ``low`` to ``high`` that passes. ``low`` passes; all numbers after a failure fail."""
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not test(number))
 
 
@@ -124,21 +124,26 @@ def select(
     bounds: Mapping[int, Bounds],
     sizes: Mapping[int | None, Collection[int]] | None = None,
 ) -> BatchPlan | NotReady:
-    """Choose the next batch by the selection rule, or return why there is none.
+    """Choose the next batch by the selection rule. If no batch fits, return the reason.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        lanes: The queue, with the oldest groups of each lane; arrivals are unique.
-        bounds: What each environment must and may have. Environments without an entry, and None, have no bounds.
-        sizes: Group sizes that environments declared, in sequences, if any. They only help to explain what is missing.
+        lanes: The queue, with the oldest groups of each lane. Arrivals are unique.
+        bounds: Minimum and maximum of each environment. Environments without an entry, and None, have no bounds.
+        sizes: Declared group sizes of environments, in sequences. They only help to explain what is missing.
     """
+    return select_oldest(batch_size, lanes, bounds) or explain(batch_size, lanes, bounds, sizes or {})
+
+
+def select_oldest(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
+    """Choose the next batch as `select` does. None means that there is no valid batch."""
     classes = SizeClasses(batch_size, lanes, bounds)
     taken = _oldest(classes)
-    return explain(batch_size, lanes, bounds, sizes or {}) if taken is None else BatchPlan(classes.groups(taken))
+    return None if taken is None else BatchPlan(classes.groups(taken))
 
 
 def _oldest(classes: SizeClasses) -> ClassCounts | None:
-    """Return how many groups of each size class the rule takes, or None if there is no valid batch."""
+    """Return how many groups of each size class the rule takes. None means that there is no valid batch."""
     low, high = classes.nothing, classes.everything
     if not plausible(*classes.remaining(low, high)):
         return None
@@ -152,27 +157,27 @@ def _oldest(classes: SizeClasses) -> ClassCounts | None:
 
 
 class _Stretch:
-    """The groups from ``low`` to ``high``, oldest first. The walk takes those before the first skip."""
+    """The groups from ``low`` to ``high``, the oldest first. The walk takes the groups before the first skip."""
 
     def __init__(self, classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> None:
         self._classes, self._low, self._high = classes, low, high
         self._keys = classes.order(low, high)
 
     def longest(self) -> int | None:
-        """Return how many groups are taken before the first skip, or None if there is no valid batch.
+        """Return how many groups the walk takes before the first skip. None means that there is no valid batch.
 
-        Addition alone gives an upper bound on that number. Mostly the bound is the number itself.
+        Addition alone gives an upper bound of this number. Usually the bound is equal to the number.
         """
         count = last(0, len(self._keys), self._plausible)
         if self._possible(count):
             return count
-        # Only the first stretch can find that there is no batch. Each later one starts from a valid batch.
+        # Only the first stretch can find that there is no batch. Each later stretch starts from a valid batch.
         if self._low is self._classes.nothing and not self._possible(0):
             return None
         return _last_from_above(count, self._possible)
 
     def after(self, count: int) -> ClassCounts:
-        """Return the groups of each size class that are taken after ``count`` more."""
+        """Return the taken groups of each size class after ``count`` more groups."""
         if count == 0:
             return self._low
         key = self._keys[count - 1]
@@ -180,7 +185,7 @@ class _Stretch:
         return [bisect_right(size_class.keys, key, low, high) for size_class, low, high in bounds]
 
     def closed(self, count: int) -> ClassCounts:
-        """Return the most groups of each size class that may be taken after ``count`` groups and a skip."""
+        """Return the maximum number of groups of each size class after ``count`` groups and a skip."""
         taken, limit = self.after(count), list(self._high)
         if count < len(self._keys):
             skipped = self._keys[count] % len(self._classes.all)
@@ -195,7 +200,7 @@ class _Stretch:
 
 
 def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> ClassCounts:
-    """Leave out groups that no batch has room for. Otherwise the walk skips them one size class at a time."""
+    """Leave out groups that no batch has room for. This saves the walk a stretch for each size class."""
     total, supplies = classes.remaining(low, high)
     slack = total - sum(supply.least for supply in supplies)
     room = {supply.environment: min(supply.most, supply.least + slack) for supply in supplies}
@@ -204,7 +209,7 @@ def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> Clas
 
 
 def _last_from_above(failing: int, test: Callable[[int], bool]) -> int:
-    """Return the last number below ``failing`` that passes, as `last` from 0. Fast if it is near ``failing``."""
+    """Return the last number below ``failing`` that passes, as `last` from 0. Fast for a number near ``failing``."""
     step = 1
     while failing - step > 0 and not test(failing - step):
         failing -= step

@@ -12,14 +12,14 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.core.errors import InvalidField
 from app.core.ranks import partition
 from app.core.ranks.costs import Costs
 from app.core.ranks.partition import Integers, PartitionProblem, lower_bound
+from lachesis.wire.errors import InvalidField
 
-_GOOD = 1e-5  # this close to the bound, in proportion, no more jobs are exchanged
-_GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
-_MOST_JOINED = 512  # jobs or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
+_GOOD = 1e-5  # relative distance to the bound at which no more jobs are exchanged
+_GOOD_ENOUGH = 1e-3  # relative distance at which no other method is tried: steps vary by more than that
+_MOST_JOINED = 512  # jobs or rows. A join takes about 10 us, and with more jobs longest first is as good
 _MOST_SEQUENCES = 1 << 31  # of a job: a sum over a million jobs is still exact
 
 
@@ -216,7 +216,7 @@ def _imbalance_of_bound(most: float, problem: PartitionProblem) -> Imbalance:
     total = float(costs.sum())
     if most == 0 or ranks == 1:
         return Imbalance(0.0, 1.0)
-    rest = total - most + total * 1e-12  # whatever was rounded away, it is no less than that
+    rest = total - most + total * 1e-12  # at least the exact value, in spite of rounding
     over_min = max(1.0, most * (ranks - 1) / rest)
     return Imbalance(max(0.0, most * ranks / total - 1), over_min if np.count_nonzero(costs) >= ranks else None)
 

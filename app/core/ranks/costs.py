@@ -20,8 +20,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.core.errors import InvalidField
 from app.core.numeric.short_sums import total
+from lachesis.wire.errors import InvalidField
 
 Costs = NDArray[np.float64]
 
@@ -162,7 +162,7 @@ class CostModel:
         if self.measure is Measure.DECLARED:
             known = [weight.declared for weight in weights if weight.declared is not None]
             if weights and not known:
-                raise InvalidField("no group says what it costs")
+                raise InvalidField("no group declares a cost")
             usual = sum(known) / max(1, len(known))
             costs = np.array([usual if weight.declared is None else weight.declared for weight in weights])
         else:

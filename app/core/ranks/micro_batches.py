@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.core.errors import InvalidField
+from lachesis.wire.errors import InvalidField
 
 Integers = NDArray[np.int64]
 MicroBatch = tuple[int, ...]
@@ -64,12 +64,11 @@ def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least:
         lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].
         cap_tokens: The most tokens in a micro-batch, ``>= 1``.
         padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
-        at_least: How many micro-batches to make at least (`most_needed`). If fewer would do, the fullest are split; if
-            there are too few sequences for that, the last ones are empty, for which a trainer must run something that
-            counts for nothing.
+        at_least: The fewest micro-batches to make (`most_needed`). If fewer would do, the fullest are split. If there
+            are too few sequences, the last ones are empty. A trainer must run a step without effect for an empty one.
 
     Raises:
-        InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
+        InvalidField: A sequence is longer than the cap, or a value is invalid. The error names the first such sequence.
     """
     checked = _checked(lengths, cap_tokens)
     method, least, batches = _fitted(checked, cap_tokens, padded)
@@ -89,7 +88,7 @@ def most_needed(lengths: ArrayLike, shards: Iterable[ArrayLike], cap_tokens: int
         padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
 
     Raises:
-        InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
+        InvalidField: A sequence is longer than the cap, or a value is invalid. The error names the first such sequence.
     """
     checked = _checked(lengths, cap_tokens)
     fitted = (_fitted(checked[np.asarray(shard, np.int64)], cap_tokens, padded) for shard in shards)
@@ -113,10 +112,10 @@ def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[PackingMe
 def fewest(lengths: Integers, cap_tokens: int) -> int:
     """Return a lower bound of the number of packed micro-batches.
 
-    For any k up to half the cap leave out the sequences shorter than k. Of the others, each that is longer than half
-    the cap needs a micro-batch of its own, and with one longer than cap - k nothing fits. The room beside the rest of
-    the long ones may be filled; what is left needs its tokens over the cap. For k = 0 that is no less than all tokens
-    over the cap, rounded up.
+    For any k up to half the cap, leave out the sequences shorter than k. Each sequence longer than half the cap needs
+    its own micro-batch. Beside one longer than cap - k nothing fits. The others may share the room beside the other
+    long ones. The tokens that do not fit there, divided by the cap, need further micro-batches. For k = 0 the bound is
+    at least all tokens divided by the cap, rounded up.
 
     Source: Martello and Toth, *Lower bounds and reduction procedures for the bin packing problem* (1990): L2.
     """
@@ -183,8 +182,8 @@ def _best_fit(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> l
 def _by_length(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> list[list[int]]:
     """Cut the sequences, longest first, into the longest runs that fit.
 
-    No other way takes fewer: whichever micro-batch has the longest holds no more sequences than the first run, and
-    what that leaves over is nowhere shorter than here.
+    No packing has fewer micro-batches. In any packing, the micro-batch of the longest sequence has at most as many
+    sequences as the first run here. So it leaves at least as many, and they are at least as long.
     """
     batches: list[list[int]] = []
     start = 0
@@ -247,6 +246,6 @@ def _checked(lengths: ArrayLike, cap_tokens: int) -> Integers:
     wrong = np.flatnonzero((array < 0) | (array > cap_tokens))
     if len(wrong):
         first = int(wrong[0])
-        allowed = f"it must be from 0 to {cap_tokens}, which is all that a micro-batch may hold"
+        allowed = f"it must be from 0 to {cap_tokens}, the cap of a micro-batch"
         raise InvalidField(f"sequence {first} has {array[first]} tokens: {allowed}", (first,))
     return array.astype(np.int64)

@@ -1,7 +1,7 @@
 """Split jobs over ranks so that the largest load is small, and compute lower bounds of the largest load.
 
 `app.core.ranks.balancing` chooses among these methods and measures itself against the bound.
-All take a `PartitionProblem`, whose jobs stand in descending order of cost, and return the rank of each of them. If
+All take a `PartitionProblem` with jobs in descending order of cost, and return the rank of each job. If
 every rank must get the same number of sequences, a rank has *room* for a number of jobs of each size. A method keeps
 that number if it puts a job only where there is room for its size, and exchanges only jobs of one size.
 """
@@ -17,8 +17,8 @@ from app.core.ranks.costs import Costs
 Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads with a relative difference up to this are equal: the difference is rounding
-_MOST_SEARCHED = 16  # jobs; with more, a search of so few nodes hardly leaves the first split
-_MOST_LOOKS = 50_000  # at jobs of one kind in search of exchanges: some 20 us each, or more with very many jobs
+_MOST_SEARCHED = 16  # jobs: with more, so short a search hardly improves the first split
+_MOST_LOOKS = 50_000  # at the jobs of one kind, for exchanges: about 20 us each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,8 @@ def free(costs: Costs, ranks: int, sizes: Integers) -> PartitionProblem:
 def equal(costs: Costs, ranks: int, sizes: Integers) -> PartitionProblem | None:
     """Pose the problem in which every rank must get the same number of sequences.
 
-    Which rank gets how many jobs of each size is a splitting problem of its own, with the sizes as costs. It is solved
-    by the same means, which are sure to find a solution only if there are few jobs or all have one size.
+    How many jobs of each size a rank gets is itself a partition problem, with sizes as costs. The same methods solve
+    it. They are sure to find a solution only if there are few jobs, or all have one size.
 
     Returns:
         None if the sequences cannot be shared out equally, or no way was found.
@@ -84,11 +84,11 @@ def equal(costs: Costs, ranks: int, sizes: Integers) -> PartitionProblem | None:
 
 
 def longest_first(problem: PartitionProblem) -> Integers:
-    """Give the jobs, dearest first, each to the rank of smallest load that has room for it.
+    """Give each job, the costliest first, to the least loaded rank that has room for it.
 
     Source: Graham, *Bounds on multiprocessing timing anomalies* (1969): LPT.
     """
-    # The number of jobs comes second, or whatever costs nothing would all go to one rank.
+    # Ties go to the rank with fewer jobs. Otherwise one rank would get all jobs of cost 0.
     heap = [(0.0, 0, rank) for rank in range(problem.ranks)]
     rank_of = np.empty(len(problem.costs), np.int64)
     if problem.room is None:
@@ -113,10 +113,10 @@ def longest_first(problem: PartitionProblem) -> Integers:
 
 
 def largest_differences(problem: PartitionProblem) -> Integers:
-    """Join what differs most, large shares onto small ones, until one split is left.
+    """Join the two partial splits with the largest differences, large shares with small ones, until one is left.
 
-    Without a quota single jobs are joined; with one, rows of a job for each rank, so that all get equally many. That
-    takes jobs of one size.
+    Without a quota, a partial split starts as one job. With a quota, it starts as a row: one job for each rank, so that
+    all ranks get equally many. Then all jobs must have one size.
 
     Source: Karmarkar and Karp, *The differencing method of set partitioning* (1982); for rows Michiels et al.,
     *Performance ratios for the differencing method* (2003).
@@ -125,7 +125,7 @@ def largest_differences(problem: PartitionProblem) -> Integers:
     width = 1 if problem.quota is None else ranks
     rows = np.zeros((jobs // width, ranks))
     rows[:, :width] = problem.costs.reshape(-1, width)
-    # A tree: leaves are rows; a node's order says which share of the join went where when it was sorted again.
+    # A tree of joins. Its leaves are rows. A node's order is the permutation that sorted its shares after the join.
     shares = dict(enumerate(rows))
     heap = [(float(row[-1] - row[0]), node) for node, row in enumerate(rows)]
     heapq.heapify(heap)
@@ -149,8 +149,8 @@ def largest_differences(problem: PartitionProblem) -> Integers:
 def improved(problem: PartitionProblem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
     """Exchange jobs of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
 
-    Each step looks at all jobs and takes the exchange of two that leaves the two ranks with the smallest load on the
-    larger one. Without a quota each rank also has something of no cost and no end to give, so that jobs can move.
+    Each step takes the exchange of two jobs after which the larger load of their two ranks is smallest. Without a
+    quota, each rank also has unlimited empty jobs of cost 0 to give, so that a job can move alone.
     """
     jobs, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
     costs = np.concatenate([problem.costs, np.zeros(spare)])
@@ -176,12 +176,12 @@ def improved(problem: PartitionProblem, rank_of: Integers, goal: float, steps: i
 
 
 def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_gaps: Costs) -> tuple[float, int, int]:
-    """Find the best exchange of one of the most loaded rank's jobs for another: what it saves, and the two jobs."""
+    """Return the best exchange of a job of the most loaded rank for another one: the saving, and the two jobs."""
     own = same[placed[same] == most][::-1]
     if not len(own):
         return 0.0, 0, 0
     gaps = half_gaps[placed[same]]
-    wanted = costs[same] + gaps  # a job of this cost, given for that one, would make two ranks even
+    wanted = costs[same] + gaps  # an exchange for a job of this cost would make the two loads equal
     above = np.searchsorted(costs[own], wanted)
     nearest = np.minimum(above, len(own) - 1)
     uneven = np.abs(costs[own[nearest]] - wanted)
@@ -196,7 +196,7 @@ def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_ga
 def exhaustive(problem: PartitionProblem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
     """Try all splits that could be better than a given one, until one reaches the goal.
 
-    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many jobs.
+    After ``nodes`` nodes of the search tree, return the best split so far. If there are many jobs, do not search.
     """
     if len(problem.costs) > _MOST_SEARCHED:
         return rank_of
@@ -250,7 +250,7 @@ def lower_bound(problem: PartitionProblem) -> float:
 
 
 class _Fill:
-    """The least that any q sequences can cost: the cheapest ones, and of the last group only the part needed."""
+    """The least cost of any q sequences: the cheapest groups, and the needed part of the last one."""
 
     def __init__(self, problem: PartitionProblem, quota: int) -> None:
         per_sequence = np.argsort(problem.costs / problem.sizes, kind="stable")
@@ -264,14 +264,15 @@ class _Fill:
         return np.asarray(np.interp(sequences, self._sequences, self._cost))
 
     def beside(self, jobs: Integers | int) -> Costs:
-        """Return the least cost of the rest of a rank's quota beside a number of jobs of any size."""
+        """Return the least cost of the sequences that fill up a rank's quota beside this many jobs of any size."""
         return self.of(self.quota - self._largest[jobs])
 
 
 def _many_on_one_rank(problem: PartitionProblem, sums: Costs, fill: _Fill | None) -> float:
     """Return the largest x_(mR-m+1) + ... + x_(mR+1) over all m, plus what the quota adds.
 
-    Of the mR + 1 dearest jobs some rank has m + 1, at best the cheapest of them. For m = 0 it is the dearest job.
+    Some rank has m + 1 of the mR + 1 costliest jobs. At best it has the cheapest m + 1 of them. For m = 0 this is the
+    costliest job.
     """
     ranks = problem.ranks
     several = np.arange((len(problem.costs) - 1) // ranks + 1)
@@ -291,15 +292,15 @@ def _two_or_spread(problem: PartitionProblem, sums: Costs, fill: _Fill) -> float
 
     If two share a rank, it has x_(i-1) + x_i and the rest of its quota. If they are on i ranks, these have iQ sequences
     and one has an i-th of x_1 + ... + x_i + the cheapest rest. If moreover all sizes are one, these ranks have i(Q - 1)
-    other jobs. The dearest of them is no cheaper than the i(Q - 1)-th cheapest job of all, and is on a rank with x_i or
-    more and a rest. Likewise for any one size.
+    other jobs. The costliest of them costs at least as much as the i(Q - 1)-th cheapest job of all. Its rank also has
+    x_i or more, and the rest of a quota. The same holds for any one size.
     """
     costs, sizes, jobs, quota = problem.costs, problem.sizes, len(problem.costs), fill.quota
     i = np.arange(1, min(problem.ranks, jobs) + 1)
     spread = (sums[i] + fill.of(i * quota - np.cumsum(sizes)[i - 1])) / i
     if problem.room is not None and problem.room.shape[1] == 1:
         size = int(sizes[0])
-        last = i * (quota // size - 1)  # in ascending order of cost the dearest of what must fill up the ranks
+        last = i * (quota // size - 1)  # by ascending cost: the costliest job that must fill up the ranks
         spread = np.maximum(
             spread, np.where(last > 0, costs[i - 1] + costs[-last] + fill.of(np.array(quota - 2 * size)), 0.0)
         )

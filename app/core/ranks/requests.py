@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease, LeaseState, expired
-from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import NotReady
 from app.core.ranks.sharding import ShardingSpec, disagreement
+from lachesis.wire.errors import InvalidField, RanksDisagree, StepMismatch
 
 _MOST_NAMED = 8
 

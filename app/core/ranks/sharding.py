@@ -1,24 +1,24 @@
 """Divide one batch under one lease between data-parallel ranks: a shard for each rank.
 
 The rank that asks first forms the batch and divides it. The division is part of the lease. Every rank gets its own
-shard as often as it asks, until it has acknowledged it. The batch ends when all ranks have acknowledged it or, if they
-agreed on that, when rank 0 has. A rank that asks for another division is refused, with the name of the setting. Two
-ranks that divide the same batch differently would train on some sequences twice and on others never.
+shard each time it asks, until it acknowledges it. The batch ends when all ranks have acknowledged it, or when rank 0
+has if they agreed on that. A rank that asks for another division is refused, and the error names the setting that
+differs. Two ranks that divide the same batch differently would train on some sequences twice and on others never.
 """
 
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.errors import InvalidField
 from app.core.ranks.balancing import Balanced, balance
 from app.core.ranks.costs import CostModel, Measure, weigh
 from app.core.ranks.micro_batches import most_needed
+from lachesis.wire.errors import InvalidField
 
 
 class EndedBy(StrEnum):
@@ -81,9 +81,9 @@ class Balance:
         method: The method whose division it is.
         imbalance: Largest load over the mean load, minus 1; 0 is perfect.
         max_over_min: Largest load over the smallest; None if some rank has none.
-        contiguous: The imbalance of giving each rank the next sequences in training order.
-        strided: The same where they are dealt out in turns.
-        bound: No division can have a smaller imbalance than this.
+        contiguous: The imbalance if each rank got the next sequences in training order.
+        strided: The imbalance if the ranks took sequences in turns.
+        bound: A lower bound of the imbalance of any division.
     """
 
     method: str
@@ -96,7 +96,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """A batch as it is divided.
+    """The division of a batch between ranks.
 
     Attributes:
         spec: What the ranks asked for.
@@ -108,6 +108,7 @@ class Sharding:
         micro_batches: The least number of micro-batches of each rank; 0: as few as possible.
         taken: Ranks that were handed their shard in this delivery, ascending.
         acknowledged: Ranks that have trained on theirs, ascending.
+        loads: The cost of each rank's shard. Only the process that divided the batch knows it: leases do not have it.
     """
 
     spec: ShardingSpec
@@ -118,6 +119,7 @@ class Sharding:
     micro_batches: int = 0
     taken: tuple[int, ...] = ()
     acknowledged: tuple[int, ...] = ()
+    loads: tuple[float, ...] = field(default=(), compare=False)
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -202,7 +204,7 @@ def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | No
 
     Args:
         lengths: Of each group, in training order, the tokens of each sequence, ``>= 1``.
-        declared: What each group's producer said it costs, ``>= 0``, or None.
+        declared: The cost that each group's producer declared, ``>= 0``, or None.
         spec: What the ranks agreed on.
 
     Raises:
@@ -231,8 +233,8 @@ def sequences_of(sizes: Sequence[int], sharding: Sharding, rank: int) -> dict[in
         rank: The rank.
 
     Returns:
-        By position of a group in the batch, the positions of its sequences in the group; both ascending, and groups
-        without any left out.
+        The positions of its sequences in each group, by the position of the group in the batch. Both are ascending.
+        Groups without a sequence of the rank are left out.
     """
     mine = np.flatnonzero(read_ranks(sharding.ranks) == rank)
     if not sharding.split_groups:
@@ -292,4 +294,5 @@ def _sharding(
         bound=balanced.bound.max_over_mean,
     )
     number = _most_micro_batches(lengths, owners, spec)
-    return Sharding(spec, split_groups, balanced.equal, ranks_text(balanced.rank_of), report, number)
+    ranks = ranks_text(balanced.rank_of)
+    return Sharding(spec, split_groups, balanced.equal, ranks, report, number, loads=tuple(map(float, balanced.loads)))

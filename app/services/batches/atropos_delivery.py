@@ -6,17 +6,19 @@ sending. The others believe Redis as long as that process is alive.
 
 import os
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from app.core.batches.leases import Lease, LeaseState, is_redeliverable, returned
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.liveness import pid_space, process_exists
-from app.services.batches.request import Batch, BatchResult
+from app.services.batches.request import BatchResult, OutgoingBatch
 from app.services.batches.rewind import Retention
 from app.store.batches.store import BatchStore
 
 _WORKER_SILENT_MS = 15_000
+_LOOKS = 10  # a second apart, after Redis did not answer: a command that is still on its way arrives by then
 
 
 class AtroposDelivery:
@@ -30,6 +32,7 @@ class AtroposDelivery:
         self._batches = batches
         self._retention = retention
         self._under_way: set[Lease] = set()  # leases that this process really sends
+        self._doubtful: dict[str, int] = {}  # runs whose leases may not be what this process believes; looks to take
         self._pid_space = pid_space()
         self.worker = worker
 
@@ -37,7 +40,7 @@ class AtroposDelivery:
         """Return the lease under which this process sends a batch."""
         return replace(returned(batch), state=LeaseState.SENDING, worker=self.worker)
 
-    async def begin(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
+    async def begin(self, run: str, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
         """Take a lease. This process sends it from just before Redis knows of it until its answer has ended.
 
         If Redis does not answer, this process does not send the lease. If Redis took it anyway, the lease `waits`.
@@ -45,7 +48,8 @@ class AtroposDelivery:
         self._under_way.add(lease)
         taken = False
         try:
-            taken = await take
+            with self._doubting(run):
+                taken = await take
         finally:
             if not taken:
                 self._under_way.discard(lease)
@@ -55,22 +59,37 @@ class AtroposDelivery:
         """Record that an answer was sent in full, which acknowledges the batches sent before it."""
         if answer.batch is not None:
             try:
-                await self._batches.mark_sent(run, answer.batch.lease)
+                with self._doubting(run):
+                    await self._batches.mark_sent(run, answer.batch.lease)
             finally:
                 # Redis did not answer, so the lease is not marked and is handed out again: twice is better than never.
                 self._under_way.discard(answer.batch.lease)
         if answer.acknowledges:
             await self._retention.deliver(run, answer.acknowledges)
 
-    async def break_off(self, run: str, batch: Batch) -> None:
+    async def break_off(self, run: str, batch: OutgoingBatch) -> None:
         """Record that a batch did not reach its trainer, even if it is marked as sent. It is handed out next."""
         try:
-            await self._batches.mark_returned(run, batch.lease)
-            await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
+            with self._doubting(run):
+                await self._batches.mark_returned(run, batch.lease)
+                await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
         finally:
             self._under_way.discard(batch.lease)
 
-    async def return_lost(self, run: str, view: RunView) -> None:
+    @contextmanager
+    def _doubting(self, run: str) -> Iterator[None]:
+        """Look at a run later if a change of a lease was interrupted: Redis may have made it, or may still do so."""
+        try:
+            yield
+        except BaseException:
+            self._doubtful[run] = _LOOKS
+            raise
+
+    def doubtful(self) -> list[str]:
+        """Return the runs in which `return_lost` may have something to do."""
+        return sorted(self._doubtful)
+
+    async def return_lost(self, run: str, view: QueueView) -> None:
         """Return the leases that Redis says this process sends, but it does not: Redis wrote them and did not answer.
 
         After that any API process can serve them. Before, the others leave them alone because this process is alive.
@@ -78,21 +97,31 @@ class AtroposDelivery:
         for lease in view.leases:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and lease not in self._under_way:
                 await self._batches.mark_returned(run, lease)
+        looks = self._doubtful.pop(run, 1) - 1
+        if looks:
+            self._doubtful[run] = looks
 
-    def is_redeliverable(self, lease: Lease, view: RunView) -> bool:
+    def is_redeliverable(self, lease: Lease, view: QueueView) -> bool:
         """Return whether the batch of a lease waits to be handed out again, as far as this process knows."""
         sent = lease.state is LeaseState.SENDING and self._is_being_sent(lease, view)
         return is_redeliverable(lease, view.clock_ms, view.policy.max_deliveries, being_sent=sent)
 
-    def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
+    def _is_being_sent(self, lease: Lease, view: QueueView) -> bool:
         return lease in self._under_way if lease.worker == self.worker else self._alive(lease.worker, view)
 
-    def _alive(self, worker: str, view: RunView) -> bool:
+    def seems_dead(self, view: QueueView) -> bool:
+        """Return whether other processes would count this one as dead, and hand out what it is sending."""
+        return self._silent(self.worker, view)
+
+    def _silent(self, worker: str, view: QueueView) -> bool:
+        heard_ms = view.workers.get(worker)
+        return heard_ms is None or view.clock_ms - heard_ms > _WORKER_SILENT_MS
+
+    def _alive(self, worker: str, view: QueueView) -> bool:
         there, pid, _ = worker.rsplit("/", 2)
         if there == self._pid_space and (int(pid) == os.getpid() or not process_exists(int(pid))):
             return False
-        ticked = view.workers.get(worker)
-        return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
+        return not self._silent(worker, view)
 
 
 def worker_name() -> str:

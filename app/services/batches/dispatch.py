@@ -1,11 +1,11 @@
-"""Hand out batches: first those that wait to be handed out again, then new ones from the queue."""
+"""Hand out batches: first batches that wait to be handed out again, then new batches from the queue."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.diagnosis import unregistered
+from app.core.batches.diagnosis import serving_paused, unregistered
 from app.core.batches.leases import (
     Lease,
     LeaseState,
@@ -15,24 +15,28 @@ from app.core.batches.leases import (
     returned,
 )
 from app.core.batches.planning import Decision
-from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.events import BatchQuarantined, BatchRedelivered, emit
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
-from app.services.batches.request import Batch, BatchRequest, BatchResult, Timing
+from app.services.batches.request import BatchRequest, BatchResult, OutgoingBatch
 from app.services.batches.retrieval import Retrieval
+from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.reservations import UseReservations
+from app.services.turns import Turns
 from app.store.batches.store import BatchStore
 from app.store.redis.compare_and_swap import Attempts
+from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
-from app.store.runs.tick import NOBODY
+from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, StepMismatch
 
-_MAX_ATTEMPTS = 10_000  # each may drop a batch of groups that are too old
+_MAX_ATTEMPTS = 10_000  # each attempt may drop a batch of groups that are too old
+_OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
+_LEASE_NEWS = frozenset({b"changed", b"divided", b"registered", b"returned", b"rewound"})
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
 
 
@@ -41,6 +45,7 @@ class Dispatch:
 
     def __init__(
         self,
+        processes: ProcessStore,
         runs: RunStore,
         batches: BatchStore,
         retrieval: Retrieval,
@@ -49,8 +54,9 @@ class Dispatch:
         reservations: UseReservations,
         taking: LeaseTaking,
         atropos_delivery: AtroposDelivery,
-        timing: Timing,
+        turns: Turns,
     ) -> None:
+        self._processes = processes
         self._runs = runs
         self._batches = batches
         self._retrieval = retrieval
@@ -59,8 +65,22 @@ class Dispatch:
         self._reservations = reservations
         self._taking = taking
         self._atropos_delivery = atropos_delivery
-        self._timing = timing
+        self._process_turns = turns
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while a request is served
+
+    def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
+        """Build the queue of requests that wait for a batch."""
+        policy = WaitPolicy(
+            attempt=self._attempt,
+            overtaking=self.due,
+            found=_has_batch,
+            release=self._release,
+            own_errors=_OWN_ERRORS,
+            overtaking_news=_LEASE_NEWS,
+            turns=self._process_turns,
+            shares=_is_of_a_rank,
+        )
+        return LongPoll(policy, changes)
 
     @property
     def handed_out(self) -> int:
@@ -70,98 +90,106 @@ class Dispatch:
     async def take(self, run: str, request: BatchRequest | None = None) -> BatchResult:
         """Take the next batch for a trainer.
 
-        A batch that waits to be handed out again goes first, with the same groups in the same order. After that
-        `app.core.batches.planning` plans new ones.
+        A batch that waits to be handed out again goes first, with the same groups in the same order. Without such a
+        batch, `app.core.batches.planning` plans a new batch.
 
         Args:
             run: The run's name.
-            request: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
-                those must come to an end, whatever happens: `AtroposDelivery.finish` or `AtroposDelivery.break_off`.
+            request: The request of the trainer that will hold the lease. None means a trainer of Atropos. The caller
+                ends each answer with a batch for a trainer of Atropos, after errors too: with `AtroposDelivery.finish`
+                or `AtroposDelivery.break_off`.
 
         Raises:
-            RunArchived: The run hands out nothing.
-            RunNotFound: There is no run for a lease to be of.
+            RunArchived: The run is archived.
+            RunNotFound: The run does not exist, and the request needs a lease.
             RunRewound: The run was rewound after the trainer began.
         """
-        # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
-        turn = self._turns.setdefault(run, asyncio.Lock())
-        async with turn:
-            view = await self._runs.view(run)
+        result = await self._take(run, request, compete=True)
+        assert result is not None, "it does not give way"  # noqa: S101
+        return result
+
+    async def _take(self, run: str, request: BatchRequest | None, *, compete: bool) -> BatchResult | None:
+        """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
+        # Concurrent requests would plan the same batch. Within one process they wait for each other.
+        async with in_line(self._turn(run)):
+            if request is not None:
+                await self._process_turns.look(run)
+            view = await self._runs.queue(run)
             if view.config is not None and not view.started:
                 await self._runs.start(run)
-            if view.config is not None and self._atropos_delivery.worker not in view.workers:
-                # Without a tick of this process, others would count it as dead and hand out what it is sending.
-                await self._runs.tick(run, self._atropos_delivery.worker, NOBODY, self._timing.environment_ttl_ms)
+            if view.config is not None and self._atropos_delivery.seems_dead(view):
+                await self._processes.beat(self._atropos_delivery.worker)
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if request is None else ()
             attempts = Attempts("hand out a batch", run, _MAX_ATTEMPTS)
-            while view.config is not None and attempts.again():  # a reset may come in between
+            while view.config is not None and attempts.again():  # a reset may happen in between
                 if request is not None:
                     request.check(view)
                 if view.policy.archived:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
                 outcome = await self._next(run, view, request)
-                if isinstance(outcome, Batch):
+                if isinstance(outcome, OutgoingBatch):
                     if view.undivided is not None and request is not None and request.seat is not None:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
                     return BatchResult(None, outcome, sent)
-                view = await self._runs.view(run)
+                self._process_turns.note_others(run)  # most likely another process has taken this batch
+                if not compete and not self._process_turns.is_held(run):
+                    return None
+                view = await self._runs.queue(run)
         if request is not None:
             raise RunNotFound(f"there is no run {run}")
         return BatchResult(None, unregistered())
 
-    async def again(self, run: str, request: BatchRequest) -> BatchResult | None:
-        """Return the batch that the same request took before, if it is still held; None if there is none."""
-        turn = self._turns.setdefault(run, asyncio.Lock())
-        async with turn:  # the first request may be about to take it
-            view = await self._runs.view(run)
-            mine = request.own_lease(view, self._waiting(view, request))
-            if mine is None:
-                return None
-            batch = await self._handed_out(run, view, mine, request.renewed(mine, view), request.seat)
-        return None if batch is None else BatchResult(batch, None)
-
-    async def due(self, run: str, requests: Sequence[BatchRequest]) -> list[int]:
+    async def due(self, run: str, requests: Sequence[BatchRequest], *, ahead: bool = False) -> list[int]:
         """Return the requests that can be answered with a batch that was taken before.
 
-        Their ranks hold it, or it waits to be handed out again. Each whole batch that waits answers one request.
-        Requests whose answer is an error are included: their ranks disagree, or the run was rewound.
+        The trainer of such a request, or a rank of the trainer, holds the batch, or the batch waits to be handed out
+        again. A whole batch that waits answers one request. The result includes requests whose answer is an error:
+        their ranks disagree, or the run was rewound.
+
+        Args:
+            run: The run's name.
+            requests: The requests, in the order of arrival.
+            ahead: Whether earlier requests wait, which get the whole batches that wait.
 
         Returns:
             Positions in ``requests``, ascending.
         """
-        view = await self._runs.view(run)
-        free = sum(self._atropos_delivery.is_redeliverable(lease, view) for lease in view.leases)
+        async with in_line(self._turn(run)):  # the first attempt of a repeated request may be in progress
+            view = await self._runs.queue(run)
+        redeliverable = self._redeliverable(view)
+        may_begin = not view.policy.serving_paused
+        free = 0 if ahead else len(redeliverable)
         found = []
         for position, request in enumerate(requests):
             try:
                 request.check(view)
-                waiting = self._waiting(view, request)
-                has = waiting is not None or request.own_lease(view, waiting) is not None
+                waiting = _first_wanted(redeliverable, request)
+                mine = request.own_lease(view, waiting)
             except (RanksDisagree, RunRewound):
                 found.append(position)
                 continue
-            if has and (request.seat is not None or free > 0):
+            if mine is not None or (may_begin and waiting is not None and (request.seat is not None or free > 0)):
                 found.append(position)
-                free -= request.seat is None
+                free -= mine is None and request.seat is None
         return found
 
-    async def hand_on(self, run: str, batch: Batch) -> None:
-        """Record that a batch was taken and reached no trainer. The next trainer that asks gets it first."""
+    async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
+        """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first."""
         lease = batch.lease
         if _is_nobody_elses(batch):
             await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
 
-    async def let_expire(self, run: str, batch: Batch) -> None:
-        """Record that the reply with a batch broke off, and shorten its lease. Its trainer may ask again until then."""
+    async def let_expire(self, run: str, batch: OutgoingBatch) -> None:
+        """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again."""
         lease = batch.lease
         soon_ms = batch.view.clock_ms + _RETRY_MS
         if soon_ms < lease.deadline_ms and _is_nobody_elses(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
-    async def quarantine_exhausted(self, run: str, view: RunView) -> None:
-        """Quarantine the batches whose leases ran out as often as the run allows."""
+    async def quarantine_exhausted(self, run: str, view: QueueView) -> None:
+        """Quarantine the batches whose last allowed lease has expired."""
         for lease in view.leases:
             if not exhausted(lease, view.clock_ms, view.policy.max_deliveries):
                 continue
@@ -172,41 +200,38 @@ class Dispatch:
                     )
                 )
 
-    async def decision(self, run: str, view: RunView) -> Decision | None:
-        """Return what would happen if a trainer asked now, without handing anything out.
+    async def decision(self, run: str, view: QueueView) -> Decision | None:
+        """Return the decision for a trainer that asked now, without handing out a batch.
 
         Groups that are too old to be trained on are dropped, as when a batch is taken.
 
         Returns:
-            The decision; None if groups were dropped: read the run again.
+            The decision. None means that groups were dropped: read the run again.
         """
-        outgrown = [
-            one
-            for one in view.leases
-            if self._atropos_delivery.is_redeliverable(one, view) and not _is_whole(one.size, view)
-        ]
+        outgrown = [lease for lease in self._redeliverable(view) if not _is_whole(lease.size, view)]
         held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
         returning = [group for groups in held for group in groups or ()]
         decision, _ = await self._formation.decide(run, view, returning)
         fit = decision.plan is None or await self._retrieval.still_fit(run, view, decision.plan)
         return decision if fit else None
 
-    def again_first(self, view: RunView) -> Lease | None:
-        """Return the lease of the batch that is handed out again next, unchanged."""
-        waiting = (
-            lease
-            for lease in view.leases
-            if self._atropos_delivery.is_redeliverable(lease, view) and _is_whole(lease.size, view)
-        )
-        return next(waiting, None)
+    def again_first(self, view: QueueView) -> Lease | None:
+        """Return the lease of the batch that is handed out again next, without a change."""
+        return next((lease for lease in self._redeliverable(view) if _is_whole(lease.size, view)), None)
 
-    async def _next(self, run: str, view: RunView, request: BatchRequest | None) -> Batch | NotReady | None:
-        """Hand out a batch that was taken before, else a new one; None if the run changed in the meantime."""
-        waiting = self._waiting(view, request)
+    async def _next(self, run: str, view: QueueView, request: BatchRequest | None) -> OutgoingBatch | NotReady | None:
+        """Hand out a batch that was taken before, else a new batch. None means that the run has changed.
+
+        While serving is paused, a request gets only what it holds: its batch again, or the shard of a batch that other
+        ranks have.
+        """
+        waiting = _first_wanted(self._redeliverable(view), request)
         mine = None if request is None else request.own_lease(view, waiting)
         if request is not None and mine is not None:
             return await self._handed_out(run, view, mine, request.renewed(mine, view), request.seat)
         await self.quarantine_exhausted(run, view)
+        if view.policy.serving_paused:
+            return serving_paused()
         if waiting is None:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))
@@ -223,22 +248,33 @@ class Dispatch:
             )
         return batch
 
-    def _waiting(self, view: RunView, request: BatchRequest | None) -> Lease | None:
-        """Return the batch to hand out again first. A rank does not get a batch that it already holds."""
-        seat = None if request is None else request.seat
-        waiting = (lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view))
-        return next((lease for lease in waiting if seat is None or seat.wants(lease)), None)
+    async def _attempt(
+        self, run: str, request: BatchRequest, ahead: Sequence[BatchRequest], compete: bool
+    ) -> BatchResult | None:
+        if ahead and not await self.due(run, [request], ahead=True):
+            return None
+        return await self._take(run, request, compete=compete)
+
+    async def _release(self, run: str, result: BatchResult) -> None:
+        if result.batch is not None:
+            await self.hand_on(run, result.batch)
+
+    def _turn(self, run: str) -> asyncio.Lock:
+        return self._turns.setdefault(run, asyncio.Lock())
+
+    def _redeliverable(self, view: QueueView) -> list[Lease]:
+        return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]
 
     async def _handed_out(
-        self, run: str, view: RunView, seen: Lease, taken: Lease, seat: ShardRequest | None
-    ) -> Batch | None:
-        """Take a leased batch again if it can be served unchanged; if not, return its groups to their lanes."""
+        self, run: str, view: QueueView, seen: Lease, taken: Lease, seat: ShardRequest | None
+    ) -> OutgoingBatch | None:
+        """Hand out a leased batch again, unchanged. If that is impossible, return its groups to their lanes."""
         if seat is not None:
             seat.check(seen.step)
         groups = await self._batches.groups_of(run, seen.batch_id)
         if groups is None:
             return None
-        # A trainer that holds it continues with it, even if the run's batch size has changed.
+        # A trainer that holds the batch continues with it, even if the run's batch size has changed.
         is_held = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = is_held or _is_whole(size, view)
@@ -248,19 +284,34 @@ class Dispatch:
             batch = await self._sharding.read(run, view, taken, groups, seat) if whole else None
         except InvalidField as error:
             raise await self._formation.cannot_shard(run, view, error, seen.batch_id) from None
-        if not isinstance(batch, Batch):
-            # The batch size has changed, or the batch is damaged: its sound groups go into other batches.
-            if await self._batches.dissolve(run, seen, groups, view.policy.history_ms) and seen.replayed:
+        if not isinstance(batch, OutgoingBatch):
+            # The batch size has changed, or the batch is damaged. Its intact groups go into other batches.
+            if await self._batches.dissolve(run, seen, groups, view.policy.remembered_ms) and seen.replayed:
                 await self._reservations.settle(run)
             return None
-        return batch if await self._taking.take(batch.lease, self._batches.change(run, seen, batch.lease)) else None
+        change = self._batches.change(run, seen, batch.lease, view.epoch)
+        return batch if await self._taking.take(run, batch.lease, change) else None
 
 
-def _is_whole(size: int, view: RunView) -> bool:
+def _has_batch(result: BatchResult) -> bool:
+    return result.batch is not None
+
+
+def _is_of_a_rank(request: BatchRequest) -> bool:
+    return request.seat is not None
+
+
+def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest | None) -> Lease | None:
+    """Return the batch to hand out again first. A rank gets only batches that it does not hold yet."""
+    seat = None if request is None else request.seat
+    return next((lease for lease in redeliverable if seat is None or seat.wants(lease)), None)
+
+
+def _is_whole(size: int, view: QueueView) -> bool:
     """Return whether the run hands out batches of this size."""
     return view.config is not None and size == view.config.batch_size
 
 
-def _is_nobody_elses(batch: Batch) -> bool:
-    """Return whether only the trainer that should get the batch can have a part of it."""
+def _is_nobody_elses(batch: OutgoingBatch) -> bool:
+    """Return whether the receiving trainer or rank is the only one that can have a part of the batch."""
     return batch.lease.sharding is None or len(batch.lease.sharding.taken) == 1

@@ -1,24 +1,28 @@
 """Build the use cases of batches."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.diagnostics import Diagnostics
 from app.services.batches.dispatch import Dispatch
-from app.services.batches.explain import Diagnostics
 from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.leases import BatchLeases
-from app.services.batches.request import Timing
+from app.services.batches.listing import BatchListing
+from app.services.batches.request import BatchRequest, BatchResult, Timing
 from app.services.batches.retrieval import Retrieval
 from app.services.batches.rewind import Retention
-from app.services.batches.waiting import LongPollQueue
 from app.services.groups.factory import GroupServices
+from app.services.history.recorder import HistoryRecorder
+from app.services.long_poll import LongPoll
 from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.factory import ReplayServices
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
+from app.services.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,9 @@ class BatchServices:
     """The use cases of batches."""
 
     dispatch: Dispatch
-    long_poll: LongPollQueue
+    long_poll: LongPoll[BatchRequest, BatchResult]
     leases: BatchLeases
+    listing: BatchListing
     retention: Retention
     diagnostics: Diagnostics
     atropos_delivery: AtroposDelivery
@@ -42,6 +47,7 @@ class BatchServices:
         warnings: RunWarnings,
         timing: Timing,
         worker: str,
+        recorder: HistoryRecorder,
     ) -> "BatchServices":
         """Build the use cases; ``worker`` names this process in leases."""
         retention = Retention(stores.runs, stores.groups, stores.batches, replay.groups, replay.reservations)
@@ -59,8 +65,10 @@ class BatchServices:
             taking,
             groups.arrivals,
             timing,
+            recorder,
         )
         dispatch = Dispatch(
+            stores.processes,
             stores.runs,
             stores.batches,
             retrieval,
@@ -69,11 +77,12 @@ class BatchServices:
             replay.reservations,
             taking,
             atropos_delivery,
-            timing,
+            Turns(stores.turns, worker),
         )
         return cls(
             dispatch=dispatch,
-            long_poll=LongPollQueue(dispatch, stores.changes),
+            long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
+            listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
             leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness),
             retention=retention,
             diagnostics=Diagnostics(

@@ -1,7 +1,7 @@
 """Form a new batch from the queue: plan, rebalance, fetch, shard, reserve, commit.
 
-Planning is optimistic: nothing is locked while a batch forms. The commit is one atomic step that fails if the run
-changed after the plan, and then nothing has changed. A step returns None if the run must be read again.
+Planning is optimistic: it takes no lock. The commit is one atomic step. If the run changed after the plan, the commit
+fails and changes nothing. A step returns None to say that the run must be read again.
 """
 
 import asyncio
@@ -12,34 +12,33 @@ from dataclasses import dataclass
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
-from app.core.errors import InvalidField, SequenceTooLong
 from app.core.model import BatchPlan, Lane, NotReady
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
-from app.core.runs.view import RunView
-from app.events import BatchRelaxed, emit
+from app.core.runs.view import QueueView
+from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
-from app.services.batches.request import Batch, BatchRequest, Timing
-from app.services.batches.retrieval import Retrieval, Retrieved
+from app.services.batches.request import BatchRequest, OutgoingBatch, Timing
+from app.services.batches.retrieval import MANY_LANES, Retrieval, Retrieved
 from app.services.groups.arrivals import Arrivals
+from app.services.history.recorder import HistoryRecorder
 from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
-
-_MANY_LANES = 128
+from lachesis.wire.errors import InvalidField, SequenceTooLong
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the rules chose.
+    """The choice of the rules.
 
     Attributes:
         decision: The decision of the rules.
         plan: The groups from the queue.
-        mixture: The groups from the replay buffer; None if the batch has none.
+        mixture: The groups from the replay buffer. None means no such groups.
     """
 
     decision: Decision
@@ -52,9 +51,9 @@ class Rebalanced:
     """A plan whose groups load the ranks evenly.
 
     Attributes:
-        planned: What the rules chose.
+        planned: The choice of the rules.
         plan: The groups to take from the queue instead of `Planned.plan`.
-        delays: How often groups were passed over; None if that is unchanged.
+        delays: The number of times that groups were passed over. None means no change.
     """
 
     planned: Planned
@@ -72,18 +71,18 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """A batch as the requester gets it, not committed yet."""
+    """A batch as the requester gets it, before the commit."""
 
     fetched: Fetched
-    batch: Batch
+    batch: OutgoingBatch
 
 
 class _ReplayedGroupsDoNotFit(Exception):
-    """A batch with groups from the replay buffer cannot be divided between ranks as asked."""
+    """A batch with groups from the replay buffer cannot be divided as its ranks ask."""
 
 
 class BatchFormation:
-    """Forms new batches, and decides what the next one would be."""
+    """Forms new batches, and decides on the next batch."""
 
     def __init__(
         self,
@@ -97,6 +96,7 @@ class BatchFormation:
         taking: LeaseTaking,
         arrivals: Arrivals,
         timing: Timing,
+        history: HistoryRecorder,
     ) -> None:
         self._runs = runs
         self._batches = batches
@@ -108,12 +108,13 @@ class BatchFormation:
         self._taking = taking
         self._arrivals = arrivals
         self._timing = timing
+        self._history = history
 
-    async def form(self, run: str, view: RunView, request: BatchRequest | None) -> Batch | NotReady | None:
+    async def form(self, run: str, view: QueueView, request: BatchRequest | None) -> OutgoingBatch | NotReady | None:
         """Form and commit a batch.
 
         Returns:
-            The batch; or why there is none; or None if the run changed in the meantime: read it again.
+            The batch, or what is missing for a batch. None means that the run has changed: read the run again.
 
         Raises:
             StepMismatch, InvalidField: The batch cannot be divided as the ranks ask.
@@ -122,38 +123,39 @@ class BatchFormation:
         if seat is not None and view.config is not None:
             seat.check(view.step + 1)
             seat.check_size(view.config.batch_size)
-        self._arrivals.note(run, view)
+        if self._arrivals.is_due(run, view.clock_ms):
+            self._arrivals.note(run, await self._runs.view(run))
         try:
             return await self._form(run, view, request, mixing=True)
         except _ReplayedGroupsDoNotFit:
-            # Micro-batches or costs were different when these groups came. Fresh groups alone may still fit.
+            # The replayed groups came under other limits of micro-batches or costs. Fresh groups alone may fit.
             return await self._form(run, view, request, mixing=False)
 
     async def decide(
-        self, run: str, view: RunView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
+        self, run: str, view: QueueView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
     ) -> tuple[Decision, Mixture | None]:
         """Decide on the next batch, and on its groups from the replay buffer.
 
         Args:
             run: The run's name.
             view: The run.
-            returning: Groups of batches that will be dissolved, because their size differs from the run's.
+            returning: Groups of batches that will be dissolved, because their size differs from the run's batch size.
             mixing: Whether the batch may have groups from the replay buffer.
         """
-        lanes = await self._retrieval.lanes(run, view)
+        lanes = await self._retrieval.lanes(run, view, self._timing.environment_ttl_ms)
         if returning:
             lanes = with_returned(view, lanes, returning)
         mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms) if mixing else None
         return mixed or (await self._decide_fresh(view, lanes), None)
 
-    async def cannot_shard(self, run: str, view: RunView, error: InvalidField, batch_id: str | None) -> InvalidField:
-        """Store which group prevents the division of a batch, and return the error for its ranks.
+    async def cannot_shard(self, run: str, view: QueueView, error: InvalidField, batch_id: str | None) -> InvalidField:
+        """Store the group that prevents the division of a batch, and return the error for its ranks.
 
         Args:
             run: The run's name.
             view: The run.
-            error: Why the batch cannot be divided.
-            batch_id: The batch if it was taken before; None for a new one.
+            error: The reason why the batch cannot be divided.
+            batch_id: The batch, if it was taken before. None means a new batch.
         """
         if not isinstance(error, SequenceTooLong):
             return error
@@ -165,8 +167,8 @@ class BatchFormation:
         return SequenceTooLong(detail, error.location, error.group_id)
 
     async def _form(
-        self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool
-    ) -> Batch | NotReady | None:
+        self, run: str, view: QueueView, request: BatchRequest | None, *, mixing: bool
+    ) -> OutgoingBatch | NotReady | None:
         planned = await self._plan(run, view, request, mixing=mixing)
         if not isinstance(planned, Planned):
             return planned
@@ -180,9 +182,9 @@ class BatchFormation:
         return sharded.batch if await self._commit(run, view, sharded) else None
 
     async def _plan(
-        self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool
+        self, run: str, view: QueueView, request: BatchRequest | None, *, mixing: bool
     ) -> Planned | NotReady | None:
-        """Choose the groups, and store what the next decision needs."""
+        """Choose the groups, and store facts for the next decision."""
         decision, mixture = await self.decide(run, view, mixing=mixing)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
@@ -195,21 +197,21 @@ class BatchFormation:
         why = decision.not_ready
         return why if why is None or request is None or request.seat is None else awaiting(why, view.leases)
 
-    async def _rebalance(self, run: str, view: RunView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
-        """Exchange groups for others that load the ranks more evenly."""
+    async def _rebalance(self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
+        """Exchange groups for other groups that load the ranks more evenly."""
         split = None if request is None or request.seat is None else request.seat.spec
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
         return Rebalanced(planned, plan, delays)
 
-    async def _fetch(self, run: str, view: RunView, rebalanced: Rebalanced) -> Fetched | None:
-        """Read the payloads; None if a group is too old. Such a group is dropped."""
+    async def _fetch(self, run: str, view: QueueView, rebalanced: Rebalanced) -> Fetched | None:
+        """Read the payloads. Groups that are too old are dropped, and then the result is None."""
         mixture = rebalanced.planned.mixture
         replayed = () if mixture is None else mixture.groups
         retrieved = await self._retrieval.leasable(run, view, rebalanced.plan, replayed)
         return None if retrieved is None else Fetched(rebalanced, retrieved)
 
-    async def _shard(self, run: str, view: RunView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
-        """Divide the batch between ranks, or leave it whole; None if a group is damaged. Such a group is dropped.
+    async def _shard(self, run: str, view: QueueView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
+        """Divide the batch between ranks, or leave it whole. Damaged groups are dropped, and then the result is None.
 
         Raises:
             _ReplayedGroupsDoNotFit: A group prevents the division, and the batch has groups from the replay buffer.
@@ -235,19 +237,19 @@ class BatchFormation:
             if planned.mixture is not None:
                 raise _ReplayedGroupsDoNotFit from None
             raise await self.cannot_shard(run, view, error, None) from None
-        if isinstance(batch, Batch):
+        if isinstance(batch, OutgoingBatch):
             return Sharded(fetched, batch)
-        await self._retrieval.drop(run, view, batch.reasons)
+        await self._retrieval.drop(run, batch.reasons)
         await self._mixing.retire_damaged(run, batch.reasons)
         return None
 
     async def _reserve(self, run: str, sharded: Sharded) -> bool:
-        """Reserve a use of each group from the replay buffer; False if one is no longer available."""
+        """Reserve a use of each group from the replay buffer. False means that a group is no longer available."""
         mixture = sharded.fetched.rebalanced.planned.mixture
         return mixture is None or await self._mixing.reserve(run, sharded.batch.lease, mixture)
 
-    async def _commit(self, run: str, view: RunView, sharded: Sharded) -> bool:
-        """Take the groups out of the queue, all or none; False if the run changed in the meantime."""
+    async def _commit(self, run: str, view: QueueView, sharded: Sharded) -> bool:
+        """Take all groups out of the queue. False means that the run has changed, and no group was taken."""
         fetched, batch = sharded.fetched, sharded.batch
         decision, lease = fetched.rebalanced.planned.decision, batch.lease
         commit = self._batches.commit(
@@ -262,19 +264,30 @@ class BatchFormation:
             delays=fetched.rebalanced.delays,
             scarce=decision.scarce,
         )
-        if not await self._taking.take(lease, commit):
+        if not await self._taking.take(run, lease, commit):
             if lease.replayed:
                 await self._reservations.release(run, lease.batch_id)
             return False
+        retrieved = fetched.retrieved
+        self._history.handed_out(run, view, lease, retrieved.groups, retrieved.rewards)
+        emit(
+            BatchTaken(
+                run=run,
+                batch=lease.batch_id,
+                step=lease.step,
+                groups=len(retrieved.groups),
+                trainer=lease.trainer or None,
+            )
+        )
         if lease.relaxed:
             owed = {environment: sequences for environment, sequences in decision.debts.items() if sequences > 0}
             emit(BatchRelaxed(run=run, batch=lease.batch_id, step=lease.step, owed_sequences=owed))
         return True
 
-    async def _decide_fresh(self, view: RunView, lanes: Sequence[Lane]) -> Decision:
+    async def _decide_fresh(self, view: QueueView, lanes: Sequence[Lane]) -> Decision:
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
-        if len(lanes) < _MANY_LANES:
+        if len(view.lanes) < MANY_LANES:
             return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
-        # With a thousand lanes this takes long enough to delay other requests.
+        # With a thousand lanes, the decision takes long enough to delay other requests.
         return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 from app.core.batches.leases import Lease, LeaseState, returned
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchRequest
 
@@ -21,7 +21,7 @@ class LeaseTaking:
         self._atropos_delivery = atropos_delivery
         self.handed_out = 0
 
-    def lease_for(self, request: BatchRequest | None, view: RunView, batch: Lease) -> Lease:
+    def lease_for(self, request: BatchRequest | None, view: QueueView, batch: Lease) -> Lease:
         """Return the lease of a batch for a requester; ``request`` is None for a trainer of Atropos."""
         if request is None:
             return self._atropos_delivery.lease(batch)
@@ -35,9 +35,9 @@ class LeaseTaking:
             trainer=request.trainer,
         )
 
-    async def take(self, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
+    async def take(self, run: str, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
         """Write a lease; False if the run changed in the meantime."""
         # Leases of the native API are held until their deadline, even if the reply is lost.
-        taken = await (self._atropos_delivery.begin(lease, write) if lease.state is LeaseState.SENDING else write)
+        taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state is LeaseState.SENDING else write)
         self.handed_out += taken
         return taken

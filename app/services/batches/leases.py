@@ -5,21 +5,21 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.leases import Lease, LeaseState, expired, given_back
-from app.core.errors import BatchInUse, BatchNotFound, InvalidField
 from app.core.model import DropReason
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.rewind import Retention
 from app.services.groups.staleness import Staleness
-from app.services.leases import Leased, LeaseReading
+from app.services.leases import LeaseKind, LeaseReading
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.batches.view import BatchView
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.errors import BatchInUse, BatchNotFound, InvalidField
 
 
-class LeasedBatches(Leased[BatchView]):
+class BatchLeaseKind(LeaseKind[BatchView]):
     """Batches that trainers hold under leases."""
 
     noun = "batch"
@@ -62,7 +62,7 @@ class BatchLeases:
     ) -> None:
         self._groups = groups
         self._batches = batches
-        self._leased = LeasedBatches(batches)
+        self._leased = BatchLeaseKind(batches)
         self._retention = retention
         self._reservations = reservations
         self._staleness = staleness
@@ -127,7 +127,7 @@ class BatchLeases:
                 emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
                 return True
             groups = await self._batches.groups_of(run, batch_id)
-            if groups is None or not await self._batches.dissolve(run, lease, groups, view.policy.history_ms):
+            if groups is None or not await self._batches.dissolve(run, lease, groups, view.policy.remembered_ms):
                 return False
             emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
             await self._staleness.sweep_versions(run)
@@ -167,7 +167,7 @@ class BatchLeases:
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
             tried = lease
-            if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.history_ms):
+            if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.remembered_ms):
                 emit(BatchDiscarded(run=run, batch=batch_id, step=lease.step))
                 break
         if tried.replayed:

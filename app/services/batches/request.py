@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
-from app.core.errors import RunRewound
 from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
 from app.core.ranks.sharding import taken_by
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.settings import Settings
+from lachesis.wire.errors import RunRewound
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class BatchRequest:
     trainer: str = ""
     seat: ShardRequest | None = None
     rewinds: int | None = None
-    chosen: Callable[["Batch"], None] | None = field(default=None, compare=False)
+    chosen: Callable[["OutgoingBatch"], None] | None = field(default=None, compare=False)
 
-    def check(self, view: RunView) -> None:
+    def check(self, view: QueueView) -> None:
         """Check that the run was not rewound after this trainer began.
 
         Raises:
@@ -71,11 +71,11 @@ class BatchRequest:
             since = f"it has {view.rewinds} rewinds, and had {self.rewinds} when this trainer began"
             raise RunRewound(f"the run was rewound: {since}")
 
-    def deadline_ms(self, view: RunView) -> int:
+    def deadline_ms(self, view: QueueView) -> int:
         """Return the deadline of a lease that is taken now, on the run clock."""
         return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
 
-    def own_lease(self, view: RunView, waiting: Lease | None) -> Lease | None:
+    def own_lease(self, view: QueueView, waiting: Lease | None) -> Lease | None:
         """Return the lease that this request already holds: it took it before, or its ranks hold it.
 
         Args:
@@ -94,7 +94,7 @@ class BatchRequest:
         held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.sharding is None)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
-    def renewed(self, lease: Lease, view: RunView) -> Lease:
+    def renewed(self, lease: Lease, view: QueueView) -> Lease:
         """Return a lease that a trainer holds already, with its deadline extended."""
         if self.seat is None or lease.sharding is None:
             return replace(lease, deadline_ms=self.deadline_ms(view))
@@ -118,7 +118,7 @@ class BatchShard:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OutgoingBatch:
     """A batch to send.
 
     Attributes:
@@ -132,10 +132,10 @@ class Batch:
     lease: Lease
     groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
-    view: RunView
+    view: QueueView
     shard: BatchShard | None = None
 
-    def without_payloads(self) -> "Batch":
+    def without_payloads(self) -> "OutgoingBatch":
         """Return the batch without its payloads."""
         return replace(self, payloads=())
 
@@ -151,6 +151,6 @@ class BatchResult:
             this answer has reached it too.
     """
 
-    batch: Batch | None
+    batch: OutgoingBatch | None
     not_ready: NotReady | None
     acknowledges: tuple[Lease, ...] = ()

@@ -1,16 +1,20 @@
 """Check groups before they are handed out: they exist, are not damaged, and should still be trained on."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
 from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
+
+MANY_LANES = 128
+"""So many lanes are not all read, and rules that look at them delay other requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,13 @@ class Retrieved:
         groups: The groups.
         payloads: Their columns. Do not use them if any group is damaged.
         damage: The groups whose payloads are missing or differ from what was stored, and why.
+        rewards: The mean reward of each group that was just planned, in the same order, where it is known.
     """
 
     groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
     damage: Mapping[LeasedGroup, DropReason]
+    rewards: tuple[float | None, ...] = ()
 
 
 class Retrieval:
@@ -34,15 +40,31 @@ class Retrieval:
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
 
-    async def lanes(self, run: str, view: RunView) -> list[Lane]:
-        """Read the oldest groups of each lane, as many as fit into one batch."""
+    async def lanes(self, run: str, view: QueueView, ttl_ms: int) -> list[Lane]:
+        """Read the oldest groups of the lanes that a batch may take groups from, as many as fit into one batch.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        """
         batch_size = 0 if view.config is None else view.config.batch_size
-        return await self._groups.heads(
-            run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
-        )
+        chosen: Collection[LaneId] = view.lanes
+        if len(view.lanes) >= MANY_LANES:
+            by_age = await self._groups.lanes_by_age(run)
+            chosen = lanes_to_read(batch_size, view.lanes, view.live(ttl_ms).limited, by_age)
+        lanes = await self._heads(run, view, chosen, batch_size)
+        if len(chosen) == len(view.lanes) or all(lane.heads for lane in lanes):
+            return lanes
+        # The queue has changed in between: lanes that were not read may matter now.
+        return await self._heads(run, view, view.lanes, batch_size)
+
+    async def _heads(self, run: str, view: QueueView, lanes: Collection[LaneId], batch_size: int) -> list[Lane]:
+        wanted = {lane: (view.lanes[lane], max(1, batch_size // lane[1])) for lane in lanes}
+        return await self._groups.heads(run, wanted)
 
     async def leasable(
-        self, run: str, view: RunView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
+        self, run: str, view: QueueView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
     ) -> Retrieved | None:
         """Read planned groups and those added to them. Drop groups that should not be trained on; None if any was."""
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
@@ -50,15 +72,16 @@ class Retrieval:
         if await self._drop_unfit(run, view, plan, entries):
             return None
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
-        return _checked((*groups, *replayed), payloads)
+        rewards = tuple(entry.reward for entry in entries if entry is not None)
+        return replace(_checked((*groups, *replayed), payloads), rewards=rewards)
 
-    async def still_fit(self, run: str, view: RunView, plan: BatchPlan) -> bool:
+    async def still_fit(self, run: str, view: QueueView, plan: BatchPlan) -> bool:
         """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
         return not await self._drop_unfit(run, view, plan, entries)
 
     async def _drop_unfit(
-        self, run: str, view: RunView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
+        self, run: str, view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
     ) -> bool:
         reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
@@ -66,7 +89,7 @@ class Retrieval:
             reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
             if reason is not None:
                 reasons[group] = reason
-        await self.drop(run, view, reasons)
+        await self.drop(run, reasons)
         return bool(reasons)
 
     async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
@@ -74,17 +97,17 @@ class Retrieval:
         return _checked(groups, await self._groups.payloads(run, [group.group_id for group in groups]))
 
     async def drop(
-        self, run: str, view: RunView, reasons: Mapping[PlannedGroup, DropReason] | Mapping[LeasedGroup, DropReason]
+        self, run: str, reasons: Mapping[PlannedGroup, DropReason] | Mapping[LeasedGroup, DropReason]
     ) -> None:
         """Drop waiting groups, each for its own reason."""
         dropped: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await self._groups.drop(run, groups, reason, view.policy.history_ms)
+            await self._groups.drop(run, groups, reason)
 
 
-def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:
+def unfit_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
     """Return why a waiting group should no longer be trained on; None if it still may be."""
     return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 
@@ -103,6 +126,7 @@ def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
         entry.given_id,
         None if mark is None else mark.filtered_by,
         1.0 if mark is None else mark.loss_weight,
+        entry.weight.tokens,
     )
 
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease, LeaseState, exhausted, in_saved_state, rewound
 from app.core.batches.retention import beyond_limits, restored_version
-from app.core.errors import InvalidField, RewindImpossible
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
-from app.events import RewindCompleted, emit
+from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
 from app.services.replay.groups import ReplayedGroups
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import InvalidField, RewindImpossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Retention:
         ended = await self._end(run, leases, policy)
         if ended.batches and ended.kept is not None:
             await self._trim(run, ended.kept)
-        return ended.batches
+        return len(ended.batches)
 
     async def environments(self, run: str) -> set[int]:
         """Return the environments with groups in kept batches."""
@@ -76,7 +76,10 @@ class Retention:
         return {environment for environment, _, _ in contents if environment is not None}
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
-        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.history_ms)
+        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.remembered_ms)
+        for lease in leases:
+            if lease.batch_id in ended.batches:
+                emit(BatchAcknowledged(run=run, batch=lease.batch_id, step=lease.step))
         # If either fails, maintenance repeats it.
         if ended.replayed_groups:
             await self._reservations.settle(run)
@@ -128,6 +131,7 @@ class Retention:
         saved = [batch_id for batch_id, at in kept if at <= step]
         await self._batches.release_kept(run, saved, step, policy_version, rewinds)
         await self._groups.delete_marked(run)
+        emit(CheckpointReported(run=run, step=step, released_batches=len(saved)))
         return await self._runs.view(run)
 
     async def rewind(self, run: str, step: int) -> RewindResult:

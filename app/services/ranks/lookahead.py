@@ -8,7 +8,7 @@ from app.core.model import BatchPlan, LaneId
 from app.core.ranks.costs import CostModel
 from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
 from app.core.ranks.sharding import ShardingSpec
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore
 
@@ -22,7 +22,7 @@ class Lookahead:
         self._groups = groups
 
     async def choose(
-        self, run: str, view: RunView, plan: BatchPlan, spec: ShardingSpec | None
+        self, run: str, view: QueueView, plan: BatchPlan, spec: ShardingSpec | None
     ) -> tuple[BatchPlan, Mapping[str, int] | None]:
         """Exchange groups of a plan for others that load ranks more evenly, if the run has a window.
 

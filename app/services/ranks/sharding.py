@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.batches.leases import Lease, LeasedGroup
-from app.core.errors import SequenceTooLong
 from app.core.model import DropReason
 from app.core.ranks.micro_batches import MicroBatches, pack
 from app.core.ranks.requests import ShardRequest
 from app.core.ranks.sharding import Sharding, ShardingSpec, divide, sequences_of, taken_by
-from app.core.runs.view import RunView
-from app.services.batches.request import Batch, BatchShard
+from app.core.runs.view import QueueView
+from app.services.batches.request import BatchShard, OutgoingBatch
 from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header
+from lachesis.wire.errors import SequenceTooLong
 from lachesis.wire.sequences import lengths_of, take_sequences
 
 _MANY_SEQUENCES = 2048
@@ -37,8 +37,8 @@ class BatchSharding:
         self._retrieval = retrieval
 
     async def read(
-        self, run: str, view: RunView, lease: Lease, groups: Sequence[LeasedGroup], seat: ShardRequest | None
-    ) -> Batch | DamagedGroups:
+        self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], seat: ShardRequest | None
+    ) -> OutgoingBatch | DamagedGroups:
         """Read a batch, or a rank's shard of it.
 
         Args:
@@ -60,8 +60,8 @@ class BatchSharding:
         return DamagedGroups(mine.damage) if mine.damage else await _shard(view, lease, sharding, mine, parts, seat)
 
     async def divide(
-        self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: ShardRequest | None
-    ) -> Batch | DamagedGroups:
+        self, view: QueueView, lease: Lease, all_of_it: Retrieved, seat: ShardRequest | None
+    ) -> OutgoingBatch | DamagedGroups:
         """Make a batch from its groups, or a rank's shard of it. The division becomes part of the lease.
 
         Raises:
@@ -72,7 +72,7 @@ class BatchSharding:
         if all_of_it.damage:
             return DamagedGroups(all_of_it.damage)
         if seat is None:
-            return Batch(replace(lease, sharding=None), groups, payloads, view)
+            return OutgoingBatch(replace(lease, sharding=None), groups, payloads, view)
         sizes = [group.size for group in groups]
         sharding = await _divided(groups, payloads, seat.spec, many=sum(sizes) >= _MANY_SEQUENCES)
         parts = sequences_of(sizes, sharding, seat.rank)
@@ -81,18 +81,18 @@ class BatchSharding:
 
 
 async def _shard(
-    view: RunView,
+    view: QueueView,
     lease: Lease,
     sharding: Sharding,
     mine: Retrieved,
     parts: Mapping[int, tuple[int, ...]],
     seat: ShardRequest,
-) -> Batch:
+) -> OutgoingBatch:
     """Cut a rank's part out of its groups. ``parts`` has the sequences by position of the group."""
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
     held = replace(lease, sharding=taken_by(sharding, seat.rank))
-    return Batch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, sharding)))
+    return OutgoingBatch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, sharding)))
 
 
 async def _divided(

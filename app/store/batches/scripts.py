@@ -22,8 +22,10 @@ class PlannedRow(NamedTuple):
 
     group_id: str
     lane: str
+    bytes: int
     environment: Argument
     size: int
+    tokens: int
 
 
 class RequeuedRow(NamedTuple):
@@ -35,10 +37,11 @@ class RequeuedRow(NamedTuple):
     bytes: int
     environment: Argument
     size: int
+    tokens: int
 
 
 class RewoundLease(NamedTuple):
-    """The lease of a batch that is rewound, as it was read (empty: the batch is kept), and from now on."""
+    """The lease of a rewound batch: as it was read (empty for a kept batch), and as it is from now on."""
 
     batch_id: str
     seen: str
@@ -50,7 +53,9 @@ def acknowledge_batches(keys: RunKeys, *, keep: bool, history_ms: int, batches: 
 
 
 @script
-def change_lease(keys: RunKeys, *, lease_states: str, batch_id: str, seen: str, new: str, notify: bool) -> None: ...
+def change_lease(
+    keys: RunKeys, *, lease_states: str, batch_id: str, seen: str, new: str, notify: bool, epoch: int | None
+) -> None: ...
 
 
 @script
@@ -71,6 +76,8 @@ def commit_batch(
     delays: str | None,
     replayed_ids: Sequence[str],
     scarce: str,
+    record: str,
+    most_records: int,
     queued_groups: Sequence[PlannedRow],
 ) -> None: ...
 

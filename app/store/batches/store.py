@@ -1,4 +1,4 @@
-"""Batches: committed all or nothing, leased, ended one way or another, kept for a rewind."""
+"""Store batches: commit, lease, end and keep them, and bring them back for a rewind."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,26 +7,27 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed, returned
-from app.core.errors import RunNotFound, RunRewound
 from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.store.batches import scripts
+from app.store.batches.records import MOST_RECORDS, record_text
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import balance_text, lease_text, parse_lease, parse_policy, reading
+from lachesis.wire.errors import RunNotFound, RunRewound
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
 SHORTEST_HISTORY_MS = 120_000
-"""How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
+"""How long the end of a batch is remembered, milliseconds of run clock: as long as its trainer may ask again."""
 
 
 class Kept(NamedTuple):
-    """Batches that are kept for a rewind: ids and steps, by step; bytes in all; the policy, read after them, if any."""
+    """The batches kept for a rewind: ids and steps, by step; their bytes; the run's policy, read after them, if any."""
 
     batches: list[tuple[str, int]]
     payload_bytes: int
@@ -41,19 +42,19 @@ class KeptLease(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Batches that were acknowledged, their groups that entered the replay buffer, and those they had from there.
+    """Ids of acknowledged batches, number of their groups that entered the replay buffer, and of replayed groups.
 
-    And, if they are kept, what is kept now.
+    If batches are kept: the batches that are kept now.
     """
 
-    batches: int
+    batches: tuple[str, ...]
     entered_groups: int
     replayed_groups: int
     kept: Kept | None
 
 
 class BatchStore:
-    """Moves groups between the queue and trainers' hands."""
+    """Moves groups between the queue and leased batches."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
@@ -84,8 +85,8 @@ class BatchStore:
             policy_version: The view's policy version.
             debts: Sequences owed to environments after this batch.
             clock_ms: Run clock at planning.
-            balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
-            delays: How often groups were passed over so far; None: as before.
+            balance: For a divided batch: the history of balances, this batch included. Its ranks are notified.
+            delays: How often groups were passed over so far; None: unchanged.
             scarce: Since when batches wait for environments that send too little; None: they wait for none.
 
         Returns:
@@ -109,15 +110,19 @@ class BatchStore:
             delays=None if delays is None else json.dumps(delays),
             replayed_ids=[group.group_id for group in groups if group.replayed],
             scarce=json.dumps(scarce or {}),
+            record=record_text(lease, clock_ms),
+            most_records=MOST_RECORDS,
             queued_groups=[
-                scripts.PlannedRow(group.group_id, lane, _or_none(group.environment), group.size)
+                scripts.PlannedRow(
+                    group.group_id, lane, group.payload_bytes, _or_none(group.environment), group.size, group.tokens
+                )
                 for lane, group in queued
             ],
         )
         return bool(await self._connection.run(command))
 
     async def view(self, run: str, batch_id: str) -> BatchView:
-        """Read a batch and what it is ended by, in one round trip; also one that is long gone.
+        """Read a batch and the values needed to end it, in one round trip, even if it ended long ago.
 
         Raises:
             RunNotFound: There is no such run.
@@ -130,7 +135,7 @@ class BatchStore:
         return view
 
     async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:
-        """Read which groups a leased batch holds, in training order; None if it has ended."""
+        """Read the groups of a leased batch, in training order; None if it has ended."""
         found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
         return None if found is None else _groups(found)
 
@@ -147,11 +152,21 @@ class BatchStore:
         return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
 
     async def mark_returned(self, run: str, lease: Lease) -> bool:
-        """Note that a batch did not reach its trainer, so that it is handed out again. Only from the state read."""
+        """Note that a batch did not reach its trainer, if its lease is as it was read. It is handed out again."""
         return await self.change(run, lease, returned(lease))
 
-    async def change(self, run: str, seen: Lease, new: Lease) -> bool:
-        """Change a lease from the state that was read. False if it is in a third state by now."""
+    async def change(self, run: str, seen: Lease, new: Lease, epoch: int | None = None) -> bool:
+        """Replace a lease that was read.
+
+        Args:
+            run: The run's name.
+            seen: The lease as it was read.
+            new: The lease from now on.
+            epoch: The epoch that the change depends on; None if it depends on the lease alone.
+
+        Returns:
+            False if the lease is now neither the old nor the new one, or the epoch has changed.
+        """
         keys = RunKeys(run)
         command = scripts.change_lease(
             keys,
@@ -160,11 +175,12 @@ class BatchStore:
             seen=lease_text(seen),
             new=lease_text(new),
             notify=new.state is LeaseState.RETURNED,
+            epoch=epoch,
         )
         return bool(await self._connection.run(command))
 
     async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> Acknowledged:
-        """End leases in the state they were seen in; their groups are delivered.
+        """End leases that are still as they were read. Their groups are delivered.
 
         Args:
             run: The run's name.
@@ -173,8 +189,8 @@ class BatchStore:
             history_ms: How long the history of their groups is kept.
 
         Returns:
-            How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there;
-            and what is kept now, if ``keep``.
+            Which ended; how many of their groups entered the replay buffer, in no chunk yet; how many came from
+            there; and, if ``keep``, the batches kept now.
         """
         keys = RunKeys(run)
         command = scripts.acknowledge_batches(
@@ -187,8 +203,9 @@ class BatchStore:
             ],
         )
         ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys) if keep else [])])
-        batches, entered_groups, replayed_groups = map(int, ended)
-        return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
+        batches, entered_groups, replayed_groups = ended
+        ids = tuple(map(bytes.decode, batches))
+        return Acknowledged(ids, int(entered_groups), int(replayed_groups), _read_kept(*kept) if keep else None)
 
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
         """End a lease without delivering its batch. Its groups return to their places in their lanes."""
@@ -211,6 +228,7 @@ class BatchStore:
                     group.payload_bytes,
                     _or_none(group.environment),
                     group.size,
+                    group.tokens,
                 )
                 for lane, group in queued
             ],
@@ -218,7 +236,7 @@ class BatchStore:
         return bool(await self._connection.run(command))
 
     async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
-        """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
+        """End a lease and drop its groups for a reason; False if the lease has changed since it was read."""
         command = scripts.discard_batch(
             RunKeys(run),
             batch_id=lease.batch_id,
@@ -336,7 +354,7 @@ def _kept_lease(batch_id: str, text: str) -> KeptLease:
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:
-    """Write down which groups a batch holds; without `dataclasses.asdict`, whose deep copies took a tenth of a take."""
+    """Encode the groups of a batch. The deep copies of `dataclasses.asdict` took a tenth of the time of a take."""
     return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) | _replay_part(group) for group in groups])
 
 
@@ -345,7 +363,7 @@ def _replay_part(group: LeasedGroup) -> dict[str, Any]:
 
 
 def _groups(manifest: str | bytes) -> list[LeasedGroup]:
-    """Invert `_manifest`."""
+    """Decode what `_manifest` encoded."""
     return [
         LeasedGroup(**group | ({"replayed": Replayed(**group["replayed"])} if "replayed" in group else {}))
         for group in json.loads(manifest)
@@ -353,7 +371,7 @@ def _groups(manifest: str | bytes) -> list[LeasedGroup]:
 
 
 def _from_queue(groups: Iterable[LeasedGroup]) -> list[LeasedGroup]:
-    """Return those that are not from the replay buffer: what the run's sums and lanes know of."""
+    """Return the groups that are not from the replay buffer. Only these count in the run's totals and lanes."""
     return [group for group in groups if group.replayed is None]
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
-from app.store.groups.entries import BATCH_HISTORY_WORDS
 from app.store.redis.keys import NONE, RunKeys
 from app.store.redis.pipeline import Command
-from app.store.runs.view import parse_lease, parse_policy, run_clock
+from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
+from app.store.runs.view import parse_lease, parse_policy
 
 
 class BatchEnd(NamedTuple):
@@ -41,26 +41,25 @@ class BatchView:
 def batch_commands(keys: RunKeys, batch_id: str) -> list[Command]:
     """Return the commands whose replies `read_batch_view` reads.
 
-    The lease comes before its end: of a batch that ends in between, the lease is seen, which by then is outdated.
+    The lease is read before the end. If the batch ends in between, the lease is returned, which is outdated by then.
     """
-    of_run: Command = ("HMGET", keys.run, "config", "policy", "clock_ms", "time_ms")
-    return [("TIME",), of_run, ("HGET", keys.lease_states, batch_id), ("HGET", keys.history, batch_id)]
+    of_run: Command = ("HMGET", keys.run, "config", "policy", *CLOCK_FIELDS)
+    return [*CLOCK_COMMANDS, of_run, ("HGET", keys.lease_states, batch_id), ("HGET", keys.history, batch_id)]
 
 
 def read_batch_view(batch_id: str, replies: Sequence[Any]) -> BatchView | None:
-    """Read what Redis answered to `batch_commands`; None if nobody has made the run."""
-    time, (config, policy, *clock), lease, end = replies
+    """Parse the replies to `batch_commands`; None if the run does not exist."""
+    time, service, (config, policy, *clock), lease, end = replies
     if config is None:
         return None
-    of_run = {name: int(value) for name, value in zip(("clock_ms", "time_ms"), clock, strict=True) if value is not None}
     held = None if lease is None else parse_lease(batch_id, lease.decode())
-    return BatchView(parse_policy(policy), run_clock(time, of_run), held, parse_end(end))
+    return BatchView(parse_policy(policy), Now(time, service).run_clock_of(clock), held, parse_end(end))
 
 
 def parse_end(found: bytes | None) -> BatchEnd | None:
-    """Read how a batch or sample ended from its history; None if this is none."""
+    """Parse the history of a batch or sample. Return None if it is missing or about a step."""
     words = [] if found is None else found.decode().split()
-    if len(words) != BATCH_HISTORY_WORDS:
+    if len(words) <= 1:
         return None
     outcome, lease_id, step, clock_ms = words
     return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))

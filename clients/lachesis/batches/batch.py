@@ -1,6 +1,6 @@
 """A leased batch, for asyncio."""
 
-from lachesis._prefetch.leased import AsyncLeased, Lease
+from lachesis._prefetch.leased import AsyncLeased, HeldLease
 from lachesis.batches.columns import Columns
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
@@ -13,6 +13,6 @@ class AsyncBatch(AsyncLeased, Columns):
     back if the block raises.
     """
 
-    def __init__(self, info: BatchInfo, file: BatchFile, lease: Lease) -> None:
+    def __init__(self, info: BatchInfo, file: BatchFile, lease: HeldLease) -> None:
         super().__init__(info, file)
         self._lease = lease

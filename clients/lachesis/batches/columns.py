@@ -1,4 +1,4 @@
-"""The columns of a batch as numpy arrays over all its sequences: views of the bytes they came in."""
+"""The columns of a batch as numpy arrays over all its sequences: views of the reply, or new arrays if compact."""
 
 from functools import cached_property
 from typing import Any
@@ -21,9 +21,9 @@ class Columns(Packed):
     `cu_seqlens` split per-token columns, unless a column has its own lengths.
 
     Attributes:
-        info: Its description by the service: id, step, lease, groups.
-        groups: Its groups.
-        file: The reply that holds its columns.
+        info: The service's description of the batch: id, step, lease, groups.
+        groups: The groups of the batch.
+        file: The reply that holds the columns.
     """
 
     def __init__(self, info: BatchInfo, file: BatchFile) -> None:
@@ -34,7 +34,7 @@ class Columns(Packed):
 
     @property
     def step(self) -> int:
-        """The step of the run that this batch is for."""
+        """The step of the batch."""
         return self.info.step
 
     @cached_property
@@ -60,7 +60,7 @@ class Columns(Packed):
 
     @property
     def micro_batches(self) -> list[NDArray[np.int64]]:
-        """The sequences of each micro-batch, as rows of `padded`. One micro-batch of all if none were asked for."""
+        """The sequences of each micro-batch, as rows of `padded`. Without micro-batches: one with all sequences."""
         packing = None if self.info.shard is None else self.info.shard.packing
         if packing is None:
             return [np.arange(len(self.lengths))]
@@ -69,8 +69,9 @@ class Columns(Packed):
     def column(self, name: str) -> NDArray[Any]:
         """Return a column of all sequences, end to end, as one array.
 
-        It is a view of the reply: values written to it show in the groups. If groups store the column in different
-        widths, it is a copy in the widest one, made at the first call. bf16 and f8 come as their bits.
+        The first call makes the array, and later calls return the same array. Usually it is a view of the reply. Then
+        values that you write to it show in the groups. Compact columns are new arrays in full. If groups store a column
+        in different widths, the array is a copy in the largest width. bf16 and f8 come as their bits.
 
         Raises:
             KeyError: A group has no such column; the message names the first one.

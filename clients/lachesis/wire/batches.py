@@ -10,11 +10,11 @@ from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds, Rewinds
 from lachesis.wire.status import Alert, Warned
 
-LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
+LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease of the batch.")]
 
 
 class TakeBatch(Body):
-    """What a trainer may say when it asks for a batch (`POST …/batches`)."""
+    """A request for a batch (`POST …/batches`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "trainer-0.17", "lease_s": 120}]})
 
@@ -23,29 +23,31 @@ class TakeBatch(Body):
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="An id of this request. The same request sent again gets the same batch while that is held.",
+        description="An id of this request. A repetition gets the same batch while the lease lasts.",
     )
-    lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold the batch; null: the run's.")
-    trainer: str | None = Field(
-        default=None, max_length=256, description="Who asks; shown to operators beside the batch."
+    lease_s: LeaseSeconds | None = Field(
+        default=None, description="Duration of the lease, seconds. Null means the run's setting."
     )
+    trainer: str | None = Field(default=None, max_length=256, description="Name of the trainer, for operators.")
     rewinds: Rewinds | None = Field(
         default=None,
-        description="`rewinds` of the run when this trainer began. If the run was rewound since, it gets no batch, but "
-        "409 `run_rewound`.",
+        description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
+        "fails (409 `run_rewound`).",
     )
 
 
 class ReplayedGroup(BaseModel):
     """How a group came into a batch from the replay buffer (`fresh_fraction`)."""
 
-    chunk: int = Field(description="Its chunk in the buffer. Set its priority with this number.")
-    uses: int = Field(description="Acknowledged samples and batches it was in since it was trained on first.")
+    chunk: int = Field(description="Its chunk in the buffer. Requests for a new priority name this number.")
+    uses: int = Field(
+        description="Number of acknowledged samples and batches with this group since it was first trained on."
+    )
     probability: float = Field(
-        description="Probability that one draw from the whole buffer gives it; 1 for fifo and lifo."
+        description="Probability that one draw from the whole buffer gives this chunk. 1 for `fifo` and `lifo`."
     )
     importance_weight: float = Field(
-        description="(chunks * probability) ** -beta, divided by the largest of the replayed groups of the batch."
+        description="`(chunks * probability) ** -beta`, divided by the maximum over the replayed groups of the batch."
     )
 
 
@@ -53,44 +55,46 @@ class BatchGroup(BaseModel):
     """A group of a batch, without its columns."""
 
     id: str = Field(description="The group's id.")
-    environment: int | None = Field(description="The environment it counts for, or null.")
-    size: int = Field(description="Its sequences. If the group is divided between ranks: those in this shard.")
+    environment: int | None = Field(description="The environment of the group, or null.")
+    size: int = Field(description="Number of its sequences. In a divided group: of its sequences in this shard.")
     sequences: list[int] | None = Field(
-        default=None, description="If the group is divided between ranks: which of its sequences are in this shard."
+        default=None, description="For a divided group: which of its sequences are in this shard, as positions from 0."
     )
-    policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
-    staleness: int | None = Field(description="Policy versions since then.")
+    policy_version: int | None = Field(
+        description="The policy version that sampled the group. Null if its producer gave no version."
+    )
+    staleness: int | None = Field(description="Policy versions between sampling and now.")
     received_age_s: float = Field(
-        description="Seconds since it was received, or since it was trained on if it is replayed."
+        description="Seconds since the group was received. For a replayed group: since it was trained on."
     )
-    filtered_by: str | None = Field(default=None, description="The filter of the run that found it and kept it.")
-    loss_weight: float = Field(default=1.0, description="Factor for its loss, as that filter sets it.")
+    filtered_by: str | None = Field(default=None, description="The filter that matched it and kept it with a weight.")
+    loss_weight: float = Field(
+        default=1.0, description="Factor for the loss of the group, from the filter that matched."
+    )
     replayed: ReplayedGroup | None = Field(
-        default=None, description="How it was drawn from the replay buffer; null if it comes from the queue."
+        default=None, description="How the group was drawn from the replay buffer. Null for a group from the queue."
     )
 
 
 class BatchInfo(BaseModel):
-    """A batch in a trainer's hands, without its groups' columns. It is the metadata `batch` of a binary reply."""
+    """A leased batch without the columns of its groups. It is the metadata `batch` of a binary reply."""
 
     batch: str = Field(description="Its id.")
     run: str = Field(description="Its run.")
     step: int = Field(description="Its step.")
     lease: LeaseId
-    lease_s: float = Field(description="Seconds the lease lasts from now.")
-    delivery_count: int = Field(
-        description="1 the first time it is handed out, 2 when it is handed out again, and so on."
-    )
-    relaxed: bool = Field(description="Whether minimums were relaxed for it.")
-    batch_size: int = Field(description="Its sequences.")
+    lease_s: float = Field(description="Seconds until the lease ends.")
+    delivery_count: int = Field(description="Number of times that the batch was handed out, including this time.")
+    relaxed: bool = Field(description="Whether the batch has less than some minimum share.")
+    batch_size: int = Field(description="Number of its sequences.")
     policy_version: int = Field(description="The policy version in force.")
     rewinds: int = Field(default=0, description="Number of rewinds of the run when the batch was handed out.")
     rewound: bool = Field(
         default=False,
-        description="Whether a rewind brought it back. Then its age does not count.",
+        description="Whether a rewind brought the batch back. Age and staleness limits do not apply to such a batch.",
     )
-    groups: list[BatchGroup] = Field(description="Its groups, in training order. In a shard: the groups of the shard.")
-    shard: ShardInfo | None = Field(default=None, description="Which part of the batch this is, if it is divided.")
+    groups: list[BatchGroup] = Field(description="Groups of the batch, or of the shard, in training order.")
+    shard: ShardInfo | None = Field(default=None, description="The shard of a divided batch. Null for a whole batch.")
 
 
 class TakenGroup(GroupContents, BatchGroup):
@@ -98,32 +102,36 @@ class TakenGroup(GroupContents, BatchGroup):
 
 
 class TakenBatch(BatchInfo):
-    """A batch in a trainer's hands, in JSON."""
+    """A leased batch in JSON."""
 
     groups: list[TakenGroup] = Field(  # type: ignore[assignment]  # nobody writes to it
-        description="Its groups, in training order."
+        description="Groups of the batch, in training order."
     )
 
 
 class LeasedBatch(BaseModel):
-    """A batch that was taken and has not ended, as operators see it (`GET …/batches`)."""
+    """A leased, returned or quarantined batch, for operators (`GET …/batches`)."""
 
     batch: str = Field(description="Its id.")
     step: int = Field(description="Its step.")
     state: Literal["sending", "sent", "held", "returned", "quarantined"] = Field(
-        description="With a trainer of `/v1` (held) or of Atropos (sending, sent), waiting to be handed out again, "
-        "or set aside because its leases ran out too often."
+        description="`held`: by a trainer of `/v1`. `sending`, `sent`: by a trainer of Atropos. `returned`: waits to "
+        "be handed out again. `quarantined`: `max_deliveries` leases expired."
     )
-    delivery_count: int = Field(description="How often it was handed out.")
-    rewound: bool = Field(default=False, description="Whether a rewind brought it back.")
-    expires_s: float | None = Field(description="Seconds until its lease runs out, if it is held.")
-    trainer: str | None = Field(description="Who holds it, if they said.")
-    groups: int = Field(description="Its groups.")
-    size: int = Field(description="Its sequences.")
-    replayed_groups: int = Field(default=0, description="Those of its groups that come from the replay buffer.")
-    world_size: int | None = Field(default=None, description="Number of ranks it is divided between, if it is divided.")
-    taken_by: list[int] = Field(default_factory=list, description="Ranks that were handed their shard.")
-    acknowledged_by: list[int] = Field(default_factory=list, description="Ranks that have trained on theirs.")
+    delivery_count: int = Field(description="Number of times that the batch was handed out.")
+    rewound: bool = Field(default=False, description="Whether a rewind brought the batch back.")
+    expires_s: float | None = Field(
+        description="Seconds until the lease of a `held` batch expires. Null for other batches."
+    )
+    trainer: str | None = Field(description="The trainer that holds it, if the trainer gave its name.")
+    groups: int = Field(description="Number of its groups.")
+    size: int = Field(description="Number of its sequences.")
+    replayed_groups: int = Field(default=0, description="Number of its groups from the replay buffer.")
+    world_size: int | None = Field(
+        default=None, description="Number of ranks of a divided batch. Null for a whole batch."
+    )
+    taken_by: list[int] = Field(default_factory=list, description="Ranks that have got their shard.")
+    acknowledged_by: list[int] = Field(default_factory=list, description="Ranks that have acknowledged their shard.")
 
 
 class LeasedBatches(BaseModel):
@@ -132,19 +140,107 @@ class LeasedBatches(BaseModel):
     batches: list[LeasedBatch]
 
 
+BatchState = Literal[
+    "sending",
+    "sent",
+    "held",
+    "returned",
+    "quarantined",
+    "kept",
+    "delivered",
+    "given_back",
+    "discarded",
+    "ended",
+]
+
+
+class BatchContents(BaseModel):
+    """What a batch has of an environment."""
+
+    environment: int | None = Field(description="The environment. Null for groups without one.")
+    name: str | None = Field(description="Its name, while the run knows it.")
+    groups: int = Field(description="Number of its groups.")
+    sequences: int = Field(description="Number of their sequences.")
+    replayed_groups: int = Field(description="Number of these groups that came from the replay buffer.")
+
+
+class RankLoads(BaseModel):
+    """The loads of the ranks between which a batch was divided. An imbalance is max / mean - 1 of these loads."""
+
+    loads: list[float] = Field(
+        description="The cost of the shard of each rank. Empty if the batch was formed by an older version."
+    )
+    cost: str = Field(description="The cost of a sequence, as the ranks asked for it.")
+    imbalance: float = Field(description="The imbalance of these loads.")
+    bound: float = Field(description="A lower bound of the imbalance of any division.")
+    taken_by: list[int] = Field(
+        description="Ranks that have got their shard. Empty once the batch is neither leased nor kept."
+    )
+    acknowledged_by: list[int] = Field(description="Ranks that have acknowledged their shard.")
+
+
+class ListedBatch(BaseModel):
+    """One of the latest batches (`GET …/batches/recent`)."""
+
+    batch: str = Field(description="Its id.")
+    step: int = Field(description="Its step.")
+    state: BatchState = Field(
+        description="As in `GET …/batches` while it is leased. `kept`: delivered, and kept for a rewind. `delivered`, "
+        "`given_back`, `discarded`: how it ended. `ended`: the run does not remember how."
+    )
+    formed_age_s: float | None = Field(description="Seconds since it was formed. Null if that is not known.")
+    relaxed: bool = Field(description="Whether it has less than some minimum share.")
+    rewound: bool = Field(description="Whether a rewind brought it back.")
+    delivery_count: int | None = Field(
+        description="Number of times that it was handed out. Null once it is neither leased nor kept."
+    )
+    trainer: str | None = Field(description="The trainer that has or had it, while it is leased or kept.")
+    groups: int = Field(description="Number of its groups.")
+    size: int = Field(description="Number of its sequences.")
+    replayed_groups: int = Field(description="Number of its groups from the replay buffer.")
+    environments: list[BatchContents] = Field(description="Its contents by environment.")
+    ranks: RankLoads | None = Field(description="The loads of its ranks. Null for a batch that was not divided.")
+
+
+class ListedBatches(BaseModel):
+    """A page of the latest batches, the newest first."""
+
+    batches: list[ListedBatch] = Field(description="The batches.")
+    cursor: str | None = Field(description="Send this value as `cursor` to get the next page. Null on the last page.")
+
+
+class GroupInBatch(BaseModel):
+    """A group in a batch, for operators."""
+
+    id: str = Field(description="The group's id.")
+    environment: int | None = Field(description="Its environment, or null.")
+    name: str | None = Field(description="The name of that environment, while the run knows it.")
+    size: int = Field(description="Number of its sequences.")
+    policy_version: int | None = Field(description="The policy version that sampled it, if its producer gave one.")
+    replayed: bool = Field(description="Whether it came from the replay buffer.")
+
+
+class BatchDetails(ListedBatch):
+    """A batch and its groups (`GET …/batches/{batch}`)."""
+
+    contents: list[GroupInBatch] | None = Field(
+        description="Its groups, in training order. Null once it is neither leased nor kept."
+    )
+
+
 class Ack(Body):
-    """End a batch: it was trained on (`POST …/batches/{batch}/ack`)."""
+    """End a batch that the trainer has trained on (`POST …/batches/{batch}/ack`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682"}]})
 
     lease: LeaseId
     rank: RankNumber | None = Field(
-        default=None, description="If the batch is divided: the rank that has trained on its shard."
+        default=None, description="For a divided batch: the rank that has trained on its shard."
     )
 
 
 class Nack(Body):
-    """Give a batch back: its groups go to the front of their lanes (`POST …/batches/{batch}/nack`)."""
+    """Give a batch back (`POST …/batches/{batch}/nack`). Its groups go to the front of their lanes."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "reason": "out of memory"}]}
@@ -153,7 +249,7 @@ class Nack(Body):
     lease: str | None = Field(
         default=None,
         max_length=64,
-        description="The lease it is held under; null for a batch that is quarantined or waits to be handed out again.",
+        description="The lease of the batch. Null for a quarantined batch, or one that waits to be handed out again.",
     )
     reason: str | None = Field(default=None, max_length=1000, description="The reason, for the log.")
 
@@ -166,7 +262,8 @@ class Extend(Body):
     lease: LeaseId
     lease_s: LeaseSeconds | None = Field(
         default=None,
-        description="Seconds from now; a lease that lasts longer is not shortened. Null: the run's setting.",
+        description="Duration of the lease from now, seconds. A longer lease stays as it is. Null means the run's "
+        "setting.",
     )
 
 
@@ -175,23 +272,24 @@ class LeaseEnd(BaseModel):
 
     batch: str = Field(description="Its id.")
     state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
-    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")
+    lease_s: float | None = Field(default=None, description="Seconds until the lease ends, if the lease was extended.")
     awaited_ranks: list[int] = Field(
-        default_factory=list, description="Ranks whose acknowledgement is still missing: the batch is held until then."
+        default_factory=list,
+        description="Ranks whose acknowledgement is missing. The batch is held until all of them have acknowledged.",
     )
 
 
 class LastSubmission(BaseModel):
-    """What an environment sent last."""
+    """The last submission of an environment."""
 
     environment: int = Field(description="Its id.")
     name: str = Field(description="Its name.")
-    alive: bool = Field(description="Whether its minimum binds.")
+    alive: bool = Field(description="Whether the environment is alive, so that its minimum share counts.")
     last_seen_age_s: float = Field(description="Seconds since its last sign of life.")
-    last_group_age_s: float | None = Field(description="Seconds since its last group, or null before any.")
-    last_group_size: int | None = Field(description="Sequences in that group.")
+    last_group_age_s: float | None = Field(description="Seconds since its last group. Null before the first group.")
+    last_group_size: int | None = Field(description="Sequences in its last group.")
     sequences_per_s: float | None = Field(
-        description="Sequences a second that were not dropped, over the last minute, or null if unknown."
+        description="Sequences per second over the last minute, without dropped groups. Null if unknown."
     )
 
 
@@ -199,32 +297,38 @@ class Explanation(BaseModel):
     """Whether a batch would form now, and why not (`GET …/batches/explain`)."""
 
     ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
-    reason: str | None = Field(description="What blocks the next batch, as in `/status`; null if ready.")
-    detail: str | None = Field(description="The same as a sentence with the values in it.")
-    last_batch_age_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
+    reason: str | None = Field(description="What blocks the next batch, as in `/status`. Null if a batch is ready.")
+    detail: str | None = Field(description="The reason as a sentence with its values.")
+    last_batch_age_s: float | None = Field(
+        description="Seconds since the last batch was taken. Null before the first batch."
+    )
     missing_sequences: int = Field(
-        description="The fewest sequences that must still arrive, over all environments, in groups of any size."
+        description="Minimum number of sequences that must still arrive, over all environments, in groups of any size."
     )
-    missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
+    missing_by_environment: dict[int, int] = Field(description="Sequences that each environment lacks for its minimum.")
     unblocked_by: list[tuple[int | None, int]] = Field(
-        description="Single groups that would let a batch form: [environment or null, size], at most 8."
+        description="Groups that would each complete a batch: [environment or null, size], at most 8."
     )
-    expected_s: float | None = Field(description="When a batch should form at the present arrival rates, or null.")
-    relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
-    leased_groups: int = Field(description="Groups in trainers' hands.")
+    expected_s: float | None = Field(
+        description="Seconds until a batch is expected at the present arrival rates. Null if unknown."
+    )
+    relaxes_s: float | None = Field(
+        description="Seconds until conflicting minimums are relaxed. Null if no minimums conflict."
+    )
+    leased_groups: int = Field(description="Groups in leased batches.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
     arrived_groups: int = Field(
-        description="Groups that arrived in the last minute, as far as this process knows; if none did, all groups "
-        "that ever arrived."
+        description="Groups that arrived in the last minute, as far as this process knows. If there are none, all "
+        "groups since the run began."
     )
-    filtered_groups: dict[str, int] = Field(description="Those of `arrived_groups` that filters dropped, by filter.")
+    filtered_groups: dict[str, int] = Field(
+        description="Groups among `arrived_groups` that filters dropped, by filter."
+    )
     alert: Alert | None = Field(
         description="Set while nothing trainable arrives, or while an environment sends too little, as in `/status`."
     )
-    warnings: list[Warned] = Field(
-        default_factory=list, description="What cannot work in the run, however many groups arrive, as in `/status`."
-    )
-    environments: list[LastSubmission] = Field(description="Who last sent what.")
+    warnings: list[Warned] = Field(default_factory=list, description="What cannot work in the run, as in `/status`.")
+    environments: list[LastSubmission] = Field(description="What each environment sent last.")
     dry_run: dict[str, int | float] = Field(
         default_factory=dict, description="The settings that the request tried instead of the run's."
     )

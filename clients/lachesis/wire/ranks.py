@@ -17,49 +17,57 @@ class TakeQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    wait_s: float = Field(default=0.0, ge=0, le=MAX_WAIT_S, description="How long to wait for a batch, seconds.")
-    rank: RankNumber | None = Field(default=None, description="The rank that asks: it gets its shard of the batch.")
-    world_size: int | None = Field(default=None, ge=1, le=MAX_RANKS, description="How many ranks there are.")
+    wait_s: float = Field(default=0.0, ge=0, le=MAX_WAIT_S, description="Maximum time to wait for a batch, seconds.")
+    rank: RankNumber | None = Field(default=None, description="The rank that asks. It gets its shard of the batch.")
+    world_size: int | None = Field(default=None, ge=1, le=MAX_RANKS, description="Number of ranks.")
     after: int | None = Field(
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="Step of the last batch that this rank holds. It gets the next one. Without `after`, it gets the "
-        "oldest batch that it has not acknowledged.",
+        description="Step of the last batch that this rank holds. The rank gets the batch after it. Without `after`, "
+        "the rank gets the oldest batch that it has not acknowledged.",
     )
     step: int | None = Field(
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="The step of this rank. 409 if the batch that it would get has another step.",
+        description="The step of this rank. If the next batch of the rank has another step, the request fails (409 "
+        "`step_mismatch`).",
     )
     split_groups: bool = Field(
-        default=False, description="Whether the sequences of a group may go to different ranks; else groups stay whole."
+        default=False,
+        description="Whether the sequences of a group may go to different ranks. With `false`, groups stay whole.",
     )
     equal_sequences: bool | None = Field(
         default=None,
-        description="`true`: each rank gets the same number of sequences; groups are split if that is necessary. "
-        "`false`: only the cost counts. Without it: the same number, if whole groups allow that.",
+        description="`true`: each rank gets the same number of sequences. The service splits groups if necessary. "
+        "`false`: ranks get equal costs, with any number of sequences. Null means the same number of sequences if "
+        "whole groups make it possible.",
     )
     cost: str = Field(
         default="tokens",
         max_length=MAX_COST_CHARACTERS,
-        description="What a sequence costs: `tokens`; a sum like `24576*L + L^2`; or `declared`, what "
-        "its group's producer said.",
+        description="What a sequence of length L costs: `tokens` (L); a sum like `24576*L + L^2`; or `declared`, the "
+        "`cost` of its group.",
     )
     ended_by: Literal["all", "rank_0"] = Field(
-        default="all", description="Whether the batch ends when every rank has acknowledged it, or when rank 0 has."
+        default="all", description="Which acknowledgements end the batch: those of all ranks, or the one of rank 0."
     )
     micro_batch_tokens: int | None = Field(
-        default=None, ge=1, le=2**40, description="Put each shard into micro-batches of at most so many tokens."
+        default=None,
+        ge=1,
+        le=2**40,
+        description="Maximum number of tokens in a micro-batch. The shard then comes with micro-batches.",
     )
     padded: bool = Field(
         default=False,
-        description="Whether each sequence of a micro-batch counts as many tokens as the longest one in it (padded "
-        "rows). Otherwise it counts its own tokens (sequences end to end).",
+        description="Whether the sequences of a micro-batch are rows, padded to the longest sequence. Each sequence "
+        "then counts as many tokens as the longest sequence. With `false`, sequences are end to end, and each counts "
+        "its own tokens.",
     )
     equal_micro_batches: bool = Field(
-        default=True, description="Whether all ranks have the same number of micro-batches; some may be empty then."
+        default=True,
+        description="Whether all ranks get the same number of micro-batches. Some micro-batches may be empty then.",
     )
 
     @model_validator(mode="after")
@@ -78,37 +86,48 @@ class TakeQuery(BaseModel):
 
 
 class BalanceInfo(BaseModel):
-    """How evenly the cost of a batch lies on its ranks. An imbalance is the largest load over the mean, minus 1."""
+    """How evenly the cost of a batch is divided between ranks. An imbalance is max / mean - 1 of the loads of ranks."""
 
     method: str = Field(description="The method that divided the batch.")
-    imbalance: float = Field(description="The imbalance of this division; 0 is perfect.")
-    max_over_min: float | None = Field(description="Largest load over the smallest; null if a rank has none.")
-    contiguous: float = Field(description="The imbalance if each rank got the next sequences in training order.")
+    imbalance: float = Field(description="The imbalance of this division. 0 means equal loads.")
+    max_over_min: float | None = Field(
+        description="Largest load divided by the smallest. Null if the smallest load is 0."
+    )
+    contiguous: float = Field(description="The imbalance if each rank got consecutive sequences in training order.")
     strided: float = Field(description="The imbalance if ranks took sequences in turns.")
-    bound: float = Field(description="No division can have a smaller imbalance than this.")
+    bound: float = Field(description="A lower bound of the imbalance of any division.")
 
 
 class PackingInfo(BaseModel):
-    """The micro-batches of a shard. Waste is a share of tokens, 0 to 1."""
+    """The micro-batches of a shard. A waste is a share of tokens, 0 to 1."""
 
     micro_batches: list[list[int]] = Field(
-        description="The sequences of each, as positions in the shard, ascending. Empty micro-batches come last."
+        description="The sequences of each micro-batch, as ascending positions in the shard. Empty micro-batches come "
+        "last."
     )
     method: str = Field(description="The method that formed them.")
-    bound: int = Field(description="The fewest micro-batches that this shard can have.")
-    waste: float = Field(description="Share of their capacity in tokens that stays empty.")
-    waste_of_bound: float = Field(description="The same with as many micro-batches as `bound`.")
-    waste_of_rows: float = Field(description="Share of padding if all sequences are rows as long as the longest.")
+    bound: int = Field(description="A lower bound of the number of micro-batches of this shard.")
+    waste: float = Field(description="Share of the token capacity of the micro-batches that stays empty.")
+    waste_of_bound: float = Field(description="The waste with as many micro-batches as `bound`.")
+    waste_of_rows: float = Field(
+        description="Share of padding if all sequences are rows, padded to the longest sequence."
+    )
 
 
 class ShardInfo(BaseModel):
     """The part of a batch that a rank gets."""
 
     rank: int = Field(description="The rank.")
-    world_size: int = Field(description="How many ranks there are.")
+    world_size: int = Field(description="Number of ranks.")
     size: int = Field(description="Sequences of this shard.")
-    split_groups: bool = Field(description="Whether groups are divided. If not, each is on one rank.")
+    split_groups: bool = Field(
+        description="Whether groups may be divided between ranks. With `false`, each group is on one rank."
+    )
     equal_sequences: bool = Field(description="Whether each rank has the same number of sequences.")
-    ended_by: Literal["all", "rank_0"] = Field(description="Whether all ranks end the batch, or rank 0 does.")
+    ended_by: Literal["all", "rank_0"] = Field(
+        description="Which acknowledgements end the batch: those of all ranks, or the one of rank 0."
+    )
     balance: BalanceInfo = Field(description="The balance of the whole batch.")
-    packing: PackingInfo | None = Field(default=None, description="Its micro-batches, if the rank asked for them.")
+    packing: PackingInfo | None = Field(
+        default=None, description="The micro-batches of the shard, if the rank asked for them."
+    )

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.core.errors import InvalidField
 from app.core.ranks import partition
 from app.core.ranks.balancing import Balanced, BalancingMethod, Imbalance, balance
+from lachesis.wire.errors import InvalidField
 from tests.properties import examples
 
 ROUNDING = 1e-9

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.errors import InvalidField
 from app.core.numeric.short_sums import total
 from app.core.ranks.costs import CostModel, Measure, Weight, weigh
+from lachesis.wire.errors import InvalidField
 
 FACTORS = st.floats(0, 1e12, allow_subnormal=False)
 MODELS = st.sampled_from([CostModel(m) for m in Measure if m is not Measure.LENGTH]) | st.builds(

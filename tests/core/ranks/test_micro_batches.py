@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.errors import InvalidField
 from app.core.ranks.balancing import balance
 from app.core.ranks.micro_batches import MicroBatches, PackingMethod, fewest, most_needed, pack
+from lachesis.wire.errors import InvalidField
 from tests.properties import examples
 
 CAPS = st.integers(1, 60)

@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 
 from app.core.batches.leases import LeaseState
 from app.core.environments.registration import RegistrationRequest
-from app.core.errors import StoreUnavailable
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import StoreUnavailable
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks

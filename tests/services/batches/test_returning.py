@@ -7,12 +7,12 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.batches.leases import LeaseState
-from app.core.errors import RewindImpossible
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import RewindImpossible
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
@@ -36,13 +36,13 @@ async def submit(services: Services, *names: str) -> None:
     await services.groups.native.submit(RUN, [group(name) for name in names])
 
 
-async def take(services: Services) -> Batch:
+async def take(services: Services) -> OutgoingBatch:
     answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=LEASE_S))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
 
-def names(batch: Batch) -> list[str | None]:
+def names(batch: OutgoingBatch) -> list[str | None]:
     return [group.given_id for group in batch.groups]
 
 

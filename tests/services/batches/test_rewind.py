@@ -7,10 +7,10 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import InvalidField, RewindImpossible
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
+from lachesis.wire.errors import InvalidField, RewindImpossible
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -22,7 +22,7 @@ def named(name: str, *, version: int | None = None) -> EncodedGroup:
     return replace(encoded(2, 0), group_id=name, policy_version=version)
 
 
-async def taken(services: Services, lease_s: float = 600.0) -> Batch:
+async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:
     answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
+from app.services import turns
 from app.services.batches.request import BatchRequest
 from app.services.replay.request import ReplaySample
 from tests.services.conftest import RUN, Process, config, encoded, join
@@ -26,7 +28,9 @@ OF_WHAT_IS_NAMED = {
 
 
 @pytest.fixture
-async def services(process: Callable[..., Process]) -> Services:
+async def services(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> Services:
+    """Of one process, which looks for no others: it does so by the clock."""
+    monkeypatch.setattr(turns, "_LOOK_EACH_S", float("inf"))
     found, _ = process()
     await found.runs.administration.create(RUN, config(2), Policy())
     return found
@@ -69,7 +73,7 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     services: Services, redis_client: Redis
 ) -> None:
     await join(services, NAME)
-    await services.curriculum.settings.configure(RUN, NAME, {}, make=True)
+    await services.curriculum.administration.configure(RUN, NAME, {}, make=True)
 
     async def grow(first: int, end: int) -> None:
         keys = [f"i{n}" for n in range(first, end)]
@@ -90,7 +94,7 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     await grow(100, 10_000)
     assert await both_ways("many") == few
     assert set().union(*few) <= OF_WHAT_IS_NAMED, "there may be one that goes through all items"
-    assert (await services.curriculum.settings.facts(RUN, NAME)).census.updates == 10_000 + 5
+    assert (await services.curriculum.administration.facts(RUN, NAME)).census.updates == 10_000 + 5
 
 
 async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
@@ -99,14 +103,15 @@ async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
     for name in ("a", "b"):
         await services.runs.administration.create(name, config(4), Policy(max_staleness=1))
     await services.environments.registry.view("nobody")
-    found, failures = await services.runs.administration.all()
+    page = await services.runs.administration.page(100, "")
+    found, failures = page.runs, page.unreadable
     assert failures == {}
     assert list(found) == ["a", "b", RUN]
     for name, summary in found.items():
         view = await services.runs.administration.get(name)
         assert summary.config == view.config
         assert (summary.policy, summary.step, summary.policy_version) == (view.policy, view.step, view.policy_version)
-    assert await commands(redis_client, services.runs.administration.all) == 1 + len(found)
+    assert await commands(redis_client, partial(services.runs.administration.page, 100, "")) == 1 + len(found)
 
 
 async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> None:

@@ -16,17 +16,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.errors import LachesisError
+from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.groups.annotations import Rows
 from app.core.groups.deletion import GroupFilter
+from app.core.groups.listing import GroupQuery, parse_list_position
 from app.core.runs.settings import Policy
+from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
+from app.services.groups import listing
 from app.services.runs import capacity
 from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import group_name
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
+from lachesis.wire.errors import GroupGone, LachesisError
 from lachesis.wire.frame import frame
 from tests.properties import briefly_and_at_length, run_machine
-from tests.services.accounting import books_of
+from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, config, join
 from tests.services.processes import A_YEAR_S, Processes
 from tests.services.run_model import Group, Refused, RunModel
@@ -35,6 +41,13 @@ T = TypeVar("T")
 PASSES_S = 30
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
+COUNTED = LimitedToken("0" * 12, None, QueueLimits(max_queued_groups=2**53))
+"""A token that never reaches its limit: `books_of` checks what counts for it."""
+
+LOOKED_AT = 7
+"""Most groups that a page of a list looks at, in this test."""
+
+SEEN = ("state", "environment", "size", "version", "staleness", "score", "reason", "batch", "step")
 POLICY = Policy(
     max_deliveries=2,
     relax_after_s=A_YEAR_S,
@@ -53,12 +66,25 @@ filters_of_groups = st.tuples(st.sampled_from([None, None, "none", 0, 1]), st.no
 """Environment and size."""
 new_groups = st.tuples(st.integers(1, 3), st.none() | some, st.none() | st.integers(-3, 1), st.integers(0, 99))
 """Size, environment, policy version from the one in force on, contents."""
+queries = st.fixed_dictionaries(
+    {},
+    optional={
+        "state": st.sampled_from(["queued", "buffered", "leased", "kept", "delivered", "dropped"]),
+        "environment": st.sampled_from(["none", 0, 1, "env0"]),
+        "item": st.sampled_from(["item0", "item2"]),
+        "score_min": st.sampled_from([30.0, 60.0]),
+        "staleness_min": st.integers(0, 2),
+        "dropped": st.sampled_from(["deleted", "stale", "reward_range"]),
+    },
+)
 settings_of_a_run = st.one_of(
     st.fixed_dictionaries({"batch_size": st.integers(2, 5)}),
     st.fixed_dictionaries({"max_staleness": st.sampled_from([None, 0, 1, 3])}),
     st.fixed_dictionaries({"max_deliveries": st.integers(1, 3)}),
     st.fixed_dictionaries({"keep_batches": st.integers(0, 4)}),
     st.fixed_dictionaries({"max_queued_groups": st.sampled_from([None, 6, 12])}),
+    st.fixed_dictionaries({"intake_paused": st.sampled_from([True, False, False])}),
+    st.fixed_dictionaries({"serving_paused": st.sampled_from([True, False, False])}),
     st.fixed_dictionaries({"future_versions": st.sampled_from(["restamp", "refuse"])}),
     st.fixed_dictionaries({"filter_reward_range": st.sampled_from([None, {"below": 60.0}, {"below": 20.0}])}),
 )
@@ -70,9 +96,10 @@ def as_json(groups: list[Group]) -> bytes:
             "id": group.id,
             "environment": group.environment,
             "policy_version": group.version,
-            "tokens": [[n + 1] for n in range(group.size)],
-            "masks": [[n + 1] for n in range(group.size)],
+            "tokens": [[n + 1] * length for n, length in enumerate(group.lengths)],
+            "masks": [[n + 1] * length for n, length in enumerate(group.lengths)],
             "scores": [float(group.contents)] * group.size,
+            "item": group.item,
         }
         for group in groups
     ]
@@ -82,9 +109,9 @@ def as_json(groups: list[Group]) -> bytes:
 def as_blobs(groups: list[Group]) -> bytes:
     blobs = []
     for group in groups:
-        tokens = Ragged(np.arange(1, group.size + 1), (np.ones(group.size, np.int64),))
+        tokens = Ragged(np.repeat(np.arange(1, group.size + 1), group.lengths), (np.array(group.lengths),))
         scores = Ragged(np.full(group.size, float(group.contents)))
-        said = {"id": group.id, "environment": group.environment, "policy_version": group.version}
+        said = {"id": group.id, "environment": group.environment, "policy_version": group.version, "item": group.item}
         metadata = {name: str(value) for name, value in said.items() if value is not None}
         blobs.append(pack({"tokens": tokens, "masks": tokens, "scores": scores}, b"{}", metadata))
     return blobs[0] if len(blobs) == 1 else frame(blobs, "groups")
@@ -110,7 +137,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self._call(lambda services: services.runs.administration.delete(RUN))
-        assert self._processes.wait(self._processes.redis.keys("*")) == []
+        assert self._processes.wait(keys_of_runs(self._processes.redis)) == []
 
     def _call(self, use: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
         return self._processes.call(use)
@@ -142,7 +169,7 @@ class RunMachine(RuleBasedStateMachine):
         groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
         everything = [self._encoded[group.id] for group in groups]
         predicted, receipts = self._both(
-            lambda s: s.groups.native.submit(RUN, everything), lambda: self._model.submit(groups)
+            lambda s: s.groups.native.submit(RUN, everything, None, COUNTED), lambda: self._model.submit(groups)
         )
         if receipts is not None:
             assert [(STATUS[receipt.dropped], receipt.repeated) for receipt in receipts] == predicted
@@ -311,6 +338,91 @@ class RunMachine(RuleBasedStateMachine):
 
     # Operators, and time
 
+    @rule(wanted=queries, limit=st.integers(1, 5))
+    def list_groups(self, wanted: dict[str, Any], limit: int) -> None:
+        """All pages together are a plain filter over all groups that the run knows."""
+        environment = wanted.pop("environment", None)
+        if environment == "env0" and not self._environments_named("env0"):
+            return
+        query, rows, after = GroupQuery(**wanted), [], None
+        while True:
+            page = self._call(
+                lambda s, after=after: s.groups.listing.page(
+                    RUN, query, environment, limit=limit, most=LOOKED_AT, after=after
+                )
+            )
+            assert len(page.groups) <= limit
+            assert page.looked_at <= LOOKED_AT
+            rows += page.groups
+            if page.position is None:
+                break
+            after = parse_list_position(str(page.position))
+        item = wanted.pop("item", None)
+        expected = {}
+        for group, _ in self._model.known.values():
+            if (seen := self._seen(group))["state"] and self._is_wanted(seen, environment, **wanted):
+                expected[group_name(group.id) if seen["state"] in ("delivered", "dropped") else group.id] = seen
+        assert len({row.shown_id for row in rows}) == len(rows), "a group is listed once"
+        if item is None:
+            assert {row.shown_id for row in rows} == expected.keys()
+        else:  # contents of groups that have left may be there for a while
+            held = {name for name, seen in expected.items() if seen["score"] is not None and seen["item"] == item}
+            assert held <= {row.shown_id for row in rows} <= expected.keys()
+        for row in rows:
+            seen = expected[row.shown_id]
+            found = (row.state, row.environment, row.size, row.policy_version, row.staleness, row.mean_score)
+            found += (row.reason, row.batch_id, row.step)
+            assert found == tuple(seen[name] for name in SEEN)
+            assert row.item in ({item} if item else {seen["item"], None if seen["score"] is None else seen["item"]})
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some, name=st.sampled_from(["entropy", "mismatch"]))
+    def annotate(self, which: int, name: str) -> None:
+        """The books count annotations again after each move of their groups."""
+        group, _ = pick(list(self._model.known.values()), which)
+        given = {name: Rows(np.arange(group.tokens) / 8, np.array(group.lengths))}
+        is_kept = any(group in batch.groups for batch in self._model.kept) or self._model.where(group) != "gone"
+        if is_kept:
+            assert name in self._call(lambda services: services.groups.annotations.put(RUN, group.id, given))
+            contents = self._call(lambda services: services.groups.contents.of(RUN, group.id))
+            assert contents.payload == self._encoded[group.id].payload
+        else:
+            with pytest.raises(GroupGone):
+                self._call(lambda services: services.groups.annotations.put(RUN, group.id, given))
+
+    def _environments_named(self, name: str) -> set[int]:
+        view = self._call(lambda services: services.runs.administration.get(RUN))
+        return {one.environment for one in view.environments.values() if one.name == name}
+
+    def _seen(self, group: Group) -> dict[str, Any]:
+        """Describe a group by what the model and its history say."""
+        life = self._call(lambda services: services.groups.histories.of(RUN, group.id))
+        state = "kept" if any(group in batch.groups for batch in self._model.kept) else life.state
+        version, held = life.entry.policy_version, state not in ("delivered", "dropped")
+        waits = held and state != "kept"
+        values = (state, group.environment, group.size, version)
+        values += (self._model.version - version if waits and version is not None else None,)
+        values += (float(group.contents) if held else None, life.reason, life.batch_id, life.step)
+        return dict(zip(SEEN, values, strict=True)) | {"item": group.item}
+
+    def _is_wanted(
+        self,
+        seen: dict[str, Any],
+        environment: int | str | None,
+        state: str | None = None,
+        score_min: float | None = None,
+        staleness_min: int | None = None,
+        dropped: str | None = None,
+    ) -> bool:
+        owners = self._environments_named("env0") if environment == "env0" else {environment}
+        return (
+            (environment is None or ("none" if seen["environment"] is None else seen["environment"]) in owners)
+            and (state is None or seen["state"] == state)
+            and (score_min is None or (seen["score"] is not None and seen["score"] >= score_min))
+            and (staleness_min is None or (seen["staleness"] is not None and seen["staleness"] >= staleness_min))
+            and (dropped is None or seen["reason"] == dropped)
+        )
+
     @precondition(lambda self: self._model.known)
     @rule(which=some)
     def delete_group(self, which: int) -> None:
@@ -358,6 +470,7 @@ class RunMachine(RuleBasedStateMachine):
         assert len(books["queued"]) == len(model.queue)
         assert len(books["kept"]) == sum(len(batch.groups) for batch in model.kept)
         assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
+        assert {state: tokens for state, tokens in books["tokens"].items() if tokens} == model.ledger()
         if model.queue:
             self._follow(model.queue[0])
         view = self._call(lambda services: services.runs.administration.get(RUN))
@@ -379,5 +492,8 @@ class RunMachine(RuleBasedStateMachine):
 def test_a_run_does_what_a_plain_model_of_it_does(
     processes: Processes, examples: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retrieval, "MANY_LANES", 2)  # so that it chooses which of them to read
+    monkeypatch.setattr(listing, "MOST_LANES", 2)
+    monkeypatch.setattr(listing, "_AT_ONCE", 3)
     monkeypatch.setattr(capacity, "_LOOK_EVERY_S", 0.02)  # the model counts at each step, not four times a second
     run_machine(lambda: RunMachine(processes), examples, steps)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.core.batches.leases import Lease, LeaseState
-from app.core.errors import StoreRefused
 from app.core.model import DropReason
 from app.store.groups.entries import Placement
+from lachesis.wire.errors import StoreRefused
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 
@@ -33,8 +33,10 @@ async def test_a_delivered_batch_that_is_not_kept_leaves_no_payload(store: Store
     assert await store.payloads() == {"two"}
     view = await store.view()
     assert (view.kept.unkept_step, view.kept.batches) == (1, 0)
-    assert (await store.history("one"))[:3] == ["delivered", "batch1", "1"]
-    assert (await store.history("one"))[-3:] == ["0:2", "0", "given-one"]
+    ended = await store.history("one")
+    assert (ended.reason, ended.step) == (None, 1)
+    assert await store.groups.batch_of(RUN, ended) == "batch1"
+    assert (ended.entry.lane, ended.entry.policy_version) == ((0, 2), 0)
     end = await store.batches.end_of(RUN, "batch1")
     assert end is not None
     assert (end.outcome, end.lease_id, end.step) == ("acknowledged", "lease", 1)
@@ -49,6 +51,8 @@ async def test_a_lease_in_another_state_is_not_ended(store: Store) -> None:
     assert not await store.batches.dissolve(RUN, lost, groups, LASTING_MS)
     assert not await store.batches.discard(RUN, lost, DropReason.QUARANTINED, LASTING_MS)
     assert not await store.batches.change(RUN, lost, replace(lost, state=LeaseState.RETURNED))
+    epoch = (await store.view()).epoch
+    assert not await store.batches.change(RUN, lease, replace(lease, state=LeaseState.RETURNED), epoch - 1)
     assert (await store.view()).leases == (lease,)
     assert (await store.books())["leased"] == {"one"}
 
@@ -165,8 +169,10 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
     books = await store.books()
     assert (books["queued"], books["leased"], books["delivered"]) == ({"three"}, set(), 0)
     assert (await store.view()).dropped == {("quarantined", 0): 2}
-    assert (await store.history("one"))[:3] == ["quarantined", "batch1", "1"]
-    assert (await store.history("one"))[-3:] == ["0:2", "4", "a"]
+    ended = await store.history("one")
+    assert (ended.reason, ended.step) == ("quarantined", 1)
+    assert await store.groups.batch_of(RUN, ended) == "batch1"
+    assert (ended.entry.lane, ended.entry.policy_version) == ((0, 2), 4)
     end = await store.batches.end_of(RUN, lease.batch_id)
     assert end is not None
     assert end.outcome == "discarded"
@@ -177,7 +183,7 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
 
 async def test_groups_of_no_environment_are_dropped_under_none(store: Store) -> None:
     await store.admit(encoded(), encoded(2), ids=["one", "two"], place=Placement(None))
-    assert await store.groups.drop(RUN, [("two", (None, 2))], DropReason.STALE, LASTING_MS) == 1
+    assert await store.groups.drop(RUN, [("two", (None, 2))], DropReason.STALE) == 1
     lease = await store.take("one")
     assert await store.batches.discard(RUN, lease, DropReason.QUARANTINED, LASTING_MS)
     assert (await store.view()).dropped == {("stale", None): 1, ("quarantined", None): 1}
@@ -191,7 +197,7 @@ async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store
     lease = Lease("batch", LeaseState.HELD, "host/1/x", 1, view.step + 1, relaxed=False)
     planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
     if moved == "group":
-        await store.groups.drop(RUN, [("two", (0, 2))], DropReason.EXPIRED, LASTING_MS)
+        await store.groups.drop(RUN, [("two", (0, 2))], DropReason.EXPIRED)
     elif moved == "step":
         lease = replace(lease, step=view.step + 2)
     else:

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- acknowledge_batches: end leases whose batches were trained on, or reached their trainer; their groups are delivered.
 --
--- Returns {leases ended, groups that entered the replay buffer, groups that came from there}. A lease that is in
--- another state by now is skipped. If there is no such run, none is made: {0, 0, 0}.
--- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
+-- Returns {list of the batches ended, groups that entered the replay buffer, groups that came from there}. A lease that
+-- is in another state by now is skipped. If there is no such run, none is made: {{}, 0, 0}.
+-- Cost: O(n log m), n the groups of the batches, m those whose end is remembered.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: run clock, policy version, totals, latest group
@@ -11,8 +11,8 @@ local GROUPS = KEYS[2]  -- hash: group id -> entry
 local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
 local UNREFERENCED = KEYS[5]  -- zset: payloads to delete
-local HISTORY = KEYS[6]  -- hash: group or batch id -> what became of it
-local ENDED = KEYS[7]  -- zset: group or batch id -> run clock at which that is forgotten, ms
+local HISTORY = KEYS[6]  -- hash: batch id -> what happened to it; 'step:N:clock_ms' -> batch id
+local ENDED = KEYS[7]  -- zset: the same by the run clock at which that is forgotten, ms
 local KEPT = KEYS[8]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[9]  -- zset: batch id -> step
 local KEPT_LEASES = KEYS[10]  -- hash: batch id -> policy version and JSON of its lease
@@ -20,30 +20,39 @@ local REPLAY = KEYS[11]  -- hash: the replay buffer's configuration, session, to
 local REPLAY_FRAGMENTS = KEYS[12]  -- hash: fragment id -> entry
 local REPLAY_ENTERING = KEYS[13]  -- zset: groups that are to become chunks, by the order they came in
 local REPLAYED = KEYS[14]  -- hash: group id -> batches that have it from the replay buffer
+local KNOWN = KEYS[15]  -- hash: name of a group -> its id, and how it ended
+local LEFT = KEYS[16]  -- list: 'clock_ms name name ...' of groups that have left
+local LEDGER = KEYS[17]  -- hash: 'state:environment' -> tokens
 local keep = ARGV[1]  -- 1 to keep the batches for a rewind, else 0
-local history_ms = ARGV[2]  -- how long history is kept
+local history_ms = ARGV[2]  -- how long the end of a batch is remembered
 -- the leases as they were read; lease_id may be '-'
 local batches = rows(ARGV, 3, {'batch_id', 'seen', 'step', 'lease_id'})
 -- include clock
 -- include bulk
 -- include mark_payloads
+-- include group_entry
+-- include group_names
+-- include remember_ends
+-- include note_batch
 -- include enqueue_for_replay
 -- include replayed_references
+-- include ledger
 -- include deliver_groups
 
-if redis.call('EXISTS', RUN) == 0 then return {0, 0, 0} end
+if redis.call('EXISTS', RUN) == 0 then return {{}, 0, 0} end
 for _, batch in ipairs(batches) do
   if redis.call('HGET', LEASE_STATES, batch.batch_id) == batch.seen then
     batch.manifest = redis.call('HGET', LEASES, batch.batch_id)
     batch.groups = cjson.decode(batch.manifest)
   end
 end
-local ended, entered, replayed, clock = 0, 0, 0, advance_clock(RUN)
+local ended, entered, replayed, clock = {}, 0, 0, advance_clock(RUN)
 for _, batch in ipairs(batches) do
   local id, step, groups = batch.batch_id, batch.step, batch.groups
   if groups and redis.call('HDEL', LEASE_STATES, id) == 1 then
     local fresh, fresh_bytes, bytes = parted(groups)
-    ended, entered, replayed = ended + 1, entered + enqueue_for_replay(fresh), replayed + #groups - #fresh
+    ended[#ended + 1] = id
+    entered, replayed = entered + enqueue_for_replay(fresh), replayed + #groups - #fresh
     deliver_groups(fresh, fresh_bytes, batch, clock)
     if keep == '1' then
       redis.call('HSET', KEPT, id, batch.manifest)
@@ -54,8 +63,7 @@ for _, batch in ipairs(batches) do
       let_go_of_replayed(groups, UNREFERENCED, REPLAYED)
       note_unkept(RUN, step)
     end
-    redis.call('HSET', HISTORY, id, string.format('acknowledged %s %s %.0f', batch.lease_id, step, clock))
-    redis.call('ZADD', ENDED, clock + history_ms, id)
+    note_batch(id, string.format('acknowledged %s %s %.0f', batch.lease_id, step, clock), step, clock)
     redis.call('HDEL', LEASES, id)
   end
 end

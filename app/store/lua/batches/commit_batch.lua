@@ -15,6 +15,12 @@ local VERSIONS = KEYS[7]  -- zset: group id -> policy version
 -- hash: sample id -> what the replay buffer gave to it; of a batch, under the batch's id
 local REPLAY_SAMPLES = KEYS[8]
 local REPLAYED = KEYS[9]  -- hash: group id -> batches that have it from the replay buffer
+local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
+local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
+local BATCHES = KEYS[12]  -- hash: batch id -> JSON of what it consisted of, for the latest batches
+local BATCH_ORDER = KEYS[13]  -- list: the same batches, the oldest first
+local TOKEN_QUEUES = KEYS[14]  -- hash: token -> 'groups bytes' that it has in the queue, if that is limited
+local TOKEN_GROUPS = KEYS[15]  -- hash: id of such a group -> 'token bytes'
 local batch_id = ARGV[1]
 local lease = ARGV[2]  -- JSON
 local manifest = ARGV[3]  -- JSON list of groups
@@ -28,16 +34,24 @@ local balance = ARGV[10]  -- JSON of how evenly batches were sharded, with this 
 local delays = ARGV[11]  -- JSON of how often groups were passed over; '' if unchanged
 local replayed_ids = cjson.decode(ARGV[12])  -- JSON list: ids of the groups from the replay buffer
 local scarce = ARGV[13]  -- JSON of the environments that batches wait for
-local LANE_KEYS = rest(KEYS, 10)  -- zset: the lane of each group
-local queued_groups = rows(ARGV, 14, {'group_id', 'lane', 'environment', 'size'})  -- environment may be '-'
+local record = ARGV[14]  -- JSON of what the batch consists of
+local most_records = ARGV[15]  -- how many batches have a record
+local LANE_KEYS = rest(KEYS, 16)  -- zset: the lane of each group
+-- environment may be '-'
+local queued_groups = rows(ARGV, 16, {'group_id', 'lane', 'bytes', 'environment', 'size', 'tokens'})
 -- include bulk
+-- include clock
+-- include lane_heads
+-- include ledger
 -- include find_planned_groups
+-- include keep_newest
+-- include token_queues
 
 local known = redis.call('HGET', LEASE_STATES, batch_id)
 if known then return known == lease and 1 or 0 end
 local now = redis.call('HMGET', RUN, 'epoch', 'step', 'policy_version')
 if (now[1] or '0') ~= epoch or (now[2] or '0') ~= step or (now[3] or '0') ~= policy_version then return 0 end
-local left, planned, bytes = {}, find_planned_groups()
+local left, changed, planned, bytes = {}, {}, find_planned_groups()
 if not planned then return 0 end
 local reserved = redis.call('HGET', REPLAY_SAMPLES, batch_id)
 if #replayed_ids > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed_ids) then return 0 end
@@ -45,13 +59,17 @@ for _, group in ipairs(replayed_ids) do redis.call('HINCRBY', REPLAYED, group, 1
 for i, group in ipairs(queued_groups) do
   later('ZREM', LANE_KEYS[i], group.group_id)
   later('ZREM', VERSIONS, group.group_id)
-  left[group.lane] = (left[group.lane] or 0) + 1
+  left[group.lane], changed[group.lane] = (left[group.lane] or 0) + 1, LANE_KEYS[i]
   increase(SERVED, group.environment, group.size)
 end
 for lane, count in pairs(left) do
   if redis.call('HINCRBY', LANES, lane, -count) == 0 then redis.call('HDEL', LANES, lane) end
 end
 flush()
+leave_token_queues(planned)
+count_tokens(queued_groups, {leased = 1})
+order_lanes(LANE_HEADS, changed)
+advance_clock(RUN)
 redis.call('HINCRBY', RUN, 'step', 1)
 redis.call('HINCRBY', RUN, 'queued_groups', -#planned)
 redis.call('HINCRBY', RUN, 'queued_bytes', -bytes)
@@ -61,6 +79,7 @@ redis.call('HINCRBY', RUN, 'relaxed_batches', relaxed)
 redis.call('HSET', RUN, 'debts', debts, 'last_batch_ms', clock_ms, 'scarce', scarce)
 redis.call('HSET', LEASES, batch_id, manifest)
 redis.call('HSET', LEASE_STATES, batch_id, lease)
+keep_newest(BATCHES, BATCH_ORDER, batch_id, record, most_records)
 if delays ~= '' then redis.call('HSET', RUN, 'delays', delays) end
 if balance ~= '' then
   redis.call('HSET', RUN, 'balance', balance)

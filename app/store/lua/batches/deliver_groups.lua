@@ -13,13 +13,10 @@ end
 
 local function deliver_groups(groups, bytes, batch, clock)
   local ids = ids_of(groups)
-  for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
-    local ended_as = string.format('delivered %s %s %.0f %s', batch.batch_id, batch.step, clock, entry or '')
-    later('HSET', HISTORY, ids[i], ended_as)
-    later('ZADD', ENDED, clock + history_ms, ids[i])
-  end
+  remember_ends(ids, read('HMGET', GROUPS, ids), '-', batch.step, clock)
   if keep == '0' then forget_payloads(RUN, GROUPS, UNREFERENCED, ids) end
   flush()
+  count_tokens(groups, {leased = -1, trained = 1})
   redis.call('HINCRBY', RUN, 'leased_groups', -#groups)
   redis.call('HINCRBY', RUN, 'leased_bytes', -bytes)
   redis.call('HINCRBY', RUN, 'delivered_groups', #groups)

@@ -2,7 +2,7 @@
 -- discard_batch: end a lease and drop the groups of its batch for a stated reason.
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
--- Cost: O(n log m), n the groups of the batch, m those whose history is kept.
+-- Cost: O(n log m), n the groups of the batch, m those whose end is remembered.
 --
 local RUN = KEYS[1]  -- hash: run clock, totals, debts, latest group
 local GROUPS = KEYS[2]  -- hash: group id -> entry
@@ -10,20 +10,28 @@ local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
 local DROPPED = KEYS[5]  -- hash: 'reason:environment' -> groups
 local UNREFERENCED = KEYS[6]  -- zset: payloads to delete
-local HISTORY = KEYS[7]  -- hash: group or batch id -> what became of it
-local ENDED = KEYS[8]  -- zset: group or batch id -> run clock at which that is forgotten, ms
+local HISTORY = KEYS[7]  -- hash: batch id -> what happened to it; 'step:N:clock_ms' -> batch id
+local ENDED = KEYS[8]  -- zset: the same by the run clock at which that is forgotten, ms
 local REPLAYED = KEYS[9]  -- hash: group id -> batches that have it from the replay buffer
+local KNOWN = KEYS[10]  -- hash: name of a group -> its id, and how it ended
+local LEFT = KEYS[11]  -- list: 'clock_ms name name ...' of groups that have left
+local LEDGER = KEYS[12]  -- hash: 'state:environment' -> tokens
 local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local step = ARGV[3]
 local reason = ARGV[4]  -- why the groups are dropped
-local history_ms = ARGV[5]  -- how long history is kept
+local history_ms = ARGV[5]  -- how long the end of a batch is remembered
 local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
 -- include clock
 -- include bulk
 -- include mark_payloads
 -- include replayed_references
 -- include revert_debts
+-- include group_entry
+-- include group_names
+-- include remember_ends
+-- include note_batch
+-- include ledger
 
 if redis.call('HGET', LEASE_STATES, batch_id) ~= seen then return 0 end
 local clock = advance_clock(RUN)
@@ -32,19 +40,18 @@ let_go_of_replayed(batch, UNREFERENCED, REPLAYED)
 revert_debts(RUN, debt_changes)
 local groups, bytes = parted(batch)
 local ids = ids_of(groups)
-for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
-  local environment = groups[i].environment
+for _, group in ipairs(groups) do
+  local environment = group.environment
   local owner = environment == cjson.null and '-' or string.format('%.0f', environment)
   increase(DROPPED, reason .. ':' .. owner, 1)
-  later('HSET', HISTORY, ids[i], string.format('%s %s %s %.0f %s', reason, batch_id, step, clock, entry or ''))
-  later('ZADD', ENDED, clock + history_ms, ids[i])
 end
+remember_ends(ids, read('HMGET', GROUPS, ids), reason, step, clock)
 forget_payloads(RUN, GROUPS, UNREFERENCED, ids)
 flush()
+count_tokens(groups, {leased = -1, [reason] = 1})
 redis.call('HINCRBY', RUN, 'leased_groups', -#groups)
 redis.call('HINCRBY', RUN, 'leased_bytes', -bytes)
-redis.call('HSET', HISTORY, batch_id, string.format('discarded - %s %.0f', step, clock))
-redis.call('ZADD', ENDED, clock + history_ms, batch_id)
+note_batch(batch_id, string.format('discarded - %s %.0f', step, clock), step, clock)
 redis.call('HDEL', LEASES, batch_id)
 redis.call('HDEL', LEASE_STATES, batch_id)
 return 1

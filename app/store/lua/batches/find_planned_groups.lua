@@ -12,9 +12,9 @@ local function find_planned_groups()
   for lane, waiting in pairs(of_lane) do
     for _, arrival in ipairs(read('ZMSCORE', lane, waiting)) do if not arrival then return nil end end
   end
-  for _, entry in ipairs(read('HMGET', GROUPS, ids)) do
+  for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
     if not entry then return nil end
-    bytes = bytes + string.match(entry, '^%d+')
+    bytes = bytes + queued_groups[i].bytes
   end
   return ids, bytes
 end

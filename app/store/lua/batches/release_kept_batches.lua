@@ -18,11 +18,13 @@ local policy_version = ARGV[2]  -- that of the checkpoint, or '' for the one in 
 local rewinds = ARGV[3]  -- of the run when its trainer began, or ''
 local batch_ids = rest(ARGV, 4)
 -- include bulk
+-- include clock
 -- include mark_payloads
 -- include replayed_references
 
 if redis.call('EXISTS', RUN) == 0 then return 0 end
 if rewinds ~= '' and rewinds ~= (redis.call('HGET', RUN, 'rewinds') or '0') then return -1 end
+advance_clock(RUN)
 local contents, released = {}, 0
 for i, batch in ipairs(batch_ids) do
   local manifest = redis.call('HGET', KEPT, batch)

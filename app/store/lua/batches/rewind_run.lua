@@ -13,6 +13,7 @@ local LEASES = KEYS[4]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[5]  -- hash: batch id -> JSON of its lease
 local KEPT_LEASES = KEYS[6]  -- hash: batch id -> policy version and JSON of its lease when it was delivered
 local REPLAY = KEYS[7]  -- hash: the replay buffer's configuration, revision, what is to be done after a change
+local LEDGER = KEYS[8]  -- hash: 'state:environment' -> tokens
 local step = ARGV[1]  -- to go back to
 local seen_step = ARGV[2]  -- step of the run as it was read
 local seen_rewinds = ARGV[3]  -- rewinds of the run as they were read
@@ -21,8 +22,10 @@ local policy_version = ARGV[4]  -- from now on
 local batches = rows(ARGV, 5, {'batch_id', 'seen', 'new'})
 -- include clock
 -- include epoch
+-- include sweeping
 -- include change_policy_version
 -- include replayed_references
+-- include ledger
 
 local now = redis.call('HMGET', RUN, 'step', 'rewinds', 'unkept_step')
 if (now[1] or '0') ~= seen_step or (now[2] or '0') ~= seen_rewinds then return 0 end
@@ -42,6 +45,7 @@ for _, batch in ipairs(batches) do
   redis.call('HSET', LEASE_STATES, batch.batch_id, batch.new)
   if batch.manifest then
     local groups, bytes, kept_bytes = parted(batch.groups)
+    count_tokens(groups, {leased = 1, trained = -1})
     redis.call('HINCRBY', RUN, 'kept_bytes', -kept_bytes)
     redis.call('HINCRBY', RUN, 'leased_groups', #groups)
     redis.call('HINCRBY', RUN, 'leased_bytes', bytes)
@@ -55,7 +59,6 @@ end
 redis.call('HDEL', RUN, 'trained_batches')
 put_policy_version(RUN, REPLAY, policy_version)
 redis.call('HINCRBY', RUN, 'rewinds', 1)
-advance_clock(RUN)
 next_epoch(RUN)
 redis.call('PUBLISH', RUN, 'rewound')
 return 1

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import archived, expected_s, undivided, unregistered
-from app.core.environments.granting import who_must_act
+from app.core.batches.diagnosis import archived, expected_s, serving_paused, undivided, unregistered
+from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
 from app.core.model import DropReason, NotReady
 from app.core.runs.view import RunConfig, RunView
@@ -91,6 +91,8 @@ class Diagnostics:
             arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
             if view.policy.archived:
                 return BatchDiagnosis(view, archived(), None, None, arriving, arrived)
+            if view.policy.serving_paused:
+                return BatchDiagnosis(view, serving_paused(), None, None, arriving, arrived)
             again = None if instead else self._dispatch.again_first(view)
             if again is not None:
                 return BatchDiagnosis(
@@ -110,11 +112,14 @@ class Diagnostics:
             why = replace(why, detail=f"{why.detail}; {idle}")
         if (limit := await self._capacity.reached(run, view)) is not None:
             why = replace(why, detail=f"{why.detail}; {limit}")
-        if (waiting := await asyncio.to_thread(who_must_act, view, self._ttl_ms)) is not None:
+        if (waiting := await asyncio.to_thread(self._who_must_act, run, view)) is not None:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         return BatchDiagnosis(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
+
+    def _who_must_act(self, run: str, view: RunView) -> str | None:
+        return Demand(run, view, self._ttl_ms).who_must_act()
 
 
 def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:

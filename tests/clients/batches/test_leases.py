@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lachesis import LeaseLost, Settings
-from lachesis._prefetch.leased import Lease
+from lachesis._prefetch.leased import HeldLease
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import LeaseCalls
 
@@ -62,11 +62,11 @@ class Story:
 
 
 @asynccontextmanager
-async def lease_of(story: Story, asked_s: float | None = None) -> AsyncIterator[Lease]:
+async def lease_of(story: Story, asked_s: float | None = None) -> AsyncIterator[HeldLease]:
     server = await asyncio.start_server(story.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, Sender(Settings(url, run="math"), sleep=story.sleep) as sender:
-        lease = Lease(CALLS, LASTS_S, sender, asked_s)
+        lease = HeldLease(CALLS, LASTS_S, sender, asked_s)
         yield lease
         lease.forget()
 

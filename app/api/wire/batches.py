@@ -1,0 +1,98 @@
+"""Map batches of a listing to the models of replies."""
+
+from collections.abc import Sequence
+
+from app.core.batches.leases import LeasedGroup
+from app.services.batches.listing import BatchPage
+from app.store.batches.records import RecordedBatch
+from lachesis.wire.batches import (
+    BatchContents,
+    BatchDetails,
+    BatchState,
+    GroupInBatch,
+    ListedBatch,
+    ListedBatches,
+    RankLoads,
+)
+
+_ENDS: dict[str, BatchState] = {
+    "acknowledged": "delivered",
+    "given_back": "given_back",
+    "discarded": "discarded",
+}
+
+
+def shown_batches(page: BatchPage) -> ListedBatches:
+    """Describe a page of batches."""
+    return ListedBatches(batches=[_listed(one, page) for one in page.batches], cursor=page.cursor)
+
+
+def shown_batch(page: BatchPage, groups: Sequence[LeasedGroup] | None) -> BatchDetails:
+    """Describe a batch with its groups."""
+    (batch,) = page.batches
+    listed = None if groups is None else [_group(group, page) for group in groups]
+    return BatchDetails(**dict(_listed(batch, page)), contents=listed)
+
+
+def _listed(batch: RecordedBatch, page: BatchPage) -> ListedBatch:
+    record, lease = batch.record, batch.lease
+    replayed = {environment: groups for environment, groups, _ in record.replayed}
+    return ListedBatch(
+        batch=record.batch_id,
+        step=record.step,
+        state=_state(batch),
+        formed_age_s=None if record.formed_ms is None else max(0, page.clock_ms - record.formed_ms) / 1000,
+        relaxed=record.relaxed,
+        rewound=lease is not None and lease.rewound > 0,
+        delivery_count=None if lease is None else lease.delivery_count,
+        trainer=(lease.trainer or None) if lease is not None else None,
+        groups=sum(groups for _, groups, _ in record.contents),
+        size=sum(sequences for _, _, sequences in record.contents),
+        replayed_groups=sum(replayed.values()),
+        environments=[
+            BatchContents(
+                environment=environment,
+                name=None if environment is None else page.names.get(environment),
+                groups=groups,
+                sequences=sequences,
+                replayed_groups=replayed.get(environment, 0),
+            )
+            for environment, groups, sequences in record.contents
+        ],
+        ranks=_ranks(batch),
+    )
+
+
+def _state(batch: RecordedBatch) -> BatchState:
+    if batch.is_kept:
+        return "kept"
+    if batch.lease is not None:
+        return batch.lease.state.value
+    return "ended" if batch.end is None else _ENDS[batch.end.outcome]
+
+
+def _ranks(batch: RecordedBatch) -> RankLoads | None:
+    ranks = batch.record.ranks
+    if ranks is None:
+        return None
+    sharding = None if batch.lease is None else batch.lease.sharding
+    return RankLoads(
+        loads=list(ranks.loads),
+        cost=ranks.cost,
+        imbalance=ranks.imbalance,
+        bound=ranks.bound,
+        taken_by=[] if sharding is None else list(sharding.taken),
+        acknowledged_by=[] if sharding is None else list(sharding.acknowledged),
+    )
+
+
+def _group(group: LeasedGroup, page: BatchPage) -> GroupInBatch:
+    name = None if group.environment is None else page.names.get(group.environment)
+    return GroupInBatch(
+        id=group.given_id or group.group_id,
+        environment=group.environment,
+        name=name,
+        size=group.size,
+        policy_version=group.policy_version,
+        replayed=group.replayed is not None,
+    )
