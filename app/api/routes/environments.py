@@ -2,15 +2,33 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
-from app.api.deps import NamedRun, ServicesDep, SmallBody, parse
+from app.api.deps import (
+    InRun,
+    NamedRun,
+    ServicesDep,
+    SmallBody,
+    checked_run_name,
+    get_services,
+    parameters,
+    parameters_of,
+    parse,
+    small_body,
+)
+from app.api.http.access import IdentityDep, identity_of
+from app.api.http.browser_guard import refuse_browsers
+from app.api.http.caller import sender_of
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
-from app.api.http.routing import NativeRoute
-from app.core import errors
+from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
+from app.api.http.tracing import spans
+from app.api.wire.status import shown_environment, shown_environments, shown_warnings
+from app.core.access.permissions import Permission
 from app.core.environments.granting import GroupAllowance
-from app.services.status import shown_warnings
+from app.services.environments.registry import check_environment
+from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
     MOST_RUNNING,
@@ -32,9 +50,43 @@ _MOST_LISTED = 1000  # members on a page
 _MADE = response_headers(201, Location="Its path.")
 _THERE = response_headers(200, Location="Its path.")
 
+direct = APIRouter(
+    prefix="/v1/runs/{run}/environments",
+    tags=["environments"],
+    route_class=DirectNativeRoute,
+    dependencies=[Depends(checked_run_name)],
+)
 router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"], route_class=NativeRoute)
 
 EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The environment's id.", examples=[0])]
+
+
+async def documented_environment(environment: EnvironmentId) -> int:
+    """Declare an environment's id for OpenAPI. A `DirectNativeRoute` never calls this."""
+    return environment
+
+
+class _OfEnvironment(InRun):
+    """The path of a request about an environment."""
+
+    environment: EnvironmentId
+
+
+class _CreditsQuery(BaseModel):
+    """The query of a request for credits."""
+
+    member: Annotated[
+        MemberId | None, Field(description="The member that asks. The request counts as its heartbeat.")
+    ] = None
+    running_groups: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_RUNNING, description="Groups that the member has started and not submitted yet."),
+    ] = None
+
+
+async def documented_credits_query(query: Annotated[_CreditsQuery, Query()]) -> _CreditsQuery:
+    """Declare the query of a request for credits. A `DirectNativeRoute` never calls this."""
+    return query
 
 
 @router.post(
@@ -42,33 +94,44 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     summary="Join an environment",
     status_code=201,
     response_model=Joined,
-    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
+    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer, errors.TooManyNewEnvironments)
     | _MADE
     | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
     openapi_extra=json_body(EnvironmentCreate),
 )
-async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
+@requires(Permission.PRODUCE)
+async def join(
+    run: NamedRun, request: Request, services: ServicesDep, identity: IdentityDep, body: SmallBody
+) -> Response:
     """Join an environment as a member. The first member creates it (201).
 
-    A member with other settings than those in force is refused while other members are alive, unless it sends
-    `change_settings`.
+    While other members are alive, a member with other settings is refused (409), unless it sends `change_settings`.
     """
     asked = parse(EnvironmentCreate, body)
+    check_environment(identity.environment, asked.name)
     settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
     joined = await services.environments.registry.join(
-        run, asked.name, settings, asked.member, change_settings=asked.change_settings
+        run,
+        asked.name,
+        settings,
+        asked.member,
+        change_settings=asked.change_settings,
+        sender=sender_of(request.scope),
     )
-    (shown,) = services.runs.status.environments(joined.view, {joined.environment})
+    (facts,) = services.runs.status.environments(joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"
-    reply = Joined(**shown.model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings))
+    reply = Joined(
+        **shown_environment(facts).model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings)
+    )
     return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
+@requires(Permission.READ)
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     """List a run's environments by id: what each has sent, what waits, its promised share and its actual share."""
     view = await services.runs.administration.get(run)
-    return model_reply(Environments(environments=services.runs.status.environments(view)))
+    return model_reply(Environments(environments=shown_environments(services.runs.status.environments(view))))
 
 
 @router.get(
@@ -77,10 +140,11 @@ async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     response_model=EnvironmentStatus,
     responses=read_responses(*_MISSING),
 )
+@requires(Permission.READ)
 async def get_environment(run: NamedRun, environment: EnvironmentId, services: ServicesDep) -> Response:
     """Return one environment."""
     view = await services.environments.registry.known(run, environment)
-    return model_reply(services.runs.status.environments(view, {environment})[0])
+    return model_reply(shown_environment(services.runs.status.environments(view, {environment})[0]))
 
 
 @router.patch(
@@ -90,14 +154,15 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, services: S
     responses=body_responses(*_MISSING),
     openapi_extra=json_body(EnvironmentChange),
 )
+@requires(Permission.OPERATE)
 async def change_environment(
     run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody
 ) -> Response:
-    """Change the settings that the body names, such as share, weight or group size (JSON merge patch)."""
+    """Change settings such as shares, weight or group size (JSON merge patch). Settings that are left out stay."""
     asked = parse(EnvironmentChange, body)
     changes = {name: getattr(asked, name) for name in asked.model_fields_set}
     view = await services.environments.registry.change_environment(run, environment, changes)
-    return model_reply(services.runs.status.environments(view, {environment})[0])
+    return model_reply(shown_environment(services.runs.status.environments(view, {environment})[0]))
 
 
 @router.get(
@@ -106,6 +171,7 @@ async def change_environment(
     response_model=Members,
     responses=read_responses(*_MISSING),
 )
+@requires(Permission.READ)
 async def list_members(
     run: NamedRun,
     environment: EnvironmentId,
@@ -131,66 +197,75 @@ async def list_members(
 @router.delete(
     "/{environment}", summary="Leave an environment", status_code=204, responses=write_responses(*_MISSING_MEMBER)
 )
+@requires(Permission.PRODUCE, audited=lambda request: "member" not in request.query_params)
 async def leave(
     run: NamedRun,
     environment: EnvironmentId,
     services: ServicesDep,
-    member: Annotated[MemberId | None, Query(description="The member that leaves; without one, all of them.")] = None,
+    identity: IdentityDep,
+    member: Annotated[
+        MemberId | None, Query(description="The member that leaves. Without this parameter, all members leave.")
+    ] = None,
 ) -> Response:
-    """Remove a member. With the last one the environment leaves, and its minimum no longer counts.
+    """Remove a member. With the last member the environment leaves, and its minimum share no longer counts.
 
-    Its groups stay usable.
+    Its groups stay in the queue.
     """
+    await services.environments.registry.check_name(run, environment, identity.environment)
     await services.environments.registry.leave(run, environment, member)
     return Response(status_code=204)
 
 
-@router.post(
+@direct.post(
     "/{environment}/heartbeat",
     summary="Send a heartbeat",
     response_model=Credits,
     responses=body_responses(*_MISSING_MEMBER),
     openapi_extra=json_body(Heartbeat),
+    dependencies=[Depends(documented_environment)],
 )
-async def heartbeat(run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody) -> Response:
+@requires(Permission.PRODUCE)
+@spans("heartbeat", only_below=True)
+async def heartbeat(request: Request) -> Response:
     """Report that a member is alive, how many groups it runs and how many it wants to start. Returns credits."""
-    beat = parse(Heartbeat, body)
+    services = await get_services(request)
+    path = parameters(_OfEnvironment, request.path_params, "path")
+    beat = parse(Heartbeat, await small_body(request, services))
+    only = identity_of(request.scope).environment
+    await services.environments.registry.check_name(path.run, path.environment, only)
     credited = await services.environments.registry.heartbeat(
-        run, environment, beat.member, beat.running_groups, beat.start_groups
+        path.run, path.environment, beat.member, beat.running_groups, beat.start_groups
     )
     return model_reply(_credits(credited.grant, credited.started))
 
 
-@router.get(
+@direct.get(
     "/{environment}/credits",
     summary="Get credits",
     response_model=Credits,
     responses=write_responses(*_MISSING_MEMBER),
+    dependencies=[Depends(documented_environment), Depends(documented_credits_query)],
 )
-async def get_credits(
-    run: NamedRun,
-    environment: EnvironmentId,
-    services: ServicesDep,
-    member: Annotated[
-        MemberId | None, Query(description="The member that asks. The request counts as its heartbeat.")
-    ] = None,
-    running_groups: Annotated[
-        int | None, Query(ge=0, le=MOST_RUNNING, description="Groups the member has started and not submitted yet.")
-    ] = None,
-) -> Response:
+@requires(Permission.PRODUCE)
+async def get_credits(request: Request) -> Response:
     """Return how many groups all members together may start, so that they are still fresh when trained on.
 
-    The rule is AReaL's, divided by share (docs/how-to/http-api.md). Send a heartbeat with `start_groups` to start some.
+    The rule is AReaL's, divided by share (docs/how-to/http-api.md). To start groups, send a heartbeat with
+    `start_groups`.
     """
-    if member is None:
-        if running_groups is not None:
-            raise errors.InvalidField(
-                "also send member: running groups are those of one member", ("query", "running_groups")
-            )
-        return model_reply(_credits(await services.environments.registry.credits(run, environment)))
-    return model_reply(
-        _credits((await services.environments.registry.heartbeat(run, environment, member, running_groups)).grant)
-    )
+    services = await get_services(request)
+    path, query = parameters_of(request, _OfEnvironment, _CreditsQuery)
+    registry = services.environments.registry
+    await registry.check_name(path.run, path.environment, identity_of(request.scope).environment)
+    if query.member is not None:
+        refuse_browsers(request)
+        credited = await registry.heartbeat(path.run, path.environment, query.member, query.running_groups)
+        return model_reply(_credits(credited.grant))
+    if query.running_groups is not None:
+        raise errors.InvalidField(
+            "also send member: running groups are those of one member", ("query", "running_groups")
+        )
+    return model_reply(_credits(await registry.credits(path.run, path.environment)))
 
 
 def _credits(grant: GroupAllowance, started: int = 0) -> Credits:

@@ -94,56 +94,83 @@ def after_version(trained: Trained, before: int, after: int, held: int) -> Train
     return Trained(max(-held, ahead), trained.last_ms, seen)
 
 
-def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: int, others_in_hand: int = 0) -> Credit:
-    """Return how many sequences one environment may start now.
+class Credits:
+    """The sequences that environments may start now.
+
+    It costs as much as there are claims. Then the answer for one environment costs the same however many there are.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         horizon: Batches to look ahead, ``>= 0``.
-        claims: By environment id, for the environments that are alive, including the caller.
-        caller: The environment whose credits to compute.
+        claims: By environment id, for the environments that are alive, including those that ask.
         others_in_hand: Queued, leased and running sequences of no live environment. They fill batches, too.
-
-    Returns:
-        At most the sequences wanted of the caller minus those that are queued, leased or running. The room of the run
-        as a whole is a second limit. It does not apply while the caller lacks its minimum: others that sent too much
-        must not take a promised share away.
     """
-    own = claims[caller]
-    of_batch = wanted_of_batch(batch_size, claims)
-    wanted = horizon * of_batch[caller]
-    allowed = _allowed(batch_size, horizon, claims, others_in_hand, of_batch)[caller]
-    if allowed > 0:
-        return Credit(
-            allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} wanted sequences are queued, leased or running"
-        )
-    if own.in_hand >= wanted:
-        reason = (
-            f"all {wanted} sequences wanted of it over {horizon} batches are queued, leased or running: {own.in_hand}"
-        )
-    else:
-        reason = f"all {horizon * batch_size} sequences of the next {horizon} batches are queued, leased or running"
-    return Credit(0, wanted, own.in_hand, reason)
 
+    def __init__(self, batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0) -> None:
+        self._batch_size = batch_size
+        self._horizon = horizon
+        self._claims = claims
+        self._wanted = wanted_of_batch(batch_size, claims)
+        minimums = sum(claim.bounds.minimum for claim in claims.values())
+        others = min(others_in_hand, horizon * max(0, batch_size - minimums))
+        self._in_hand = others + sum(self._counted(claim, claim.in_hand) for claim in claims.values())
+        lacking = [self._lacks(key, claim.in_hand) for key, claim in claims.items()]
+        self._lack_wanted = sum(wanted for wanted, _ in lacking)
+        self._lack_minimum = sum(minimum for _, minimum in lacking)
 
-def allowed_sequences(
-    batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0
-) -> dict[int, int]:
-    """Return the sequences that `credit` allows each environment. 0 or less allows none."""
-    return _allowed(batch_size, horizon, claims, others_in_hand, wanted_of_batch(batch_size, claims))
+    def of(self, caller: int, more: int = 0) -> Credit:
+        """Return how many sequences one environment may start now.
 
+        Args:
+            caller: The environment; it has a claim.
+            more: Sequences of its that are queued, leased or running beside those of its claim; below 0 for fewer.
 
-def _allowed(
-    batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int, wanted: Mapping[int, int]
-) -> dict[int, int]:
-    minimums = sum(claim.bounds.minimum for claim in claims.values())
-    in_hand = min(others_in_hand, horizon * max(0, batch_size - minimums))
-    in_hand += sum(min(claim.in_hand, horizon * _limit(claim, batch_size)) for claim in claims.values())
-    room = horizon * batch_size - in_hand
-    return {
-        key: min(horizon * wanted[key] - own.in_hand, max(room, horizon * own.bounds.minimum - own.in_hand))
-        for key, own in claims.items()
-    }
+        Returns:
+            At most the sequences wanted of the caller minus those that are queued, leased or running. The room of the
+            run as a whole is a second limit. It does not apply while the caller lacks its minimum: others that sent
+            too much must not take a promised share away.
+        """
+        in_hand, wanted = self._claims[caller].in_hand + more, self._horizon * self._wanted[caller]
+        allowed = min(wanted, max(self._room(caller, more) + in_hand, self._least(caller))) - in_hand
+        if allowed > 0:
+            reason = f"{in_hand} of {wanted} wanted sequences are queued, leased or running"
+            return Credit(allowed, wanted, in_hand, reason)
+        horizon = self._horizon
+        if in_hand >= wanted:
+            reason = (
+                f"all {wanted} sequences wanted of it over {horizon} batches are queued, leased or running: {in_hand}"
+            )
+        else:
+            whole = horizon * self._batch_size
+            reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"
+        return Credit(0, wanted, in_hand, reason)
+
+    def none(self, caller: int | None = None, more: int = 0) -> bool:
+        """Whether no environment may start any sequences, if the caller has ``more`` (`of`)."""
+        lack_wanted, lack_minimum = self._lack_wanted, self._lack_minimum
+        if caller is not None and more:
+            before = self._lacks(caller, self._claims[caller].in_hand)
+            now = self._lacks(caller, self._claims[caller].in_hand + more)
+            lack_wanted, lack_minimum = lack_wanted + now[0] - before[0], lack_minimum + now[1] - before[1]
+        return not lack_minimum and (not lack_wanted or self._room(caller, more) <= 0)
+
+    def _room(self, caller: int | None, more: int) -> int:
+        """Return the sequences that the run as a whole can still take."""
+        room = self._horizon * self._batch_size - self._in_hand
+        if caller is None or not more:
+            return room
+        own = self._claims[caller]
+        return room + self._counted(own, own.in_hand) - self._counted(own, own.in_hand + more)
+
+    def _counted(self, claim: Claim, in_hand: int) -> int:
+        return min(in_hand, self._horizon * _limit(claim, self._batch_size))
+
+    def _least(self, key: int) -> int:
+        return self._horizon * self._claims[key].bounds.minimum
+
+    def _lacks(self, key: int, in_hand: int) -> tuple[bool, bool]:
+        """Return whether an environment lacks sequences that are wanted of it, and whether it lacks its minimum."""
+        return in_hand < self._horizon * self._wanted[key], in_hand < self._least(key)
 
 
 def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:

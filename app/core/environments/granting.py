@@ -1,33 +1,34 @@
-"""Compute the credits of one environment from a view of its run, by the rules of `app.core.environments.credits`."""
+"""Compute the credits of environments from a view of their run, by the rules of `app.core.environments.credits`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 from app.core.batches.diagnosis import limit_of, supplies_of, usable_groups
 from app.core.batches.leases import LeaseState
 from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
-from app.core.environments.credits import Claim, Credit, allowed_sequences, credit, horizon_of
-from app.core.environments.pacing import live_shares
+from app.core.environments.credits import Claim, Credit, Credits, horizon_of
+from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import bounds_for
-from app.core.errors import RunNotFound
 from app.core.model import Bounds, Lane
 from app.core.replay.mixing import fresh_needed
-from app.core.runs.view import RunView
+from app.core.runs.view import DemandView
+from lachesis.wire.errors import RunNotFound
 
 _MOST_UNCERTAIN = 2
-"""Limit for asking an environment for groups of a size that it did not declare: horizons of its sequences that are
-queued, leased or running."""
+"""Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
+only for groups of its declared size."""
 _MOST_SIZES = 8  # in a sentence
+_INTAKE_PAUSED = "an operator has paused intake, so no group may start"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAllowance:
-    """The number of groups that an environment may start now, and why not more."""
+    """The number of groups that an environment may start now, and what limits it."""
 
     groups: int
     credit: Credit
@@ -35,135 +36,158 @@ class GroupAllowance:
     policy_version: int
 
 
-def allowed_groups(run: str, view: RunView, caller: int, ttl_ms: int) -> GroupAllowance:
-    """Return how many groups of its size an environment may start now.
+class Demand:
+    """The sequences that a run wants from its environments now: the part of credits that all environments share.
 
-    The groups hold at least the sequences that it may start. The last group may hold some more: if it were left out,
-    environments that each lack a part of a group would never complete a batch. It can happen that no environment may
-    start any group, no trainer holds a batch, and the existing groups complete no batch. Then one environment gets the
-    groups that complete one (`app.core.environments.completion`).
+    The cost is linear in the number of environments and lanes. After that, the answer for one environment has a
+    constant cost.
 
     Args:
         run: The run's name.
-        view: The run; the caller is one of its environments.
-        caller: The environment that asks. It is alive, because it asks.
+        view: The run.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        caller: The environment that asks. It counts as alive, and batches wait for it.
 
     Raises:
-        RunNotFound: Nobody has configured the run.
-    """
-    if view.config is None:
-        raise RunNotFound(f"there is no run {run}")
-    seen = _Seen.of(view, view.config.batch_size, ttl_ms, caller)
-    environment, usable = view.environments[caller], seen.usable[caller]
-    group_size, limit = max(1, environment.group_size), limit_of(caller, view.config.batch_size, seen.limits)
-    if seen.horizon == 0 or group_size > limit:
-        reason = f"its groups have {group_size} sequences, and it may have at most {limit} of a batch"
-        nothing = Credit(0, 0, usable, awaited_version(view) or reason)
-        return GroupAllowance(0, nothing, seen.horizon, view.policy_version)
-    answer = credit(seen.batch_size, seen.horizon, seen.claims, caller, seen.others)
-    groups = -(-answer.sequences // group_size)
-    if groups == 0 and seen.nobody_may_start(view) and not seen.holds_a_batch(view):
-        needed = seen.completion(view).needed
-        if needed is not None:
-            groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
-            reason = f"the queued, leased and running groups complete no batch: {_asked(view, needed)}"
-            answer = Credit(groups * needed.size, answer.wanted, usable, reason)
-    return GroupAllowance(groups, answer, seen.horizon, view.policy_version)
-
-
-def who_must_act(view: RunView, ttl_ms: int) -> str | None:
-    """Return who must act if credits alone never lead to a batch; None if they do.
-
-    Args:
-        view: The run; a trainer that asks now gets no batch.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
-    """
-    if view.config is None or not view.environments or _in_hands(view):
-        return None
-    seen = _Seen.of(view, view.config.batch_size, ttl_ms)
-    if not seen.alive:
-        return "no environment is alive: start one"
-    found = seen.completion(view)
-    if not found.possible:
-        sizes = sorted({env.group_size for env in seen.alive.values()})
-        said = f"live environments make groups of {', '.join(map(str, sizes[:_MOST_SIZES]))}, which complete no batch"
-        return f"{said}: start another environment, or change a group size, a max_share or the batch size"
-    if seen.horizon == 0:
-        return awaited_version(view)
-    asked = found.needed if seen.nobody_may_start(view) else None
-    return None if asked is None else _asked(view, asked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The values that credits are computed from.
-
-    Attributes:
-        alive: The environments that are alive, including the caller.
-        batch_size: Sequences of a batch that environments must make.
-        horizon: Batches to look ahead.
-        limits: Minimum and maximum of each environment in a whole batch.
-        usable: Queued, leased and running sequences that can still enter a batch, by environment.
-        claims: The claims that credits are split by.
-        others: Queued, leased and running sequences without a live environment.
+        RunNotFound: The run has no settings yet.
     """
 
-    alive: Mapping[int, EnvironmentRecord]
-    batch_size: int
-    horizon: int
-    limits: Mapping[int, Bounds]
-    usable: Counter[int | None]
-    claims: Mapping[int, Claim]
-    others: int
-
-    @classmethod
-    def of(cls, view: RunView, whole: int, ttl_ms: int, caller: int | None = None) -> "_Seen":
-        shares = live_shares(view, ttl_ms)
+    def __init__(self, run: str, view: DemandView, ttl_ms: int, caller: int | None = None) -> None:
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        self._run = run
+        self._ttl_ms = ttl_ms
+        self._callers: dict[int, Demand] = {}
+        self.view = view
+        whole = view.config.batch_size
+        live = view.live(ttl_ms)
         gone = no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}
-        alive = {key: env for key, env in view.environments.items() if key in shares.keys() - gone or key == caller}
-        shares |= {key: replace(shares[key], min_share=None) for key in gone}  # others make its part
-        limits = bounds_for(whole, shares)
-        usable = _usable(view, alive, whole, limits)
-        batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)  # the rest is replayed
-        bounds = limits if batch_size == whole else bounds_for(batch_size, shares)
-        claims = {}
-        for key, env in alive.items():
-            own = bounds.get(key, Bounds())
-            if env.group_size <= limit_of(key, whole, limits):
-                claims[key] = Claim(max(0.0, env.weight), own, usable[key])
-            else:  # its groups fit no batch: others get its part
-                claims[key] = Claim(0.0, Bounds(0, own.maximum), usable[key])
-        others = sum(sequences for key, sequences in usable.items() if key not in alive)
-        horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
-        return cls(alive, batch_size, horizon, limits, usable, claims, others)
+        self._alive = {key: env for key, env in live.records.items() if key not in gone}
+        if caller is not None and caller not in self._alive:
+            self._alive[caller] = view.environments[caller]
+        if gone:  # other environments make their part
+            without = {key: replace(live.records[key], min_share=None) for key in gone}
+            live = LiveEnvironments({**live.records, **without})
+        self._limits = live.bounds(whole)
+        self._usable = _usable(view, self._alive, whole, self._limits)
+        self._batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)
+        self._is_whole = self._batch_size == whole  # the rest is replayed
+        bounds = self._limits if self._is_whole else live.bounds(self._batch_size)
+        self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
+        claims = {key: self._claim(key, env, bounds, whole) for key, env in self._alive.items()}
+        others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
+        self._credits = Credits(self._batch_size, self._horizon, claims, others)
+        self._in_hands = _in_hands(view)
 
-    def nobody_may_start(self, view: RunView) -> bool:
+    def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
+        own = bounds.get(key, Bounds())
+        if env.group_size <= limit_of(key, whole, self._limits):
+            return Claim(max(0.0, env.weight), own, self._usable[key])
+        return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
+
+    def of(self, caller: int, running: int | None = None, *, is_new: bool = True) -> GroupAllowance:
+        """Return how many groups of its size an environment may start now.
+
+        The groups hold at least the sequences that the environment may start. The last group may hold more sequences,
+        because otherwise several environments that each lack a part of a group could not complete a batch. Sometimes no
+        environment may start a group, no trainer holds a batch, and the existing groups complete no batch. Then one
+        environment gets the groups that complete a batch (`app.core.environments.completion`).
+
+        Args:
+            caller: The environment that asks. It counts as alive.
+            running: Number of groups that its members run. None means the number in the view.
+            is_new: Whether the view is as new as ``running``. The search for groups that complete a batch is expensive.
+                So with an older view and another ``running``, the answer leaves these groups out. A newer view has
+                them.
+        """
+        if caller not in self._alive:
+            if caller not in self._callers:
+                self._callers[caller] = Demand(self._run, self.view, self._ttl_ms, caller)
+            return self._callers[caller].of(caller, running, is_new=is_new)
+        view, known = self.view, max(0, self.view.running.get(caller, 0))
+        now = known if running is None else max(0, running)
+        group_size = self._alive[caller].group_size
+        if view.policy.intake_paused:
+            in_hand = self._usable[caller] + (now - known) * group_size
+            return GroupAllowance(0, Credit(0, 0, in_hand, _INTAKE_PAUSED), self._horizon, view.policy_version)
+        limit = limit_of(caller, view.config.batch_size if view.config else 0, self._limits)
+        fits = max(1, group_size) <= limit
+        more = (now - known) * group_size if fits else 0
+        if self._horizon > 0 and fits:
+            answer = self._credits.of(caller, more)
+        else:
+            reason = f"its groups have {max(1, group_size)} sequences, and it may have at most {limit} of a batch"
+            answer = Credit(0, 0, self._usable[caller] + more, awaited_version(view) or reason)
+        groups = -(-answer.sequences // max(1, group_size))
+        if self._horizon > 0 and groups == 0 and self._nobody_may_start(caller, more):
+            if now != known and not is_new:
+                return GroupAllowance(0, answer, self._horizon, view.policy_version)
+            if now != known:
+                changed = replace(view, running={**view.running, caller: now})
+                return Demand(self._run, changed, self._ttl_ms, caller).of(caller)
+            needed = None if self._holds_a_batch else self.completion.needed
+            if needed is not None:
+                groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
+                reason = f"the queued, leased and running groups complete no batch: {self.asked(needed)}"
+                answer = Credit(groups * needed.size, answer.wanted, answer.in_hand, reason)
+        return GroupAllowance(groups, answer, self._horizon, view.policy_version)
+
+    def who_must_act(self) -> str | None:
+        """Return who must act if credits alone lead to no batch. None means that credits lead to a batch.
+
+        Call this method if a trainer that asks now gets no batch.
+        """
+        if self.view.policy.intake_paused:
+            return _INTAKE_PAUSED
+        if not self.view.environments or self._in_hands:
+            return None
+        if not self._alive:
+            return "no environment is alive: start one"
+        found = self.completion
+        if not found.possible:
+            sizes = sorted({env.group_size for env in self._alive.values()})
+            said = (
+                f"live environments make groups of {', '.join(map(str, sizes[:_MOST_SIZES]))}, which complete no batch"
+            )
+            return f"{said}: start another environment, or change a group size, a max_share or the batch size"
+        if self._horizon == 0:
+            return awaited_version(self.view)
+        asked = found.needed if self._nobody_may_start() else None
+        return None if asked is None else self.asked(asked)
+
+    def asked(self, needed: Needed) -> str:
+        """Return the sentence that names the environment that must make groups."""
+        groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
+        name = self.view.environments[needed.environment].name
+        return f"environment {needed.environment} ({name}) must make {groups} of {needed.size}"
+
+    @cached_property
+    def completion(self) -> Completion:
+        """The environment that completes a batch. The cost is about that of choosing a batch."""
+        return completion(
+            self._batch_size, _lanes(self.view, self._alive), self._limits, _makers(self.view, self._alive)
+        )
+
+    @cached_property
+    def _holds_a_batch(self) -> bool:
+        """Whether the existing groups complete a batch within all bounds, if trainers take none of them."""
+        groups = usable_groups(self._batch_size, _lanes(self.view, self._alive), self._limits)
+        return attainable(self._batch_size, supplies_of(self._batch_size, groups, self._limits))
+
+    def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Whether no batch is leased, no group can be replayed, and no environment has credits."""
-        if _in_hands(view) or view.config is None or self.batch_size != view.config.batch_size:
-            return False
-        allowed = allowed_sequences(self.batch_size, self.horizon, self.claims, self.others)
-        return max(allowed.values(), default=0) <= 0
+        return not self._in_hands and self._is_whole and self._credits.none(caller, more)
 
-    def holds_a_batch(self, view: RunView) -> bool:
-        """Whether the existing groups complete a batch within all bounds, as if no trainer took any."""
-        groups = usable_groups(self.batch_size, _lanes(view, self.alive), self.limits)
-        return attainable(self.batch_size, supplies_of(self.batch_size, groups, self.limits))
-
-    def completion(self, view: RunView) -> Completion:
-        """Decide which environment completes a batch. It costs about as much as choosing a batch."""
-        return completion(self.batch_size, _lanes(view, self.alive), self.limits, _makers(view, self.alive))
-
-    def may_be_asked(self, view: RunView, needed: Needed) -> bool:
-        """Whether to ask an environment for groups. A size that it did not declare is asked for once at a time."""
-        if needed.size == view.environments[needed.environment].group_size:
+    def _may_be_asked(self, needed: Needed) -> bool:
+        """Whether to ask an environment for groups. For an undeclared size, only one such request is open at a time."""
+        if needed.size == self.view.environments[needed.environment].group_size:
             return True
-        most = _MOST_UNCERTAIN * self.horizon * self.batch_size
-        return not view.running.get(needed.environment) and self.usable[needed.environment] < most
+        most = _MOST_UNCERTAIN * self._horizon * self._batch_size
+        return not self.view.running.get(needed.environment) and self._usable[needed.environment] < most
 
 
-def awaited_version(view: RunView) -> str | None:
-    """Return a sentence if credits wait for the version of acknowledged batches; None if they do not."""
+def awaited_version(view: DemandView) -> str | None:
+    """Return a sentence if credits wait for a new policy version after acknowledged batches. Else return None."""
     if horizon_of(view.policy.max_staleness, view.trained, view.clock_ms) > 0:
         return None
     count = view.trained.batches
@@ -172,19 +196,13 @@ def awaited_version(view: RunView) -> str | None:
     return f"{said}: credits wait for PUT …/policy-version"
 
 
-def _asked(view: RunView, needed: Needed) -> str:
-    groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
-    name = view.environments[needed.environment].name
-    return f"environment {needed.environment} ({name}) must make {groups} of {needed.size}"
-
-
-def _in_hands(view: RunView) -> bool:
+def _in_hands(view: DemandView) -> bool:
     """Whether a trainer holds a batch, or a batch waits to be handed out again."""
     return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
 
 
 def _usable(
-    view: RunView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
+    view: DemandView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
     """Count the queued, leased and running sequences that can still enter a batch, by environment."""
     usable: Counter[int | None] = Counter()
@@ -200,14 +218,14 @@ def _usable(
     return usable
 
 
-def _lanes(view: RunView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
+def _lanes(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
     """Return waiting and running groups, as lanes without heads."""
     waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
     made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
     return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 
 
-def _makers(view: RunView, alive: Mapping[int, EnvironmentRecord]) -> list[Maker]:
+def _makers(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Maker]:
     """Return the environments that can make groups, the largest weight first."""
     seen: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in chain(view.lanes, view.buffers):

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 
 SMALLEST_WEIGHT = 0.01
+PAUSED_QUEUE = 1_000_000_000
+"""The queue size while intake is paused: more than any environment waits for, so that it starts no groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Pace:
     Attributes:
         current_step: Batches served.
         queue_size: Groups of the caller's size that wait for training: its own, and those of others above their
-            promised minimums. An environment pauses when this is enough for a few batches.
+            promised minimums. An environment pauses when this is enough for a few batches. `PAUSED_QUEUE` while intake
+            is paused.
         unallocated_fraction: Share of a batch that is not promised to any live environment.
         self_queue_size: Groups of the caller's size waiting from itself.
         max_group_size: Sequences in the largest group waiting, ``>= 1``.
@@ -31,54 +33,61 @@ class Pace:
     env_weight: float
 
 
-def live_shares(view: RunView, ttl_ms: int) -> dict[int, ShareLimits]:
-    """Return the shares of the environments that are alive. Only these bind."""
-    return {
-        key: ShareLimits(environment.min_share, environment.max_share)
-        for key, environment in view.environments.items()
-        if environment.alive(view.clock_ms, ttl_ms)
-    }
+class Pacing:
+    """How full the queue is for each environment.
 
-
-def pace(view: RunView, caller: int, ttl_ms: int) -> Pace:
-    """Return how full the queue is for an environment, and its part of the inference.
-
-    Groups too large for any batch do not count, because they are never trained on.
+    Groups too large for any batch do not count, because they are never trained on. It costs as much as there are
+    environments and lanes. Then the answer for one environment costs the same however many there are.
 
     Args:
         view: The run, configured or not.
-        caller: The environment that asks. An unknown id gets a valid answer, too.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
-    batch_size = view.config.batch_size if view.config else 0
-    fitting = {lane: count for lane, count in view.lanes.items() if not batch_size or lane[1] <= batch_size}
-    shares = live_shares(view, ttl_ms)
-    minimums = bounds_for(batch_size, shares) if batch_size else {}
-    waiting: dict[int | None, int] = {}
-    for (environment, size), count in fitting.items():
-        waiting[environment] = waiting.get(environment, 0) + size * count
-    own = waiting.pop(caller, 0)
-    others = sum(
-        max(0, sequences - (minimums[key].minimum if key is not None and key in minimums else 0))
-        for key, sequences in waiting.items()
-    )
-    known = view.environments.get(caller)
-    group_size = max(1, known.group_size) if known else 1
-    return Pace(
-        current_step=view.step,
-        queue_size=(own + others) // group_size,
-        unallocated_fraction=1.0 - min(1.0, sum(share.min_share or 0.0 for share in shares.values())),
-        self_queue_size=own // group_size,
-        max_group_size=max((size for _, size in fitting), default=1),
-        env_weight=_weight(view, known, ttl_ms),
-    )
+
+    def __init__(self, view: QueueView, ttl_ms: int) -> None:
+        batch_size = view.config.batch_size if view.config else 0
+        fitting = {lane: count for lane, count in view.lanes.items() if not batch_size or lane[1] <= batch_size}
+        live = view.live(ttl_ms)
+        self._environments = view.environments
+        self._step = view.step
+        self._paused = view.policy.intake_paused
+        self._minimums = live.bounds(batch_size) if batch_size else {}
+        self._waiting: dict[int | None, int] = {}
+        for (environment, size), count in fitting.items():
+            self._waiting[environment] = self._waiting.get(environment, 0) + size * count
+        self._spare = sum(self._above_minimum(key) for key in self._waiting)
+        self._unallocated = 1.0 - min(1.0, sum(share.min_share or 0.0 for share in live.shares.values()))
+        self._largest = max((size for _, size in fitting), default=1)
+        self._inference = sum(_inference(environment) for environment in live.records.values())
+
+    def of(self, caller: int) -> Pace:
+        """Return how full the queue is for an environment, and its part of the inference.
+
+        Args:
+            caller: The environment that asks. An unknown id gets a valid answer, too.
+        """
+        own, known = self._waiting.get(caller, 0), self._environments.get(caller)
+        others = self._spare - self._above_minimum(caller)
+        group_size = max(1, known.group_size) if known else 1
+        return Pace(
+            current_step=self._step,
+            queue_size=PAUSED_QUEUE if self._paused else (own + others) // group_size,
+            unallocated_fraction=self._unallocated,
+            self_queue_size=own // group_size,
+            max_group_size=self._largest,
+            env_weight=self._weight(known),
+        )
+
+    def _above_minimum(self, key: int | None) -> int:
+        """Return the waiting sequences of an environment above its promised minimum."""
+        minimum = 0 if key is None or key not in self._minimums else self._minimums[key].minimum
+        return max(0, self._waiting.get(key, 0) - minimum)
+
+    def _weight(self, caller: EnvironmentRecord | None) -> float:
+        if caller is None or self._inference <= 0:
+            return SMALLEST_WEIGHT if caller is None else 1.0
+        return max(SMALLEST_WEIGHT, min(1.0, _inference(caller) / self._inference))
 
 
-def _weight(view: RunView, caller: EnvironmentRecord | None, ttl_ms: int) -> float:
-    def inference(environment: EnvironmentRecord) -> float:
-        return environment.max_token_length * max(0.0, environment.weight)
-
-    total = sum(inference(env) for env in view.environments.values() if env.alive(view.clock_ms, ttl_ms))
-    if caller is None or total <= 0:
-        return SMALLEST_WEIGHT if caller is None else 1.0
-    return max(SMALLEST_WEIGHT, min(1.0, inference(caller) / total))
+def _inference(environment: EnvironmentRecord) -> float:
+    return environment.max_token_length * max(0.0, environment.weight)

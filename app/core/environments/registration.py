@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from app.core.environments.live import named
 from app.core.environments.record import EnvironmentRecord
-from app.core.errors import EnvironmentSettingsDiffer, InvalidField
 from app.core.runs.view import RunView
+from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField
 
 TAKEOVER_FRACTION = 4
 
@@ -78,7 +79,8 @@ def joined(
         EnvironmentSettingsDiffer: The settings differ from those in force. The message names both.
         InvalidField: A client of Atropos registered an environment of this name.
     """
-    known = next((env for env in view.environments.values() if env.name == name), None)
+    key = named(view.environments, name)
+    known = None if key is None else view.environments[key]
     if known is None:
         defaults = {"group_size": 1, "weight": 1.0, "min_share": None, "max_share": None}
         return EnvironmentRecord(

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from app.core.batches.diagnosis import limit_of
 from app.core.environments.credits import Claim, wanted_of_batch
-from app.core.environments.pacing import live_shares
-from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, Lane
-from app.core.runs.view import RunView
+from app.core.runs.view import DemandView, QueueView
 
 ALERT_AFTER_MS = 60_000
 """How long batches wait for an environment before there is an alert, milliseconds of run clock."""
@@ -24,7 +22,7 @@ ALERT_AFTER_RUNNING_MS = 600_000
 """How long batches wait before there is an alert, for an environment that reports running groups."""
 
 
-def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def scarce_since(view: QueueView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
     """Return since when batches wait for environments, by id, in milliseconds of run clock.
 
     Call it if there is no batch now.
@@ -60,27 +58,27 @@ def scarce_after(
     return {key: ms for key, ms in scarce.items() if key in bounds and got.get(key, 0) < max(1, bounds[key].minimum)}
 
 
-def scarce_now(view: RunView, ttl_ms: int) -> dict[int, int]:
+def scarce_now(view: QueueView, ttl_ms: int) -> dict[int, int]:
     """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
-    bounds = bounds_for(view.config.batch_size, live_shares(view, ttl_ms))
+    bounds = view.live(ttl_ms).bounds(view.config.batch_size)
     lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
     return {key: since_ms for key, since_ms in scarce_since(view, lanes, bounds).items() if key in view.scarce}
 
 
-def relaxed_in_ms(view: RunView, since_ms: int) -> int | None:
+def relaxed_in_ms(view: QueueView, since_ms: int) -> int | None:
     """Return how long batches still wait for an environment; 0: no longer, None: forever."""
     patience_s = view.policy.relax_scarce_after_s
     return None if patience_s is None else max(0, since_ms + round(1000 * patience_s) - view.clock_ms)
 
 
-def no_longer_awaited(view: RunView, scarce: Mapping[int, int]) -> set[int]:
+def no_longer_awaited(view: QueueView, scarce: Mapping[int, int]) -> set[int]:
     """Return the environments that batches no longer wait for."""
     return {key for key, since_ms in scarce.items() if relaxed_in_ms(view, since_ms) == 0}
 
 
-def alarming(view: RunView, ttl_ms: int) -> dict[int, int]:
+def alarming(view: DemandView, ttl_ms: int) -> dict[int, int]:
     """Return the part of `scarce_now` that causes an alert: after a minute, or once batches no longer wait.
 
     Batches can form without an environment that has no minimum; it causes an alert only while none forms.

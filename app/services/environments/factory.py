@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from app.services.batches.rewind import Retention
 from app.services.environments.heartbeats import HeartbeatBuffer
+from app.services.environments.newcomers import Newcomers
 from app.services.environments.registry import EnvironmentRegistry
+from app.services.runs.demand import SharedDemand
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
 
@@ -15,12 +17,23 @@ class EnvironmentServices:
 
     registry: EnvironmentRegistry
     heartbeats: HeartbeatBuffer
+    demand: SharedDemand
 
     @classmethod
     def create(
-        cls, stores: Stores, retention: Retention, warnings: RunWarnings, environment_ttl_ms: int
+        cls, stores: Stores, retention: Retention, warnings: RunWarnings, environment_ttl_ms: int, new_each_minute: int
     ) -> "EnvironmentServices":
         """Build the use cases on the stores."""
         heartbeats = HeartbeatBuffer()
-        registry = EnvironmentRegistry(stores.runs, stores.members, retention, heartbeats, warnings, environment_ttl_ms)
-        return cls(registry, heartbeats)
+        demand = SharedDemand(stores.runs, environment_ttl_ms)
+        registry = EnvironmentRegistry(
+            stores.runs,
+            stores.members,
+            retention,
+            heartbeats,
+            warnings,
+            demand,
+            environment_ttl_ms,
+            Newcomers(new_each_minute),
+        )
+        return cls(registry, heartbeats, demand)

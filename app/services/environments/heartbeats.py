@@ -16,7 +16,7 @@ class _Heartbeats:
 
 
 class HeartbeatBuffer:
-    """The environments and members that sent a heartbeat since the last tick, by run."""
+    """The environments and members that sent a heartbeat since they were last written, by run."""
 
     def __init__(self) -> None:
         self._heard: defaultdict[str, _Heartbeats] = defaultdict(_Heartbeats)
@@ -31,9 +31,13 @@ class HeartbeatBuffer:
         self._heard[run].members.add((environment, member))
 
     def forget(self, run: str, environment: int) -> None:
-        """Discard the heartbeats of an environment since the last tick."""
+        """Discard the heartbeats of an environment since they were last written."""
         if run in self._heard:
             self._heard[run].environments.pop(environment, None)
+
+    def runs(self) -> list[str]:
+        """Return the runs in which anything was heard, sorted."""
+        return sorted(self._heard)
 
     def drain(self, run: str) -> HeardOf:
         """Return the heartbeats of a run, and forget them."""

@@ -1,15 +1,15 @@
 """Register the trainer, the environments and the members of a run."""
 
+import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.environments.granting import GroupAllowance, allowed_groups
-from app.core.environments.pacing import Pace, pace
+from app.core.environments.granting import GroupAllowance
+from app.core.environments.pacing import Pace
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
-from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, NotAnAtroposRun, RunNotFound
 from app.core.runs.view import RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
@@ -25,13 +25,24 @@ from app.events import (
 )
 from app.services.batches.rewind import Retention
 from app.services.environments.heartbeats import HeartbeatBuffer
+from app.services.environments.newcomers import Newcomers
+from app.services.runs.demand import Reading, SharedDemand
 from app.services.runs.warnings import RunWarnings
-from app.store.environments.members import Member, MemberStore, not_a_member
+from app.store.environments.members import Caller, MemberRecord, MemberStore, not_a_member
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import (
+    EnvironmentNotFound,
+    InvalidField,
+    MemberNotFound,
+    NotAnAtroposRun,
+    PermissionDenied,
+    RunNotFound,
+)
 
 MOST_ENVIRONMENTS = 4096
-"""Largest number of environments in a run: every view reads all their records, so a faulty worker must not add more."""
+"""Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
+more."""
 
 _MOST_FORGOTTEN = 256  # environments at once
 
@@ -78,14 +89,18 @@ class EnvironmentRegistry:
         retention: Retention,
         heartbeats: HeartbeatBuffer,
         warnings: RunWarnings,
+        demand: SharedDemand,
         environment_ttl_ms: int,
+        newcomers: Newcomers,
     ) -> None:
         self._runs = runs
         self._members = members
         self._retention = retention
         self._heartbeats = heartbeats
         self._warnings = warnings
+        self._demand = demand
         self._ttl_ms = environment_ttl_ms
+        self._newcomers = newcomers
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue."""
@@ -103,13 +118,14 @@ class EnvironmentRegistry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(
-        self, run: str, application: RegistrationRequest
+        self, run: str, application: RegistrationRequest, sender: str | None = None
     ) -> tuple[EnvironmentRecord, RunView] | None:
         """Register an environment of Atropos, or let it take the place of an old one
         (`app.core.environments.registration`).
 
         Raises:
             InvalidField: The run is full.
+            TooManyNewEnvironments: The sender, if it is named, brings new environments too fast.
 
         Returns:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
@@ -120,6 +136,9 @@ class EnvironmentRegistry:
             if view.config is None or not view.started:
                 return None
             environment = register(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
+            if sender is not None and environment.environment not in view.environments:
+                await self._newcomers.count(run, sender)
+                sender = None
             if await self._put(run, environment, view):
                 emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
                 registered = {**view.environments, environment.environment: environment}
@@ -197,7 +216,14 @@ class EnvironmentRegistry:
     # Environments of the native API, identified by their names
 
     async def join(
-        self, run: str, name: str, settings: Mapping[str, Any], member: str | None, *, change_settings: bool
+        self,
+        run: str,
+        name: str,
+        settings: Mapping[str, Any],
+        member: str | None,
+        *,
+        change_settings: bool,
+        sender: str | None = None,
     ) -> Membership:
         """Let a process join an environment as a member. The first member makes the environment.
 
@@ -207,18 +233,25 @@ class EnvironmentRegistry:
             settings: The settings to set; the others stay as they are.
             member: The id to join under; a process that joins again under its id is the same member. None for a new id.
             change_settings: Whether the settings may change for all members.
+            sender: Who asks, for the limit of new environments. None for no limit.
 
         Raises:
             RunNotFound: There is no such run.
+            TooManyNewEnvironments: The sender brings new environments too fast.
             EnvironmentSettingsDiffer: Other members are alive, and have other settings.
             InvalidField: The run is full, or a client of Atropos registered an environment of this name.
         """
+        if sender is not None and not self._runs.records.has_name(run, name):
+            self._newcomers.check(run, sender)  # before the run is read: a refusal costs little
         member = uuid.uuid4().hex[:16] if member is None else member
         attempts = Attempts("join an environment", run)
         while attempts.again():
             view = await self._runs.existing(run)
             environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
             key, known = environment.environment, view.environments.get(environment.environment)
+            if known is None and sender is not None:
+                await self._newcomers.count(run, sender)
+                sender = None
             if not await self._put(run, environment, view):
                 continue
             new_member = await self._members.put(run, key, member)
@@ -253,7 +286,7 @@ class EnvironmentRegistry:
         if left == 0:
             await self.disconnect_environment(run, environment)
 
-    async def members(self, run: str, environment: int) -> tuple[list[Member], int]:
+    async def members(self, run: str, environment: int) -> tuple[list[MemberRecord], int]:
         """Return an environment's members by id, and the run clock in milliseconds.
 
         Raises:
@@ -277,6 +310,21 @@ class EnvironmentRegistry:
             if await self._put(run, changed, view):
                 return await self.known(run, environment)
 
+    async def check_name(self, run: str, environment: int, only: str | None) -> None:
+        """Check that a sender may act for an environment. An unknown id passes: there is nothing to act for.
+
+        Args:
+            run: The run's name.
+            environment: The environment's id.
+            only: The only environment that the sender may act for, by name; None for any.
+
+        Raises:
+            PermissionDenied: The id is that of another environment.
+        """
+        if only is not None:
+            record = (await self._runs.view(run)).environments.get(environment)
+            check_environment(only, only if record is None else record.desired_name)
+
     async def known(self, run: str, environment: int) -> RunView:
         """Return the run, after a check that it has this environment.
 
@@ -285,7 +333,7 @@ class EnvironmentRegistry:
             EnvironmentNotFound: The run has no environment with this id.
         """
         view = await self._runs.view(run)
-        _check_known(run, environment, view)
+        _check(run, environment, configured=view.config is not None, known=environment in view.environments)
         return view
 
     async def heartbeat(
@@ -305,22 +353,30 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
         """
-        view, known, started = await self._members.view(run, environment, member)
-        _check_known(run, environment, view)
+        came_s = asyncio.get_running_loop().time()
+        caller = await self._caller(run, environment, member)
+        known = caller.member
         if known is None:
             raise MemberNotFound(not_a_member(run, environment, member))
         self._heartbeats.heard_member(run, environment, member)
+        reading = await self._reading(run, environment, came_s)
         reported = known.running_groups if running_groups is None else running_groups
-        running = view.running.get(environment, 0) + reported - known.running_groups
-        grant = allowed_groups(run, _running(view, environment, running), environment, self._ttl_ms)
+        more = reported - known.running_groups
+        is_new = reading.began_s >= came_s
+        if not is_new:
+            more = max(0, more)  # an older reading does not show where ended groups went: they give no room yet
+        running = reading.view.running.get(environment, 0) + more
+        before = reading.started.get(environment, 0)
+        since = max(0, caller.started - before)  # groups that the reading does not show
+        grant = reading.demand.of(environment, running + since, is_new=is_new)
         if reported == known.running_groups and not min(start_groups, grant.groups):
             return HeartbeatResult(grant, 0)
+        allowed = reading.demand.of(environment, running, is_new=is_new).groups if since else grant.groups
         noted = await self._members.note_running(
-            run, environment, member, running=reported, start=start_groups, allowed=grant.groups, after=started
+            run, environment, member, running=reported, start=start_groups, allowed=allowed, after=before
         )
-        if noted.running != running:
-            grant = allowed_groups(run, _running(view, environment, noted.running), environment, self._ttl_ms)
-        return HeartbeatResult(grant, noted.groups)
+        left = reading.demand.of(environment, running + since + noted.groups, is_new=is_new)
+        return HeartbeatResult(left, noted.groups)
 
     async def credits(self, run: str, environment: int) -> GroupAllowance:
         """Return how many groups an environment may start now. This does not count as a heartbeat.
@@ -329,14 +385,38 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             EnvironmentNotFound: The run has no environment with this id.
         """
-        return allowed_groups(run, await self.known(run, environment), environment, self._ttl_ms)
+        came_s = asyncio.get_running_loop().time()
+        caller = await self._caller(run, environment)
+        reading = await self._reading(run, environment, came_s)
+        since = max(0, caller.started - reading.started.get(environment, 0))
+        running = reading.view.running.get(environment, 0) + since
+        return reading.demand.of(environment, running, is_new=reading.began_s >= came_s)
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Return how full the queue is, and record a heartbeat of the environment."""
-        view = await self._runs.view(run)
-        if environment in view.environments:
-            self._heartbeats.heard(run, environment, view.clock_ms)
-        return pace(view, environment, self._ttl_ms)
+        came_s = asyncio.get_running_loop().time()
+        caller = await self._members.caller(run, environment)
+        if caller.known:
+            self._heartbeats.heard(run, environment, caller.clock_ms)
+        reading = await self._demand.of(run, environment if caller.known else None, came_s)
+        return replace(reading.pacing.of(environment), current_step=caller.step)
+
+    async def _caller(self, run: str, environment: int, member: str = "") -> Caller:
+        """Read an environment that asks, and its member.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EnvironmentNotFound: The run has no environment with this id.
+        """
+        caller = await self._members.caller(run, environment, member)
+        _check(run, environment, configured=caller.configured, known=caller.known)
+        return caller
+
+    async def _reading(self, run: str, environment: int, came_s: float) -> Reading:
+        reading = await self._demand.of(run, environment, came_s)
+        view = reading.view  # the environment may have been forgotten since its caller was read
+        _check(run, environment, configured=view.config is not None, known=environment in view.environments)
+        return reading
 
     async def reset(self, run: str) -> None:
         """Forget everything about a run, unless it was made under ``/v1``.
@@ -350,12 +430,30 @@ class EnvironmentRegistry:
         emit(RunReset(run=run))
 
 
-def _check_known(run: str, environment: int, view: RunView) -> None:
-    if view.config is None:
+def check_environment(only: str | None, name: str) -> None:
+    """Check that a sender may act for an environment of a name.
+
+    Raises:
+        PermissionDenied: It may act for environment ``only``.
+    """
+    if only is not None and name != only:
+        raise PermissionDenied(f"the credentials are for environment {only!r} only")
+
+
+def check_worker(only: str | None, worker: str) -> None:
+    """Check that a sender may send fragments as a worker: one named after its environment, or below it (``gsm8k/3``).
+
+    Raises:
+        PermissionDenied: It may act for environment ``only``.
+    """
+    if only is not None and worker != only and not worker.startswith(f"{only}/"):
+        raise PermissionDenied(
+            f"the credentials are for environment {only!r} only: name its workers {only!r}, or {only + '/0'!r}"
+        )
+
+
+def _check(run: str, environment: int, *, configured: bool, known: bool) -> None:
+    if not configured:
         raise RunNotFound(f"there is no run {run}")
-    if environment not in view.environments:
+    if not known:
         raise EnvironmentNotFound(f"run {run} has no environment {environment}")
-
-
-def _running(view: RunView, environment: int, groups: int) -> RunView:
-    return replace(view, running={**view.running, environment: groups})

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.errors import InvalidField, MemberNotFound
-from app.core.runs.view import RunView
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
-from app.store.runs.view import read_view, view_commands
+from app.store.redis.pipeline import Command
+from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
+from lachesis.wire.errors import InvalidField, MemberNotFound
 
 MOST_MEMBERS = 262_144
 """Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberRecord:
     """A worker process of an environment.
 
     Attributes:
@@ -44,6 +44,27 @@ class Started:
     running: int
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An environment that asks, and its member.
+
+    Attributes:
+        configured: Whether the run has a configuration.
+        known: Whether the run has the environment.
+        clock_ms: The run clock, milliseconds.
+        step: Batches taken so far in the run, from the starting step on.
+        started: Groups that the members of the environment have started, ended ones included.
+        member: The member, or None if the environment has no such member.
+    """
+
+    configured: bool
+    known: bool
+    clock_ms: int
+    step: int
+    started: int
+    member: MemberRecord | None
+
+
 class MemberStore:
     """Reads and changes the members of a run's environments."""
 
@@ -67,20 +88,29 @@ class MemberStore:
             raise InvalidField(f"the run is full: it has {MOST_MEMBERS} members; wait until silent ones expire")
         return bool(put - 1) if put else None
 
-    async def view(self, run: str, environment: int, member: str) -> tuple[RunView, Member | None, int]:
-        """Read a run and one of its members, in one round trip.
-
-        Returns:
-            The run; the member, or None if the environment has no such member; and how many groups the members of the
-            environment had started before the run was read.
-        """
+    async def caller(self, run: str, environment: int, member: str = "") -> Caller:
+        """Read an environment and one of its members, in one round trip that costs the same in every run."""
         keys = RunKeys(run)
-        of_environment = ("HGET", keys.started, environment)
-        of_member = ("HGET", keys.members, member_name(environment, member))
-        started, *replies, record = await self._connection.pipeline([of_environment, *view_commands(keys), of_member])
-        return read_view(replies), None if record is None else _parse(member, record), int(started or 0)
+        commands: list[Command] = [
+            *CLOCK_COMMANDS,
+            ("HMGET", keys.run, *CLOCK_FIELDS, "step"),
+            ("HEXISTS", keys.run, "config"),
+            ("HEXISTS", keys.environments, environment),
+            ("HGET", keys.started, environment),
+            ("HGET", keys.members, member_name(environment, member)),
+        ]
+        replies = await self._connection.pipeline(commands)
+        time, service, (*clock, step), configured, known, started, record = replies
+        return Caller(
+            configured=bool(configured),
+            known=bool(known),
+            clock_ms=Now(time, service).run_clock_of(clock),
+            step=int(step or 0),
+            started=int(started or 0),
+            member=None if record is None else _parse(member, record),
+        )
 
-    async def of_environment(self, run: str, environment: int) -> list[Member]:
+    async def of_environment(self, run: str, environment: int) -> list[MemberRecord]:
         """Return an environment's members by id."""
         keys = RunKeys(run)
         records, heard = await self._connection.pipeline(
@@ -106,7 +136,7 @@ class MemberStore:
             running: Groups that it runs; None: as many as it reported last.
             start: Groups that it wants to start beside them.
             allowed: Groups that the environment could start when this was decided.
-            after: Groups that its members had started by then (`view`). Groups started since then reduce ``allowed``.
+            after: Groups that its members had started by then. Groups started since then reduce ``allowed``.
 
         Raises:
             MemberNotFound: The environment has no such member.
@@ -125,16 +155,16 @@ class MemberStore:
         return Started(*map(int, answer))
 
     async def remove(self, run: str, environment: int, members: Sequence[str]) -> tuple[list[str], int]:
-        """Let members leave; returns which did, and how many the environment has left."""
+        """Remove members; return those that were removed, and how many members the environment still has."""
         names = [member_name(environment, member) for member in members]
         command = scripts.remove_members(RunKeys(run), environment=environment, leaving=names)
         removed, left = await self._connection.run(command)
         return [parse_member_name(name.decode())[1] for name in removed], int(left)
 
 
-def _parse(member: str, record: bytes, heard_ms: int = 0) -> Member:
+def _parse(member: str, record: bytes, heard_ms: int = 0) -> MemberRecord:
     joined_ms, running = map(int, record.split())
-    return Member(member, joined_ms, running, heard_ms)
+    return MemberRecord(member, joined_ms, running, heard_ms)
 
 
 def not_a_member(run: str, environment: int, member: str) -> str:

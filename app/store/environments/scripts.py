@@ -28,6 +28,10 @@ def put_member(keys: RunKeys, *, environment: int, member: str, most_members: in
 
 
 @script
+def read_environments(keys: RunKeys, *, since: int | None) -> None: ...
+
+
+@script
 def remove_members(keys: RunKeys, *, environment: int, leaving: Sequence[str]) -> None: ...
 
 

@@ -2,21 +2,23 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lachesis._transport.tracing import TraceHeaders, go_together
 from lachesis.errors import LachesisError
 
 MOST_GROUPS_SENT = 64
 MOST_BYTES_SENT = 8 * 1024 * 1024
-"""Most groups and bytes of one request. A single group may be larger."""
+"""Maximum number of groups and bytes in one request. A single group may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A group as it is sent."""
+    """A group as it is sent, and the headers of the span in which it was submitted."""
 
     group: str
     payload: bytes
+    trace: TraceHeaders = field(default_factory=dict)
 
 
 class Outbox:
@@ -58,6 +60,8 @@ class Outbox:
         for parcel in self._waiting:
             size += len(parcel.payload)
             if chosen and (self._alone or len(chosen) == MOST_GROUPS_SENT or size > MOST_BYTES_SENT):
+                break
+            if chosen and not go_together(chosen[0].trace, parcel.trace):
                 break
             chosen.append(parcel)
         return chosen

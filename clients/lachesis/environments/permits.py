@@ -1,4 +1,4 @@
-"""Wait until another group is wanted, and log the reason of a long wait."""
+"""Wait until another group may start, and log the reason of a long wait."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class AsyncPermit(Shown, ForAsyncio):
-    """A permit to start one group. Waits when entered, and is held until the block ends.
+    """A permit to start one group. It waits on entry, and is held until the block ends.
 
-    `AsyncEnvironment.permit` makes it.
+    `AsyncEnvironment.permit` returns it.
     """
 
     def __init__(self, permits: "Permits", wait_s: float | None) -> None:
@@ -42,7 +42,7 @@ class AsyncPermit(Shown, ForAsyncio):
 
 
 class Permits:
-    """The permits of one environment. Of all tasks that wait for one, a single task asks."""
+    """The permits of one environment. If several tasks wait for permits, one of them sends requests."""
 
     def __init__(self, environment: str, ask: Callable[[], Awaitable[Credits]]) -> None:
         """Hold none yet.
@@ -62,10 +62,10 @@ class Permits:
         """Wait for a permit, and hold it.
 
         Args:
-            wait_s: How long to wait, ``> 0``. None: forever.
+            wait_s: Maximum time to wait, seconds, ``> 0``. None means no limit.
 
         Raises:
-            NoPermit: There was none in time.
+            NoPermit: There was no permit in time.
             ValueError: ``wait_s`` is not above 0.
         """
         if wait_s is not None and not wait_s > 0:
@@ -77,7 +77,7 @@ class Permits:
             raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
 
     def give_back(self) -> None:
-        """Release one: its group was submitted or abandoned."""
+        """Release a permit, because its group was submitted or abandoned."""
         self.held -= 1
 
     @property

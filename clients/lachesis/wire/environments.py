@@ -16,10 +16,8 @@ Weight = Annotated[
     float,
     Field(ge=0, le=1e12, description="Its part of the sequences beyond the minimums, relative to other environments."),
 ]
-MinShare = Annotated[
-    _Share, Field(description="Smallest fraction of each batch it must have, or null.", examples=[0.25])
-]
-MaxShare = Annotated[_Share, Field(description="Largest fraction of each batch it may have, or null.")]
+MinShare = Annotated[_Share, Field(description="Minimum share in each batch. Null means no minimum.", examples=[0.25])]
+MaxShare = Annotated[_Share, Field(description="Maximum share in each batch. Null means no maximum.")]
 
 
 MemberId = Annotated[
@@ -42,8 +40,8 @@ class EnvironmentCreate(Body):
 
     member: MemberId | None = Field(
         default=None,
-        description="The id that the process asks for. A process that joins again under its id is the same "
-        "member. Null: a new id.",
+        description="The id that the process asks for. A process that joins again under its id is the same member. "
+        "Null means a new id.",
     )
     change_settings: bool = Field(
         default=False,
@@ -52,7 +50,7 @@ class EnvironmentCreate(Body):
     )
     name: str = Field(min_length=1, max_length=4096, description="Its name, unique in the run.", examples=["gsm8k"])
     group_size: int = Field(
-        default=1, ge=1, le=MAX_BATCH_SIZE, description="Sequences in each of its groups, usually.", examples=[8]
+        default=1, ge=1, le=MAX_BATCH_SIZE, description="Usual number of sequences in its groups.", examples=[8]
     )
     weight: Weight = 1.0
     min_share: MinShare = None
@@ -80,16 +78,14 @@ class Joined(EnvironmentStatus):
     """The environment that a process joined, and its id as a member."""
 
     member: str = Field(description="The member's id. Send it when you send heartbeats, ask for credits, or leave.")
-    warnings: list[Warned] = Field(
-        default_factory=list, description="Warnings of what cannot work in the run, as in `/status`."
-    )
+    warnings: list[Warned] = Field(default_factory=list, description="What cannot work in the run, as in `/status`.")
 
 
 class Member(BaseModel):
     """A worker process of an environment."""
 
     member: str = Field(description="Its id.")
-    running_groups: int = Field(description="Groups that it has started and not submitted yet.")
+    running_groups: int = Field(description="Groups that the member has started and not submitted yet.")
     joined_age_s: float = Field(description="Seconds since it joined.")
     last_seen_age_s: float = Field(description="Seconds since its last sign of life, noted once a second.")
 
@@ -98,7 +94,9 @@ class Members(BaseModel):
     """Members of an environment, by id (`GET …/environments/{environment}/members`)."""
 
     members: list[Member]
-    next_after: str | None = Field(description="Pass it as `after` for the next page; null on the last one.")
+    next_after: str | None = Field(
+        description="Send this value as `after` to get the next page. Null on the last page."
+    )
 
 
 class Heartbeat(Body):
@@ -111,13 +109,14 @@ class Heartbeat(Body):
         default=0,
         ge=0,
         le=MOST_RUNNING,
-        description="Groups that it wants to start now, beside running ones. It may start `granted_groups` of them.",
+        description="Number of further groups that the member wants to start now. The answer says how many it may "
+        "start.",
     )
     running_groups: int | None = Field(
         default=None,
         ge=0,
         le=MOST_RUNNING,
-        description="Groups it has started and not submitted yet. Null: as many as it reported last.",
+        description="Groups that the member has started and not submitted yet. Null means the number it reported last.",
     )
 
 
@@ -125,15 +124,16 @@ class Credits(BaseModel):
     """How many groups an environment may start now; also the answer to a heartbeat."""
 
     granted_groups: int = Field(
-        default=0, description="How many of `start_groups` the member may start; they count as running at once."
+        default=0,
+        description="Number of `start_groups` that the member may start. They count as running groups from now on.",
     )
     credits_groups: int = Field(
         description="Further groups that all members together may start, so that they are fresh and needed when they "
         "are trained on."
     )
-    credits_sequences: int = Field(description="The same in sequences.")
+    credits_sequences: int = Field(description="These groups in sequences.")
     horizon_batches: int = Field(description="The horizon: next batches in which a group that starts now may be used.")
-    wanted_sequences: int = Field(description="Sequences wanted of it over that horizon.")
-    in_hand_sequences: int = Field(description="Sequences of it queued, buffered, with the trainer, or running.")
-    policy_version: int = Field(description="The version to sample with now.")
+    wanted_sequences: int = Field(description="Sequences wanted from the environment over the horizon.")
+    in_hand_sequences: int = Field(description="Its sequences that are queued, buffered, leased or running.")
+    policy_version: int = Field(description="The policy version to sample with now.")
     reason: str = Field(description="What limits the credits, as a sentence.")

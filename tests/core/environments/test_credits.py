@@ -9,8 +9,9 @@ from app.core.environments.credits import (
     UNLIMITED_HORIZON,
     VERSION_PATIENCE_MS,
     Claim,
+    Credit,
+    Credits,
     after_version,
-    credit,
     horizon_of,
 )
 from app.core.model import Bounds
@@ -30,6 +31,10 @@ claim_sets = st.dictionaries(
 
 def claim(weight: float = 1.0, minimum: int = 0, maximum: int | None = None, in_hand: int = 0) -> Claim:
     return Claim(weight, Bounds(minimum, maximum), in_hand)
+
+
+def credit(batch_size: int, horizon: int, claims: dict[int, Claim], caller: int, others_in_hand: int = 0) -> Credit:
+    return Credits(batch_size, horizon, claims, others_in_hand).of(caller)
 
 
 def ahead(max_staleness: int | None, trained: Trained | None = None, clock_ms: int = 0) -> int:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, LeaseState
 from app.core.batches.subset_sum import reachable
-from app.core.environments.granting import allowed_groups, who_must_act
-from app.core.errors import RunNotFound
+from app.core.environments.granting import Demand
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy
+from lachesis.wire.errors import RunNotFound
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 1000
@@ -31,26 +31,45 @@ def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_ow
         running={0: 1, 7: 50},
         leases=(LEASE,),
     )
-    grant = allowed_groups("run", view, 0, TTL_MS)
+    grant = Demand("run", view, TTL_MS).of(0)
     assert (grant.credit.wanted, grant.credit.in_hand) == (12, 2 + 1 + 4 + 2)
     assert (grant.credit.sequences, grant.groups) == (3, 2), "the last group holds one more"
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
-    other = allowed_groups("run", view, 1, TTL_MS)
+    other = Demand("run", view, TTL_MS).of(1)
     assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
+
+
+def test_while_intake_is_paused_nobody_may_start_a_group() -> None:
+    environments = {0: environment(0, group_size=2), 7: environment(7, left_ms=0)}
+    view = replace(EMPTY, policy=Policy(intake_paused=True), environments=environments, running={0: 1})
+    demand = Demand("run", view, TTL_MS)
+    for caller, running, in_hand in ((0, 3, 6), (0, None, 2), (7, 0, 0)):
+        grant = demand.of(caller, running)
+        assert (grant.groups, grant.credit.sequences, grant.credit.in_hand) == (0, 0, in_hand)
+        assert grant.credit.reason == demand.who_must_act()
+    assert "paused intake" in grant.credit.reason
 
 
 def test_what_may_be_replayed_need_not_be_made() -> None:
     """Half of a batch of 8 is fresh, and of the batch with the trainer all but 4 sequences of environment 0."""
     lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
-    grant = allowed_groups("run", replace(EMPTY, leases=(lease,), **own), 0, TTL_MS)
+    grant = Demand("run", replace(EMPTY, leases=(lease,), **own), TTL_MS).of(0)
     assert (grant.credit.wanted, grant.credit.in_hand, grant.credit.sequences) == (12, 4, 8)
+
+
+def test_shares_are_those_of_the_fresh_part_of_a_batch() -> None:
+    """Half of a batch of 8 is fresh. A maximum of a half is 2 of these 4 sequences, and a larger weight adds none."""
+    capped = environment(0, weight=3.0, max_share=0.5)
+    view = replace(EMPTY, policy=Policy(max_staleness=0, fresh_fraction=0.5))
+    view = replace(view, environments={0: capped, 1: environment(1)})
+    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in (0, 1)] == [2, 2]
 
 
 def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     own = {"policy": Policy(max_staleness=0, fresh_fraction=0.5), "environments": {0: environment(0)}}
     view = replace(EMPTY, lanes={(0, 4): 1}, **own)
-    assert [allowed_groups("run", replace(view, unfilled=so), 0, TTL_MS).groups for so in (False, True)] == [0, 1]
+    assert [Demand("run", replace(view, unfilled=so), TTL_MS).of(0).groups for so in (False, True)] == [0, 1]
 
 
 @given(
@@ -71,7 +90,7 @@ def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_size
     config = replace(EMPTY.config, batch_size=batch_size)
     view = replace(EMPTY, environments=environments, policy=policy, config=config)
     made, completing = Counter[int](), Counter[int]()
-    while any((grants := {n: allowed_groups("run", view, n, TTL_MS) for n in environments}).values()):
+    while any((grants := {n: Demand("run", view, TTL_MS).of(n) for n in environments}).values()):
         number = next((n for n, grant in grants.items() if grant.groups), None)
         if number is None:
             break
@@ -86,7 +105,7 @@ def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_size
         by_size[sizes[n]] += groups
     if fresh_fraction == 1 and not reachable(by_size, batch_size) >> batch_size & 1:
         assert not reachable(dict.fromkeys(sizes, batch_size), batch_size) >> batch_size & 1
-        assert "complete no batch" in (who_must_act(view, TTL_MS) or "")
+        assert "complete no batch" in (Demand("run", view, TTL_MS).who_must_act() or "")
 
 
 def test_what_can_enter_no_batch_takes_no_credits() -> None:
@@ -94,73 +113,92 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     lanes = {(0, 9): 5, (None, 20): 1, (1, 5): 9}
     environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
-    grant = allowed_groups("run", view, 0, TTL_MS)
+    grant = Demand("run", view, TTL_MS).of(0)
     assert (grant.groups, grant.credit.in_hand) == (4, 0)
-    unfit = allowed_groups("run", view, 1, TTL_MS)
+    unfit = Demand("run", view, TTL_MS).of(1)
     assert unfit.groups == 0
     assert unfit.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
 
 
 def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_nobody_is_asked_for_more() -> None:
     view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
-    assert allowed_groups("run", view, 0, TTL_MS).groups == 1
-    assert allowed_groups("run", replace(view, running={0: 1}), 0, TTL_MS).groups == 0
-    assert allowed_groups("run", replace(view, leases=(LEASE,)), 0, TTL_MS).groups == 0
-    assert who_must_act(replace(view, leases=(LEASE,)), TTL_MS) is None
-    assert who_must_act(view, TTL_MS) == "environment 0 (env0_0) must make a group of 8"
+    assert Demand("run", view, TTL_MS).of(0).groups == 1
+    assert Demand("run", replace(view, running={0: 1}), TTL_MS).of(0).groups == 0
+    assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).of(0).groups == 0
+    assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).who_must_act() is None
+    assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
 def test_who_cannot_be_counted_on_for_a_size_is_asked_one_by_one_and_not_for_ever() -> None:
     """It declared groups of 3, which complete nothing, and has sent one of 1."""
     view = replace(EMPTY, lanes={(0, 3): 2, (0, 1): 1}, environments={0: environment(0, 3)})
     view = replace(view, policy=Policy(max_staleness=0), running={0: 1})
-    assert allowed_groups("run", view, 0, TTL_MS).groups == 0
-    grant = allowed_groups("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), 0, TTL_MS)
+    assert Demand("run", view, TTL_MS).of(0).groups == 0
+    grant = Demand("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), TTL_MS).of(0)
     assert (grant.groups, grant.credit.sequences) == (1, 1)
-    assert allowed_groups("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), 0, TTL_MS).groups == 0
+    assert Demand("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), TTL_MS).of(0).groups == 0
 
 
 def test_the_heaviest_environment_is_asked_first_and_one_of_no_weight_last() -> None:
     environments = {n: environment(n, 8, weight=weight) for n, weight in enumerate((0.0, 1.0, 2.0))}
     view = replace(EMPTY, lanes={(0, 7): 9}, environments=environments, policy=Policy(max_staleness=0))
-    assert [allowed_groups("run", view, n, TTL_MS).groups for n in environments] == [0, 0, 1]
+    assert [Demand("run", view, TTL_MS).of(n).groups for n in environments] == [0, 0, 1]
     alone = replace(EMPTY, environments={0: environment(0, 8, weight=0.0)}, policy=Policy(max_staleness=0))
-    assert allowed_groups("run", alone, 0, TTL_MS).groups == 1
+    assert Demand("run", alone, TTL_MS).of(0).groups == 1
 
 
 def test_credits_are_split_by_weights_below_one_in_proportion() -> None:
     """A batch of 8: weights of 0.1 and 0.3 are a quarter and three quarters."""
     environments = {0: environment(0, 1, weight=0.1), 1: environment(1, 1, weight=0.3)}
     view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
-    assert [allowed_groups("run", view, n, TTL_MS).credit.wanted for n in environments] == [2, 6]
+    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in environments] == [2, 6]
 
 
 def test_a_negative_weight_counts_as_none() -> None:
     environments = {0: environment(0, 1, weight=-1.0), 1: environment(1, 1, weight=0.5)}
     view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
-    assert [allowed_groups("run", view, n, TTL_MS).credit.wanted for n in environments] == [0, 8]
-    assert [allowed_groups("run", view, n, TTL_MS).groups for n in environments] == [0, 8]
+    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in environments] == [0, 8]
+    assert [Demand("run", view, TTL_MS).of(n).groups for n in environments] == [0, 8]
 
 
 @pytest.mark.parametrize("declared", [1, 0, -1])
 def test_groups_of_one_sequence_are_as_many_as_the_sequences(declared: int) -> None:
     """Atropos sends -1, or 0, where an environment does not say its group size: it counts as 1."""
     view = replace(EMPTY, environments={0: environment(0, declared)}, policy=Policy(max_staleness=0))
-    allowance = allowed_groups("run", view, 0, TTL_MS)
+    allowance = Demand("run", view, TTL_MS).of(0)
     assert (allowance.credit.sequences, allowance.groups) == (8, 8)
 
 
 @pytest.mark.parametrize(("group_size", "groups"), [(8, 1), (9, 0)])
 def test_a_group_may_be_as_large_as_a_batch_and_no_larger(group_size: int, groups: int) -> None:
     view = replace(EMPTY, environments={0: environment(0, group_size)}, policy=Policy(max_staleness=0))
-    assert allowed_groups("run", view, 0, TTL_MS).groups == groups
+    assert Demand("run", view, TTL_MS).of(0).groups == groups
 
 
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:
     view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
-    assert allowed_groups("run", view, 0, TTL_MS).groups == 2
+    assert Demand("run", view, TTL_MS).of(0).groups == 2
 
 
 def test_nobody_gets_credits_in_a_run_that_is_not_configured() -> None:
     with pytest.raises(RunNotFound, match="no run nowhere"):
-        allowed_groups("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), 0, TTL_MS)
+        Demand("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), TTL_MS).of(0)
+
+
+def test_who_declares_too_large_groups_may_make_the_size_that_completes_a_batch() -> None:
+    """It made a group of 1 before, and is named as the one who must act: so it gets credits."""
+    assert EMPTY.config is not None
+    view = replace(
+        EMPTY,
+        config=replace(EMPTY.config, batch_size=2),
+        policy=Policy(max_staleness=0),
+        environments={0: environment(0, group_size=3)},
+        lanes={(0, 1): 1},
+    )
+    demand = Demand("run", view, TTL_MS)
+    assert "must make a group of 1" in (demand.who_must_act() or "")
+    allowance = demand.of(0)
+    assert (allowance.groups, allowance.credit.sequences) == (1, 1)
+    none_queued = Demand("run", replace(view, lanes={}), TTL_MS).of(0)
+    assert none_queued.groups == 0
+    assert "its groups have 3 sequences, and it may have at most 2" in none_queued.credit.reason

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.core.batches.leases import LeaseState
-from app.core.errors import LachesisError, QueueFull
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
-from app.services.batches.explain import BatchDiagnosis
+from app.services.batches.diagnostics import BatchDiagnosis
 from app.services.batches.request import BatchRequest
 from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import LachesisError, QueueFull
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.batches.test_state_machine import pick
 from tests.services.conftest import RUN, config, encoded

@@ -13,17 +13,17 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.environments.registration import RegistrationRequest
-from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.runs.settings import Policy
 from app.main import wire
 from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
 from app.settings import Settings
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command
+from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
+from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
 LINEAGE_S = 3600
@@ -159,7 +159,7 @@ class Interrupted(RedisClient):
     meanwhile: Callable[[], Awaitable[object]]
 
     async def run(self, command: Command) -> Any:
-        script = scripts.name_of(command)
+        script = name_of(command)
         if script == self.before:
             self.before = None
             await self.meanwhile()

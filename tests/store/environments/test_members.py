@@ -1,7 +1,8 @@
 """Members: who is there, what they run, and who is gone."""
 
 from app.core.model import DropReason
-from app.store.environments.members import Member, Started
+from app.core.runs.ledger import ledger_of_run
+from app.store.environments.members import MemberRecord, Started
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
 from app.store.runs.tick import HeardOf
@@ -80,7 +81,7 @@ async def test_silent_members_expire_and_no_others(store: Store) -> None:
     await store.pass_time(TTL_MS // 2)
     assert (await store.tick(member_ttl_ms=TTL_MS)).expired == ((0, "silent"),)
     (left,) = await store.members.of_environment(RUN, 0)
-    assert left == Member("heard", left.joined_ms, 2, left.heard_ms)
+    assert left == MemberRecord("heard", left.joined_ms, 2, left.heard_ms)
     assert await environment(store) == (1, 2)
 
 
@@ -102,6 +103,9 @@ async def test_a_forgotten_environment_leaves_its_counts_behind(store: Store) ->
     assert after.environments == {}
     assert after.dropped_by_reason == before.dropped_by_reason == {"zero_variance": 2}
     assert (after.served, before.served) == ({None: 2}, {0: 2})
+    assert {owner for _, owner in before.tokens} == {0}
+    assert {owner for _, owner in after.tokens} == {None}
+    assert ledger_of_run(after.tokens) == ledger_of_run(before.tokens)
     assert after.next_environment == 1, "ids are never given twice"
     assert 0 not in after.sent
     await store.books()

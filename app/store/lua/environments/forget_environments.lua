@@ -11,6 +11,9 @@ local SENT = KEYS[4]  -- hash: environment id -> 'clock_ms size sequences'
 local SERVED = KEYS[5]  -- hash: environment id or '-' -> sequences handed out in batches
 local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
 local MEMBER_COUNTS = KEYS[7]  -- hash: environment id -> its live members
+local ENVIRONMENT_EPOCHS = KEYS[8]  -- zset: environment id -> epoch that began when its record was written
+local LEDGER = KEYS[9]  -- hash: 'state:environment' -> tokens
+local DROPPED_TOLD = KEYS[10]  -- hash: the counts in DROPPED that events tell of
 local epoch = ARGV[1]  -- decided on
 -- JSON list of {id, sent, reasons}: its `sent` as it was read or '', reasons of its dropped groups
 local forgotten = cjson.decode(ARGV[2])
@@ -31,8 +34,14 @@ end
 for _, environment in ipairs(forgotten) do
   local id = environment.id
   move_count(SERVED, id, '-')
-  for _, reason in ipairs(environment.reasons) do move_count(DROPPED, reason .. ':' .. id, reason .. ':-') end
+  for _, state in ipairs({'generated', 'leased', 'trained'}) do
+    move_count(LEDGER, state .. ':' .. id, state .. ':-')
+  end
+  for _, reason in ipairs(environment.reasons) do
+    for _, key in ipairs({DROPPED, DROPPED_TOLD, LEDGER}) do move_count(key, reason .. ':' .. id, reason .. ':-') end
+  end
   for _, key in ipairs({ENVIRONMENTS, SEEN, SENT}) do redis.call('HDEL', key, id) end
+  redis.call('ZREM', ENVIRONMENT_EPOCHS, id)
 end
 redis.call('HINCRBY', RUN, 'epoch', 1)
 return 1

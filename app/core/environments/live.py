@@ -1,0 +1,170 @@
+"""Tell which environments of a run are alive, and what these must and may have of a batch."""
+
+import math
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+
+from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
+from app.core.environments.shares import ShareLimits, bounds_for
+from app.core.model import Bounds
+
+SHARE = 0.05
+"""The part of a core that what all environments of a run have in common may take."""
+
+_FIXED_COST_S = 0.0003
+_COST_OF_EACH_S = 0.000006  # environment or lane
+_CHEAP_S = 0.0005
+_SHORTEST_S = 0.1
+
+
+class LiveEnvironments:
+    """The environments of a run that are alive: only these bind.
+
+    Args:
+        records: Their records by id. Read settings only: they may come without activity.
+    """
+
+    def __init__(self, records: Mapping[int, EnvironmentRecord]) -> None:
+        self.records = records
+        self._shares: dict[int, ShareLimits] | None = None
+        self._limited: frozenset[int | None] | None = None
+        self._bounds: dict[int, dict[int, Bounds]] = {}
+        self._binding: dict[int, dict[int, Bounds]] = {}
+
+    @property
+    def shares(self) -> Mapping[int, ShareLimits]:
+        """Their shares, by id."""
+        if self._shares is None:
+            self._shares = {key: ShareLimits(one.min_share, one.max_share) for key, one in self.records.items()}
+        return self._shares
+
+    @property
+    def limited(self) -> Container[int | None]:
+        """The ids of those with a share limit: their groups are not like those of others in any batch."""
+        if self._limited is None:
+            limited = (key for key, own in self.shares.items() if own.min_share or own.max_share is not None)
+            self._limited = frozenset[int | None](limited)
+        return self._limited
+
+    def bounds(self, batch_size: int) -> Mapping[int, Bounds]:
+        """Return the minimum and maximum of each of them in a batch of this size, ``>= 1``."""
+        if batch_size not in self._bounds:
+            self._bounds[batch_size] = bounds_for(batch_size, self.shares)
+        return self._bounds[batch_size]
+
+    def binding(self, batch_size: int) -> Mapping[int, Bounds]:
+        """Return the bounds of those that have a minimum or a maximum. All others count as one environment."""
+        if batch_size not in self._binding:
+            self._binding[batch_size] = {key: own for key, own in self.bounds(batch_size).items() if own != Bounds()}
+        return self._binding[batch_size]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is alive between two moments of the run clock, milliseconds."""
+
+    ttl_ms: int
+    first_ms: int
+    last_ms: float
+    live: LiveEnvironments
+
+    def holds(self, clock_ms: int, ttl_ms: int) -> bool:
+        return ttl_ms == self.ttl_ms and self.first_ms <= clock_ms <= self.last_ms
+
+
+class Environments(Mapping[int, EnvironmentRecord]):
+    """The environments of a run by id, in id order. A record gets its activity when it is read.
+
+    So views of thousands of environments cost little while only a few are looked at. Views that have the same
+    environments share what is computed of them.
+
+    Args:
+        records: The records, in id order, without activity.
+        heard_ms: Run clock at the last sign of life, milliseconds, by id.
+        members: Live members, by id.
+    """
+
+    __slots__ = ("_found", "_heard_ms", "_members", "_records")
+
+    def __init__(
+        self, records: Mapping[int, EnvironmentRecord], heard_ms: Mapping[int, int], members: Mapping[int, int]
+    ) -> None:
+        self._records = records
+        self._heard_ms = heard_ms
+        self._members = members
+        self._found: _Found | None = None
+
+    def __getitem__(self, key: int) -> EnvironmentRecord:
+        record, heard_ms, members = self._records[key], self._heard_ms.get(key), self._members.get(key, 0)
+        if heard_ms is None and not members:
+            return record
+        return record.with_activity(heard_ms, members)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._records
+
+    def __repr__(self) -> str:
+        return f"Environments({dict(self)!r})"
+
+    @property
+    def records(self) -> Mapping[int, EnvironmentRecord]:
+        """Their records, without activity."""
+        return self._records
+
+    def live(self, clock_ms: int, ttl_ms: int) -> LiveEnvironments:
+        """Return those that are alive."""
+        if self._found is None or not self._found.holds(clock_ms, ttl_ms):
+            self._found = self._find(clock_ms, ttl_ms)
+        return self._found.live
+
+    def _find(self, clock_ms: int, ttl_ms: int) -> _Found:
+        """Tell which are alive, and how long this stays so. As time passes none comes alive."""
+        members, heard_ms, live = self._members, self._heard_ms, {}
+        last_ms = math.inf
+        for key, record in self._records.items():
+            if key not in members:
+                heard = heard_ms.get(key)
+                if not is_alive(record, heard, clock_ms, ttl_ms):
+                    continue
+                last_ms = min(last_ms, alive_until_ms(record, heard, ttl_ms))
+            live[key] = record
+        return _Found(ttl_ms, clock_ms, last_ms, LiveEnvironments(live))
+
+
+def live(environments: Mapping[int, EnvironmentRecord], clock_ms: int, ttl_ms: int) -> LiveEnvironments:
+    """Return the environments that are alive at a moment of the run clock.
+
+    Args:
+        environments: The environments of a run, by id.
+        clock_ms: The run clock, milliseconds.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+    """
+    if isinstance(environments, Environments):
+        return environments.live(clock_ms, ttl_ms)
+    return LiveEnvironments({key: record for key, record in environments.items() if record.alive(clock_ms, ttl_ms)})
+
+
+def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:
+    """Return the id of the environment with this name, without building records. None means an unknown name."""
+    records = environments.records if isinstance(environments, Environments) else environments
+    return next((key for key, record in records.items() if record.name == name), None)
+
+
+def shared_for_s(environments: int, lanes: int = 0) -> float:
+    """Return how long what all environments of a run have in common may be shared, seconds.
+
+    0 where it costs little. Else 100 ms, or so long that computing it takes a twentieth of a core.
+    """
+    cost_s = sharing_cost_s(environments, lanes)
+    return 0.0 if cost_s <= _CHEAP_S else max(_SHORTEST_S, cost_s / SHARE)
+
+
+def sharing_cost_s(environments: int, lanes: int) -> float:
+    """Return about the CPU time of reading and computing it: as measured, the same on any machine, under any load."""
+    return _FIXED_COST_S + _COST_OF_EACH_S * (environments + lanes)

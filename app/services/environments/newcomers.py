@@ -1,0 +1,59 @@
+"""Count the environments of new names that each sender brings into each run."""
+
+import asyncio
+import math
+
+from app.core.access.hold_back import Pace, hold_back
+from app.core.environments.newcomers import admit
+from lachesis.wire.errors import TooManyNewEnvironments
+
+_PACE = Pace(each_s=5.0, burst_s=4.0, longest_s=30.0)
+_MANY = 1024  # runs and senders, before those without a recent environment are forgotten
+
+
+class Newcomers:
+    """The recent environments of new names. Each process counts its own.
+
+    Args:
+        each_minute: How many one sender may bring into a run in a minute.
+    """
+
+    def __init__(self, each_minute: int) -> None:
+        self._each_minute = each_minute
+        self._full_at_s: dict[tuple[str, str], float] = {}  # for the number a minute
+        self._free_at_s: dict[tuple[str, str], float] = {}  # for the pace
+
+    def check(self, run: str, sender: str) -> None:
+        """Check that a sender may bring one more now.
+
+        Raises:
+            TooManyNewEnvironments: It has brought too many. The error says when to try again.
+        """
+        self._admit(run, sender)
+
+    async def count(self, run: str, sender: str) -> None:
+        """Count one more. Of many at once, each waits for its turn: each makes the requests of others dearer.
+
+        Raises:
+            TooManyNewEnvironments: As `check`. Nothing is counted.
+        """
+        full_at_s, now_s = self._admit(run, sender)
+        if len(self._full_at_s) >= _MANY:
+            self._full_at_s = {key: at_s for key, at_s in self._full_at_s.items() if at_s > now_s}
+            self._free_at_s = {key: at_s for key, at_s in self._free_at_s.items() if at_s > now_s}
+        self._full_at_s[run, sender] = full_at_s
+        self._free_at_s[run, sender], wait_s = hold_back(self._free_at_s.get((run, sender), now_s), now_s, _PACE)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+    def _admit(self, run: str, sender: str) -> tuple[float, float]:
+        now_s = asyncio.get_running_loop().time()
+        full_at_s, wait_s = admit(self._full_at_s.get((run, sender), now_s), now_s, self._each_minute)
+        if wait_s:
+            error = TooManyNewEnvironments(
+                f"one address brings at most {self._each_minute} environments of new names a minute into a run "
+                "(LACHESIS_MAX_NEW_ENVIRONMENTS_PER_MINUTE)"
+            )
+            error.retry_after_s = float(math.ceil(wait_s))
+            raise error
+        return full_at_s, now_s

@@ -1,0 +1,120 @@
+"""Many processes under one name: the SDK's `Environment` in each of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from app.store.redis.keys import RunKeys
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from lachesis.errors import EnvironmentSettingsDiffer
+from lachesis.wire.status import EnvironmentStatus
+from tests.clients.run import group
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+WORKERS = 8
+
+
+@pytest.fixture
+async def trainer(run: Settings) -> AsyncIterator[AsyncTrainer]:
+    """A trainer of the run, whose batches have two sequences, none of them in advance."""
+    async with AsyncTrainer(run) as trainer:
+        await trainer.change_run(max_staleness=0)
+        yield trainer
+
+
+async def shown(trainer: AsyncTrainer) -> EnvironmentStatus:
+    (environment,) = (await trainer.status()).environments
+    return environment
+
+
+async def test_one_of_many_leaves_and_the_others_stay(run: Settings, trainer: AsyncTrainer) -> None:
+    async with AsyncEnvironment("gsm8k", run, min_share=0.5) as first:
+        async with AsyncEnvironment("gsm8k", run) as second:
+            assert first.id == second.id
+            assert first.member != second.member
+            assert (await shown(trainer)).members == 2
+        environment = await shown(trainer)
+        assert (environment.members, environment.alive, environment.needs_sequences) == (1, True, 1)
+    assert not (await shown(trainer)).alive
+
+
+async def test_workers_together_start_no_more_groups_than_are_wanted(run: Settings, trainer: AsyncTrainer) -> None:
+    """Two groups fill the next batch, and all eight workers wait for a permit."""
+    started: asyncio.Queue[AsyncEnvironment] = asyncio.Queue()
+    done = asyncio.Event()
+
+    async def work() -> None:
+        async with AsyncEnvironment("gsm8k", run, heartbeat_s=0.05) as environment, environment.permit():
+            await started.put(environment)
+            await done.wait()
+            await environment.submit(group(1, policy_version=0))
+
+    async with asyncio.TaskGroup() as workers:
+        tasks = [workers.create_task(work()) for _ in range(WORKERS)]
+        await started.get()
+        await started.get()
+        await wait_until(lambda: _members_are(trainer, WORKERS))
+        heard = (await shown(trainer)).running_groups
+        assert (heard, started.qsize()) == (2, 0)
+        done.set()
+        await wait_until(lambda: _queued(trainer, 2))
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Settings, trainer: AsyncTrainer) -> None:
+    """Neither beats of itself while this lasts."""
+    first, second = (AsyncEnvironment("gsm8k", run, heartbeat_s=600) for _ in range(2))
+    async with first, second:
+        for policy_version in (0, 1):
+            for _ in range(2):
+                async with first.permit(wait_s=60):
+                    await first.submit(group(1, policy_version=policy_version))
+            await first.flush()
+            await wait_until(lambda: _running(trainer, 0))
+            batch = await trainer.take()
+            assert batch is not None
+            await batch.ack()
+            await trainer.set_policy_version(policy_version + 1)
+        async with second.permit(wait_s=60):
+            assert (await shown(trainer)).running_groups == 1
+
+
+async def _running(trainer: AsyncTrainer, number: int) -> bool:
+    return (await shown(trainer)).running_groups == number
+
+
+async def _members_are(trainer: AsyncTrainer, number: int) -> bool:
+    return (await shown(trainer)).members == number
+
+
+async def _queued(trainer: AsyncTrainer, number: int) -> bool:
+    return (await trainer.status()).groups.queued == number
+
+
+async def test_other_settings_than_those_in_force_are_refused(run: Settings, trainer: AsyncTrainer) -> None:
+    async with AsyncEnvironment("gsm8k", run, group_size=4):
+        with pytest.raises(EnvironmentSettingsDiffer, match="group_size is 4, not 8"):
+            async with AsyncEnvironment("gsm8k", run, group_size=8):
+                raise AssertionError
+        async with AsyncEnvironment("gsm8k", run, group_size=8, change_settings=True):
+            assert (await shown(trainer)).group_size == 8
+
+
+async def test_a_worker_that_the_service_lost_sight_of_joins_again(
+    run: Settings, trainer: AsyncTrainer, redis_client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This happens after a partition of the network, also if its settings were changed during it."""
+    async with AsyncEnvironment("gsm8k", run, group_size=4) as environment:
+        (known,) = (await trainer.status()).environments
+        await redis_client.delete(*RunKeys(run.run).membership())
+        async with AsyncEnvironment("gsm8k", run, group_size=8, change_settings=True):
+            assert (await environment.credits()).policy_version == 0
+            assert (await shown(trainer)).members == 2
+        assert (environment.id, (await shown(trainer)).group_size) == (known.id, 8)
+    assert [record.levelname for record in caplog.records if "Joining again" in record.getMessage()] == ["WARNING"]
+    assert (await shown(trainer)).members == 0
