@@ -16,7 +16,6 @@ from app.api.codec.group_fields import read_fields
 from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
 from app.api.codec.json_reader import Path, members
 from app.api.codec.scored_data import check_rows
-from app.core.errors import InvalidField, MalformedBody
 from app.core.numeric.short_sums import total
 from app.core.ranks.costs import weigh
 from app.core.replay.buffer import versions_of
@@ -33,9 +32,10 @@ from lachesis.wire.blob import (
     with_metadata,
 )
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged, lengths_name
-from lachesis.wire.frame import cut
+from lachesis.wire.compact import COMPACT, FORMS, TRAINED, form_of
+from lachesis.wire.errors import InvalidField, MalformedBody
+from lachesis.wire.frame import FORMAT, cut
 from lachesis.wire.groups import MAX_GROUPS
-from lachesis.wire.kind import FORMAT
 
 MAX_TENSORS = 256
 """Most tensors in a group. Every reader reads the header of each."""
@@ -49,7 +49,7 @@ _LENGTHS = {
     for column in NATIVE_COLUMNS
     for level in range(len(LENGTHS))
 }
-_NAMES = {DETAILS, *_LENGTHS, *(column.name for column in NATIVE_COLUMNS)}
+_NAMES = {DETAILS, *_LENGTHS, *COMPACT, *(column.name for column in NATIVE_COLUMNS)}
 _NO_DETAILS = b"{}"
 FORMAT_OF_OTHERS = "format"
 """A key of metadata that torch and others set to "pt". It is ignored."""
@@ -102,11 +102,15 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
     for name in header.tensors:
         if name in _LENGTHS:
             _check_own_lengths(name, header, path)
+        elif name in COMPACT:
+            _check_alone(name, header, path)
     columns = {}
     rows = _Rows(blob, header, path)
     for column in NATIVE_COLUMNS:
         if column.name in header.tensors:
             columns[column.name] = _column(blob, header, column, rows, (*path, column.name))
+        elif (form := form_of(column.name, header.tensors)) is not None:
+            columns[column.name] = _compact_column(blob, header, column, form, rows, (*path, form))
         elif column.required:
             raise InvalidField("is required", (*path, column.name))
     check_rows(columns, path)
@@ -192,6 +196,14 @@ def _check_own_lengths(name: str, header: Header, path: Path) -> None:
         raise InvalidField(f"{column} has no lengths at this level", (*path, name))
 
 
+def _check_alone(name: str, header: Header, path: Path) -> None:
+    """Check that nothing else stands for the column of a compact tensor."""
+    column = COMPACT[name]
+    others = [other for other in (column, *FORMS[column]) if other != name and other in header.tensors]
+    if others:
+        raise InvalidField(f"stands for {column}, as does {others[0]}: send one of them", (*path, name))
+
+
 class _Rows:
     """The lengths of a group's rows. Each tensor of lengths is checked once: most columns share one."""
 
@@ -225,11 +237,7 @@ class _Rows:
 
 
 def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
-    values = flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
-    if column.kind == "float" and values.size:
-        finite = np.isfinite(values)
-        if not finite[first := finite.argmin()]:
-            raise InvalidField("not a finite number", (*path, int(first)))
+    values = _values(blob, header.tensors[column.name], column, path)
     lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
     held = len(values)
     for level, wanted in reversed(lengths):
@@ -237,6 +245,30 @@ def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Pat
             raise InvalidField(f"has {held} values; its lengths add up to {wanted}", path)
         held = len(level)
     return Ragged(values, tuple([level for level, _ in lengths]))
+
+
+def _compact_column(blob: Buffer, header: Header, column: Column, form: str, rows: _Rows, path: Path) -> Ragged:
+    """Check a compact tensor. Return the rows of its column; of the values, one for each sequence, or none for bits."""
+    lengths, tokens = rows.of("tokens", 0)
+    if form == TRAINED:
+        held, wanted = flat(blob, header.tensors[form], ("U8",), path), (tokens + 7) // 8
+        values = held[:0]
+    else:
+        held, wanted = _values(blob, header.tensors[form], column, path), len(lengths)
+        values = held
+    if len(held) != wanted:
+        raise InvalidField(f"has {len(held)} values; {len(lengths)} sequences of {tokens} tokens need {wanted}", path)
+    return Ragged(values, (lengths,))
+
+
+def _values(blob: Buffer, info: TensorInfo, column: Column, path: Path) -> NDArray[Any]:
+    """Return the values of a column after a check of their type."""
+    values = flat(blob, info, _KINDS[column.kind], path)
+    if column.kind == "float" and values.size:
+        finite = np.isfinite(values)
+        if not finite[first := finite.argmin()]:
+            raise InvalidField("not a finite number", (*path, int(first)))
+    return values
 
 
 def flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from app.api.codec.group_fields import GroupFields
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members, minified, parse
-from app.core.errors import InvalidField
 from lachesis.wire.columns import DETAIL_FIELDS
+from lachesis.wire.errors import InvalidField
 
 NATIVE_DETAILS = frozenset(DETAIL_FIELDS) - {"env_id"}
 """The details of the native API. There a group's environment is one of its keys."""

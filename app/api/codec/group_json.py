@@ -14,10 +14,10 @@ from app.api.codec.group_fields import GroupFields
 from app.api.codec.group_keys import read_keys
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
-from app.core.errors import InvalidField, MalformedBody
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.blob import METADATA, is_shape
 from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
+from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import GROUP_KEYS
 
 _DTYPES = {"BOOL": np.dtype("?")} | {

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse
-from app.core.errors import InvalidField, MalformedBody
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged
+from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
 
 _METADATA = "metadata"

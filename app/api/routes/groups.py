@@ -6,37 +6,58 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
-from app.api.deps import NamedRun, ServicesDep, SubmittedBody, checked_run_name
-from app.api.http.negotiation import sends_binary
+from app.api.codec.annotations import decode_annotations
+from app.api.codec.group_content import Part, annotations_reply, check_part, content_reply
+from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters
+from app.api.http.access import identity_of
+from app.api.http.limits import count_more
+from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
     Responses,
+    binary,
     body_responses,
+    json_body,
     json_or_binary_body,
     read_responses,
     response_headers,
     write_responses,
 )
 from app.api.http.replies import model_reply
-from app.api.http.routing import DirectNativeRoute, NativeRoute
-from app.core import errors
+from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
+from app.api.http.tracing import span_of, spans
+from app.api.wire.groups import shown_groups, shown_history
+from app.api.wire.status import shown_warnings
+from app.core.access.limits import Use
+from app.core.access.permissions import Permission
 from app.core.groups.deletion import GroupFilter, parse_position
 from app.core.groups.filters import FILTERS
+from app.core.groups.listing import GroupQuery, parse_list_position
 from app.core.model import DropReason
-from app.services.status import shown_warnings
+from app.services.groups.history import GroupFacts
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
+from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.groups import (
     GROUP_ID,
+    GROUPS_SHOWN,
+    MAX_ANNOTATIONS_BODY_BYTES,
     MAX_LOOKED_AT,
+    Annotate,
+    GroupAnnotated,
+    GroupAnnotations,
+    GroupContent,
+    GroupHistory,
     GroupsDeleted,
-    Lineage,
+    GroupState,
+    ListedGroups,
     Receipts,
     SubmittedGroup,
     SubmittedGroups,
 )
 
-submissions = APIRouter(
+direct = APIRouter(
     prefix="/v1/runs/{run}/groups",
     tags=["groups"],
     route_class=DirectNativeRoute,
@@ -48,6 +69,21 @@ _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSIO
 _STATUS |= {DropReason.TOO_LONG: "too_long"}
 _STATUS |= {reason: reason.value for reason in FILTERS}
 GroupId = Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")]
+
+
+async def documented_group_id(group: GroupId) -> str:
+    """Declare a group's id for OpenAPI. A `DirectNativeRoute` never calls this."""
+    return group
+
+
+class _OfGroup(InRun):
+    """The path of a request about a group."""
+
+    group: GroupId
+
+
+_COPIES = 2  # of contents, in memory: as Redis has them, and as the reply has them
+_TEXT_COPIES = 6  # of values in 32 bits: as Redis has them, and as JSON with up to 20 characters each
 _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 _SUBMIT: Responses = body_responses(
@@ -56,11 +92,12 @@ _SUBMIT: Responses = body_responses(
     errors.RunArchived,
     errors.GroupExists,
     errors.QueueFull,
+    errors.IntakePaused,
     errors.SequenceTooLong,
-) | response_headers(201, Idempotent_Replay="`true` if all groups were already there. Nothing was stored.")
+) | response_headers(201, Idempotent_Replay="`true` if the run had all groups before. Nothing was stored.")
 
 
-@submissions.post(
+@direct.post(
     "",
     summary="Submit groups",
     status_code=201,
@@ -70,17 +107,23 @@ _SUBMIT: Responses = body_responses(
         SubmittedGroup, SubmittedGroups, description="One group as a blob, or several as a frame."
     ),
 )
+@requires(Permission.PRODUCE)
+@spans("submit groups")
 async def submit_groups(request: Request) -> Response:
-    """Store one group or many, all or none. Once this is answered they survive any crash.
+    """Store one or more groups, all or none. With `LACHESIS_FSYNC` `always` (default), they then survive a crash.
 
     A repeated group id stores nothing and gets its first answer again.
     """
+    identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
         if sends_binary(request, "groups"):
             groups = await services.decoder.blobs(body)
         else:
             groups = await services.decoder.native(body)
-        outcomes = await services.groups.native.submit(run, groups)
+        await count_more(request.scope, Use(groups=len(groups)))
+        if (span := span_of(request)) is not None:
+            await span.submits([group.group_id for group in groups if group.group_id is not None])
+        outcomes = await services.groups.native.submit(run, groups, identity.environment, identity.queue)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
     if warnings := services.runs.warnings.of(run):
@@ -89,33 +132,173 @@ async def submit_groups(request: Request) -> Response:
 
 
 @router.get(
+    "",
+    summary="List groups",
+    response_model=ListedGroups,
+    responses=read_responses(errors.RunNotFound, errors.EnvironmentNotFound),
+)
+@requires(Permission.READ)
+async def list_groups(
+    run: NamedRun,
+    services: ServicesDep,
+    state: Annotated[GroupState | None, Query(description="Groups in this state.")] = None,
+    environment: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=512,
+            description="Groups of the environment with this id or name. `none` means groups without an environment.",
+        ),
+    ] = None,
+    item: Annotated[
+        str | None, Query(min_length=1, max_length=512, description="Groups of this dataset entry or task.")
+    ] = None,
+    score_min: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Groups whose mean score is at least this.")
+    ] = None,
+    staleness_min: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups that are at least this many policy versions old.")
+    ] = None,
+    dropped: Annotated[
+        str | None, Query(max_length=64, description="Groups that were dropped for this reason.")
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups on a page.")
+    ] = GROUPS_SHOWN,
+    cursor: Annotated[str | None, Query(max_length=128, description="The `cursor` of the last answer.")] = None,
+) -> Response:
+    """List the groups that match every criterion of the query, page by page.
+
+    A request looks at a limited number of groups. Repeat it with the `cursor` of the answer, until the `cursor` is
+    null. Then each group that stayed where it is was listed once. A group that moves in the meantime may be missed, or
+    listed in both places. Groups that have left are listed for `history_retention_s`.
+    """
+    query = GroupQuery(state=state, item=item, score_min=score_min, staleness_min=staleness_min, dropped=dropped)
+    after = None if cursor is None else parse_list_position(cursor)
+    page = await services.groups.listing.page(
+        run, query, _id_or_name(environment), limit=limit, most=MAX_LOOKED_AT, after=after
+    )
+    return model_reply(shown_groups(page))
+
+
+@router.get(
     "/{group}",
     summary="Get the history of a group",
-    response_model=Lineage,
+    response_model=GroupHistory,
     responses=read_responses(errors.RunNotFound, errors.GroupNotFound),
 )
+@requires(Permission.READ)
 async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Return where a group is, or how it ended. The history is kept for `history_retention_s` after it has left."""
-    life = await services.groups.histories.of(run, group)
-    environment, size = life.entry.lane
-    return model_reply(
-        Lineage.model_validate(
-            {
-                "id": group,
-                "state": life.state,
-                "environment": environment,
-                "size": size,
-                "payload_bytes": life.entry.payload_bytes,
-                "policy_version": life.entry.policy_version,
-                "received_age_s": life.received_age_s,
-                "batch": life.batch_id,
-                "step": life.step,
-                "ended_age_s": life.ended_age_s,
-                "reason": life.reason,
-                "filtered_by": None if life.entry.mark is None else life.entry.mark.filtered_by,
-            }
-        )
+    facts = await services.groups.histories.of(run, group)
+    item = await services.groups.contents.item(run, facts)
+    return model_reply(shown_history(group, facts, item, await services.groups.annotations.names(run, group)))
+
+
+@router.get(
+    "/{group}/content",
+    summary="Read the contents of a group",
+    response_model=GroupContent,
+    responses=read_responses(
+        errors.RunNotFound, errors.GroupNotFound, errors.GroupGone, errors.NotAcceptable, errors.TooManyReads
     )
+    | {200: {"content": binary("The group as one blob.")}},
+)
+@requires(Permission.READ_CONTENTS)
+async def get_content(
+    request: Request,
+    run: NamedRun,
+    group: GroupId,
+    services: ServicesDep,
+    sequence: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Read this sequence only, counted from 0.")
+    ] = None,
+    first: Annotated[
+        int | None, Query(alias="from", ge=0, le=MAX_INTEGER, description="With `sequence`: skip so many tokens.")
+    ] = None,
+    tokens: Annotated[
+        int | None, Query(ge=1, le=MAX_INTEGER, description="With `sequence`: maximum number of tokens.")
+    ] = None,
+    text: Annotated[
+        bool,
+        Query(
+            description="In JSON: add `texts`, by the tokenizer file that the operator set. At most 1,000,000 "
+            "tokens and 16 MiB of text in an answer."
+        ),
+    ] = False,
+) -> Response:
+    """Return tokens, masks, scores, messages and all other contents of a group while the run keeps them.
+
+    A run keeps the contents of groups that wait, are in a batch, are kept for a rewind, or are in the replay buffer.
+    After that the answer is 410 `group_gone`. If replies that clients have not taken fill the memory for contents, the
+    answer is 429 `too_many_reads`. A client that takes nothing for 30 s is dropped.
+    """
+    part = None if sequence is None else Part(sequence, first or 0, tokens)
+    if part is None and (first is not None or tokens is not None):
+        raise InvalidField("is required beside from and tokens", ("query", "sequence"))
+    is_binary = accepts_binary(request)  # an error of it comes before the contents are read
+    if text and (is_binary or services.token_text is None):
+        raise InvalidField(
+            "is for answers in JSON" if is_binary else "needs a tokenizer: the operator sets LACHESIS_TOKENIZER_FILE",
+            ("query", "text"),
+        )
+    async with services.contents.share() as share:
+
+        async def admit(facts: GroupFacts) -> None:
+            if part is not None:
+                check_part(part, facts.entry.lane[1])
+            await share.claim(_COPIES * facts.entry.payload_bytes)
+
+        kept = await services.groups.contents.of(run, group, admit)
+        annotations = await services.groups.annotations.held(run, group)
+        return await content_reply(
+            request, group, kept, annotations, part, share, services.token_text if text else None
+        )
+
+
+@direct.post(
+    "/{group}/annotations",
+    summary="Annotate a group",
+    response_model=GroupAnnotated,
+    responses=body_responses(
+        errors.RunNotFound, errors.GroupNotFound, errors.GroupGone, errors.AnnotationsFull, errors.UnsupportedMediaType
+    ),
+    openapi_extra=json_body(Annotate),
+    dependencies=[Depends(documented_group_id)],
+)
+@requires(Permission.TRAIN)
+async def annotate_group(request: Request) -> Response:
+    """Add values per token to a group whose contents are kept, for instance its entropy. The request may be repeated.
+
+    A group has at most 8 annotations. The same names are replaced. Annotations are kept as long as the history of the
+    group (`history_retention_s`), also after its contents are gone.
+    """
+    group = parameters(_OfGroup, request.path_params, "path").group
+    async with SubmittedBody(request, MAX_ANNOTATIONS_BODY_BYTES) as (run, services, body):
+        given = await services.decoder.beside(decode_annotations, body)
+        names = await services.groups.annotations.put(run, group, given)
+    return model_reply(GroupAnnotated(id=group, annotations=names))
+
+
+@router.get(
+    "/{group}/annotations",
+    summary="Read the annotations of a group",
+    response_model=GroupAnnotations,
+    responses=read_responses(errors.RunNotFound, errors.GroupNotFound, errors.TooManyReads),
+)
+@requires(Permission.READ_CONTENTS)
+async def get_annotations(request: Request, run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
+    """Return the annotations of a group, also after its contents are gone.
+
+    They share the memory for contents: without room, the answer is 429 `too_many_reads`.
+    """
+    async with services.contents.share() as share:
+
+        async def admit(size_bytes: int) -> None:
+            await share.claim(_TEXT_COPIES * size_bytes)
+
+        found = await services.groups.annotations.of(run, group, admit)
+        return await annotations_reply(request, group, found, share)
 
 
 @router.delete(
@@ -124,10 +307,11 @@ async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Res
     status_code=204,
     responses=write_responses(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
 )
+@requires(Permission.OPERATE)
 async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Delete a waiting group. It is dropped for the reason `deleted`. The request may be repeated.
 
-    A group that is in a batch or was delivered cannot be deleted: 409.
+    For a group that is in a batch or was delivered, the service answers 409.
     """
     await services.groups.deletion.delete(run, group)
     return Response(status_code=204)
@@ -139,30 +323,39 @@ async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> 
     response_model=GroupsDeleted,
     responses=write_responses(errors.RunNotFound),
 )
+@requires(Permission.OPERATE)
 async def delete_groups(
     run: NamedRun,
     services: ServicesDep,
     environment: Annotated[
         _Whole | Literal["none"] | None,
-        Query(description="Groups of this environment. `none`: groups without an environment."),
+        Query(description="Groups of this environment. `none` means groups without an environment."),
     ] = None,
     size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups with this many sequences.")] = None,
     older_than_version: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Groups sampled by an earlier policy version.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LOOKED_AT, description="Most groups to look at.")] = MAX_LOOKED_AT,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups to look at.")
+    ] = MAX_LOOKED_AT,
     cursor: Annotated[str | None, Query(max_length=128, description="The `cursor` of the last answer.")] = None,
+    dry_run: Annotated[bool, Query(description="Whether to count the groups and delete none.")] = False,
 ) -> Response:
     """Delete waiting groups that match every criterion of the query; at least one is required.
 
-    Each is dropped for the reason `deleted`. A request looks at `limit` groups at most. Repeat it with the `cursor` of
-    the answer until that is null.
+    Each group is dropped for the reason `deleted`. A request looks at `limit` groups at most. Repeat the request with
+    the `cursor` of the answer, until the `cursor` is null.
     """
     wanted = GroupFilter(environment, size, older_than_version)
     after = None if cursor is None else parse_position(cursor)
-    deleted = await services.groups.deletion.delete_matching(run, wanted, limit=limit, after=after)
+    deleted = await services.groups.deletion.delete_matching(run, wanted, limit=limit, after=after, dry_run=dry_run)
     position = None if deleted.position is None else str(deleted.position)
     return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
+
+
+def _id_or_name(environment: str | None) -> int | str | None:
+    is_id = environment is not None and environment.isascii() and environment.isdecimal() and len(environment) <= 16
+    return int(environment) if is_id and environment is not None else environment
 
 
 def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:

@@ -1,7 +1,7 @@
 """Find the waiting groups that an operator deletes, and keep the position of the search.
 
-A search visits lanes in a fixed order, and each lane from its oldest group on. So it can stop after any group and
-continue from there later, even if groups arrived or left in between.
+A search visits lanes in a fixed order, and the groups of each lane from the oldest to the newest. So it can stop after
+any group and continue from there later, even if groups arrived or left in between.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from app.core.errors import InvalidField
 from app.core.model import LaneId
+from lachesis.wire.errors import InvalidField
 
 QUEUED, BUFFERED = "queued", "buffered"
 NO_ENVIRONMENT: Literal["none"] = "none"

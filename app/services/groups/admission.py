@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, SequenceTooLong, StoreFull
+from app.core.access.queued import LimitedToken
 from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
+from app.services.history.recorder import HistoryRecorder
 from app.services.replay.relief import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
@@ -19,6 +20,16 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import (
+    IntakePaused,
+    InvalidField,
+    PermissionDenied,
+    QueueFull,
+    RunArchived,
+    RunNotFound,
+    SequenceTooLong,
+    StoreFull,
+)
 from lachesis.wire.runs import LongSequences
 
 _NOBODY = AdmissionContext(0, {})
@@ -45,17 +56,27 @@ class Admission:
         capacity: RunCapacity,
         relief: ReplayEviction,
         warnings: RunWarnings,
+        history: HistoryRecorder,
     ) -> None:
         self._runs = runs
         self._commits = GroupCommit(groups)
         self._capacity = capacity
         self._relief = relief
         self._warnings = warnings
+        self._history = history
         self._announced: set[str] = set()
         self._contexts: dict[str, AdmissionContext] = {}
 
     async def admit(
-        self, run: str, groups: Sequence[EncodedGroup], place: Place, *, announce: bool, limited: bool
+        self,
+        run: str,
+        groups: Sequence[EncodedGroup],
+        place: Place,
+        *,
+        announce: bool,
+        limited: bool,
+        only: str | None = None,
+        token: LimitedToken | None = None,
     ) -> AdmittedGroups:
         """Store groups, all or none. Once this returns they survive any crash.
 
@@ -64,10 +85,12 @@ class Admission:
             groups: The groups to store. Ids given by senders are unique among them.
             place: Decides where each group goes. Called again if the run has changed.
             announce: Whether to make the run if it does not exist.
-            limited: Whether the run's limits apply.
+            limited: Whether the run's limits and pauses apply.
+            only: The only environment that the sender may act for, by name; None for any.
+            token: The token of the sender, if its groups in the queue are limited.
 
         Raises:
-            RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
+            RunArchived, IntakePaused, QueueFull, GroupExists, PermissionDenied, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         if announce and run not in self._announced:
@@ -79,12 +102,16 @@ class Admission:
             try:
                 if context.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
+                if limited and context.policy.intake_paused:
+                    raise IntakePaused(f"an operator has paused the intake of run {run}")
                 placements = [place(group, context) for group in groups]
+                if only is not None:
+                    _check_environments(groups, context, only)
                 lanes = _lanes(groups, placements)
                 room = await self._capacity.room(run, context, lanes) if limited else NO_LIMIT
-                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room))
+                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room, token))
             except QueueFull:
-                if not await self._capacity.look_again(run):
+                if room == NO_LIMIT or not await self._capacity.look_again(run):
                     raise
                 continue  # the remembered state may be outdated
             except StoreFull:
@@ -92,12 +119,13 @@ class Admission:
                     raise
                 relieved = True  # only once: if the store is full again, the sender must wait
                 continue
-            except (InvalidField, RunArchived, RunNotFound):
+            except (IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound):
                 if fresh:
                     raise
                 outcomes = None  # the run may have changed since it was read
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
+                self._history.submitted(run, groups, placements, outcomes, context.environments)
                 too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
                 await self._warnings.admitted(run, context.epoch, lanes, too_long=too_long)
                 return AdmittedGroups(context, placements, outcomes)
@@ -113,6 +141,13 @@ class Admission:
         self._capacity.keep_only(runs)
         self._warnings.keep_only(runs)
         self._contexts = {run: context for run, context in self._contexts.items() if run in runs}
+
+
+def _check_environments(groups: Sequence[EncodedGroup], context: AdmissionContext, only: str) -> None:
+    for group in groups:
+        record = None if group.environment is None else context.environments.get(group.environment)
+        if record is None or record.desired_name != only:
+            raise PermissionDenied(f"the credentials are for groups of environment {only!r} only")
 
 
 def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> list[LaneId]:

@@ -26,12 +26,16 @@ class Arrivals:
     def __init__(self) -> None:
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
+    def is_due(self, run: str, clock_ms: int) -> bool:
+        """Whether the counts of a run should be recorded again: about once a second is enough."""
+        looks = self._looks.get(run)
+        return not looks or clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES
+
     def note(self, run: str, view: RunView) -> None:
-        """Record the counts of a run. About once a second is enough."""
-        looks = self._looks[run]
-        if not looks or view.clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES:
+        """Record the counts of a run, if that is due."""
+        if self.is_due(run, view.clock_ms):
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
-            looks.append(_ArrivalCount(view.clock_ms, sequences, _arrived(view)))
+            self._looks[run].append(_ArrivalCount(view.clock_ms, sequences, _arrived(view)))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over the last minute, sequences per second."""

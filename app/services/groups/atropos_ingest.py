@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.access.queued import LimitedToken
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
 from app.core.model import LaneId, PlannedGroup
@@ -39,20 +40,36 @@ class AtroposIngest:
         self._groups = groups
         self._admission = admission
 
-    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[AtroposReceipt]:
+    async def submit(
+        self,
+        run: str,
+        groups: Sequence[EncodedGroup],
+        only: str | None = None,
+        token: LimitedToken | None = None,
+    ) -> list[AtroposReceipt]:
         """Store groups, all or none. Once this returns they survive any crash.
 
         A group smaller than its environment declared waits in that environment's buffer until others make a full set
         with it.
 
+        Args:
+            run: The run's name.
+            groups: The groups.
+            only: The only environment that the sender may act for, by name; None for any.
+            token: The token of the sender, if its groups in the queue are limited.
+
         Raises:
             RunArchived: The run takes no groups.
+            QueueFull: The token has as many groups in the queue as it may; nothing was stored.
+            PermissionDenied: A group is not of environment ``only``.
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         if not groups:
             return []
-        admitted = await self._admission.admit(run, groups, _place, announce=True, limited=False)
+        admitted = await self._admission.admit(
+            run, groups, _place, announce=True, limited=False, only=only, token=token
+        )
         environments = admitted.context.environments
         waiting: dict[int, int] = {}
         receipts = []

@@ -1,16 +1,20 @@
 """Commit submissions that arrive at the same time together (group commit).
 
 The script that admits groups costs Redis more for the call than for the groups, and so does a round trip of this
-process. While a commit is in progress, submissions that arrive in one turn of the event loop share the next commit. A
-submission waits for one turn at most. Under little load each is committed alone, under high load many together.
+process. So submissions that arrive in one turn of the event loop share a commit. While two commits are in progress,
+small submissions wait and share the next one. Under little load each is committed alone, under high load many together.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
+from app.core.access.queued import LimitedToken
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
 from app.store.groups.admission_context import AdmissionContext
@@ -19,6 +23,9 @@ from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Pla
 from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this process idle while Redis stores it
+_ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
+_AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
+_LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
 log = logging.getLogger("lachesis.commits")
 
@@ -32,12 +39,23 @@ class PlacedGroups:
         groups: The groups. Ids given by senders are unique among them.
         placements: Where each group goes.
         room: The limits for waiting groups.
+        token: The token of the sender, if its groups in the queue are limited.
     """
 
     context: AdmissionContext
     groups: Sequence[EncodedGroup]
     placements: Sequence[Placement]
     room: AdmissionLimits = NO_LIMIT
+    token: LimitedToken | None = None
+
+    @property
+    def payload_bytes(self) -> int:
+        """Return the bytes of all payloads."""
+        return sum(len(group.payload) for group in self.groups)
+
+    def given_ids(self) -> set[str]:
+        """Return the ids that senders gave."""
+        return {group.group_id for group in self.groups if group.group_id is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +73,19 @@ class _Submission:
 
 
 class GroupCommit:
-    """Commits placed groups, those of several submissions together."""
+    """Commits placed groups, those of several submissions together.
 
-    def __init__(self, groups: GroupStore) -> None:
+    Args:
+        groups: Stores them.
+        longest_wait_s: How long a submission waits for commits in progress.
+    """
+
+    def __init__(self, groups: GroupStore, longest_wait_s: float = _LONGEST_WAIT_S) -> None:
         self._groups = groups
-        self._forming: dict[str, list[_Submission]] = {}
+        self._longest_wait_s = longest_wait_s
+        self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy = 0  # commits in progress
 
     async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
         """Store groups, all or none. Once this returns outcomes, the groups survive any crash.
@@ -73,39 +97,52 @@ class GroupCommit:
             QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
-        waiting = _Submission(placed, asyncio.get_running_loop().create_future())
-        if run in self._forming:
-            self._forming[run].append(waiting)
-        elif self._busy:
-            await self._form_group(run, waiting)
+        submission = _Submission(placed, asyncio.get_running_loop().create_future())
+        if run in self._waiting:
+            self._waiting[run].append(submission)
         else:
-            await self._commit_group(run, [waiting])
-        return await waiting.result
+            self._waiting[run] = deque([submission])
+            self._start(self._commit_next(run))
+        return await submission.result
 
-    async def _form_group(self, run: str, first: _Submission) -> None:
-        """Let other submissions join for one turn of the event loop, then commit."""
-        forming = self._forming[run] = [first]
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task in the next turn of the event loop. A sender that goes away does not end it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit_next(self, run: str) -> None:
+        """Commit submissions of a run that wait. Others may join them until a commit in progress ends."""
+        waiting = self._waiting[run]
+        has_slot = await self._enter(waiting)
         try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            first.result.cancel()  # its caller is gone
-            raise
-        finally:  # the others must not depend on the first
-            del self._forming[run]
-            for together in _divided(forming):
-                task = asyncio.create_task(self._commit_group(run, together))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            together = _take(waiting)
+            if waiting:
+                self._start(self._commit_next(run))
+            else:
+                del self._waiting[run]
+            await self._commit_group(run, together)
+        finally:
+            if has_slot:
+                self._slots.release()
+
+    async def _enter(self, waiting: Iterable[_Submission]) -> bool:
+        """Take a slot for these submissions. Return False if they need none, or have waited long enough for one."""
+        if sum(submission.placed.payload_bytes for submission in waiting) >= _ENOUGH_BYTES:
+            return False
+        if not self._slots.locked():
+            return await self._slots.acquire()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._longest_wait_s):
+                return await self._slots.acquire()
+        return False
 
     async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
         results: Sequence[AdmissionResult | Exception]
-        self._busy += 1
         try:
             results = (await self._store(run, [waiting.placed for waiting in together])).results
         except Exception as error:  # noqa: BLE001 - every error belongs to the callers that wait
             results = [error] * len(together)
-        finally:
-            self._busy -= 1
         for waiting, result in zip(together, results, strict=True):
             waiting.resolve(result)
 
@@ -116,51 +153,53 @@ class GroupCommit:
         # New ids for each attempt, because payloads written under earlier ids may be removed at any time.
         submissions = [
             [
-                PendingGroup(secrets.token_hex(16), group, place)
+                PendingGroup(secrets.token_hex(10), group, place)
                 for group, place in zip(placed.groups, placed.placements, strict=True)
             ]
             for placed in together
         ]
-        preconditions = _preconditions(context, groups, together[0].room)
+        tokens = [placed.token for placed in together] if any(placed.token for placed in together) else ()
+        preconditions = _preconditions(context, groups, together[0].room, tokens)
         stored = await self._groups.admit(run, submissions, preconditions, observations_of(groups, placements, context))
         _warn(run, context, together, stored)
         return stored
 
 
-def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
-    """Divide submissions, in order, into those that are committed together.
+def _take(waiting: deque[_Submission]) -> list[_Submission]:
+    """Take those submissions from the front that are committed together, at least one.
 
-    These were placed by one context and have the same limits. Together they have at most `_TOGETHER_BYTES`, except for
-    a single submission that is larger. No two of them have the same id.
+    These were placed by one context and have the same limits. Together they have at most `_TOGETHER_BYTES`. No two of
+    them have the same id.
     """
-    together: list[_Submission] = []
-    ids: set[str] = set()
-    size_bytes = 0
-    for waiting in forming:
-        placed = waiting.placed
-        own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
-        own_bytes = sum(len(group.payload) for group in placed.groups)
-        first = together[0].placed if together else placed
-        alike = placed.context == first.context and placed.room == first.room and ids.isdisjoint(own_ids)
-        if together and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
-            yield together
-            together, ids, size_bytes = [], set(), 0
-        together.append(waiting)
+    first = waiting.popleft()
+    together, ids, size_bytes = [first], first.placed.given_ids(), first.placed.payload_bytes
+    while waiting:
+        placed = waiting[0].placed
+        own_ids = placed.given_ids()
+        size_bytes += placed.payload_bytes
+        alike = placed.context == first.placed.context and placed.room == first.placed.room
+        if size_bytes > _TOGETHER_BYTES or not alike or not ids.isdisjoint(own_ids):
+            break
+        together.append(waiting.popleft())
         ids |= own_ids
-        size_bytes += own_bytes
-    yield together
+    return together
 
 
-def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], room: AdmissionLimits) -> Preconditions:
+def _preconditions(
+    context: AdmissionContext,
+    groups: Sequence[EncodedGroup],
+    room: AdmissionLimits,
+    tokens: Sequence[LimitedToken | None],
+) -> Preconditions:
     policy = context.policy
     versioned = any(group.policy_version is not None for group in groups)
     return Preconditions(
         epoch=context.epoch,
         policy_version=context.policy_version if versioned else None,
-        dedup_ms=round(policy.dedup_window_s * 1000),
-        history_ms=policy.history_ms,
+        dedup_ms=policy.dedup_ms,
         max_groups=room.max_groups,
         max_bytes=room.max_bytes,
+        tokens=tokens,
     )
 
 

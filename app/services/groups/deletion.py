@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.errors import GroupNotWaiting
 from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, SearchPosition, first_groups, lanes_left, stopped_at
 from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
-from app.services.groups.history import GroupHistories, GroupHistory
+from app.services.groups.history import GroupFacts, GroupHistories
 from app.store.groups.store import GroupStore, LaneSlice
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import GroupNotWaiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class DeletionResult:
     """The result of one call.
 
     Attributes:
-        groups: Number of deleted groups.
+        groups: Number of deleted groups, or in a dry run of those that would be.
         left: Number of groups in the matching lanes that were not checked.
         position: Where to continue; None if all groups were checked.
     """
@@ -46,19 +46,18 @@ class GroupDeletion:
         """
         attempts = Attempts("delete a group", run)
         while attempts.again():
-            life = await self._histories.of(run, given_id)
-            if life.reason == DropReason.DELETED:
+            facts = await self._histories.of(run, given_id)
+            if facts.reason == DropReason.DELETED:
                 return
-            if life.state not in (QUEUED, BUFFERED):
-                raise GroupNotWaiting(f"group {given_id} {_where(life)}: only a waiting group can be deleted")
-            policy = (await self._runs.view(run)).policy
-            found = [(life.group_id, life.entry.lane)]
-            if await self._groups.drop(run, found, DropReason.DELETED, policy.history_ms):
+            if facts.state not in (QUEUED, BUFFERED):
+                raise GroupNotWaiting(f"group {given_id} {_where(facts)}: only a waiting group can be deleted")
+            found = [(facts.group_id, facts.entry.lane)]
+            if await self._groups.drop(run, found, DropReason.DELETED):
                 emit(GroupDeleted(run=run, group=given_id))
                 return
 
     async def delete_matching(
-        self, run: str, wanted: GroupFilter, *, limit: int, after: SearchPosition | None = None
+        self, run: str, wanted: GroupFilter, *, limit: int, after: SearchPosition | None = None, dry_run: bool = False
     ) -> DeletionResult:
         """Delete waiting groups that match a filter.
 
@@ -67,6 +66,7 @@ class GroupDeletion:
             wanted: The filter.
             limit: Largest number of groups to check in this call.
             after: Where an earlier call stopped; None to begin.
+            dry_run: Whether to count the groups and delete none.
 
         Raises:
             RunNotFound: There is no such run.
@@ -82,8 +82,8 @@ class GroupDeletion:
             for group_id, entry in zip(ids, entries, strict=True)
             if entry is not None and wanted.means(entry.policy_version)
         ]
-        deleted = await self._groups.drop(run, meant, DropReason.DELETED, view.policy.history_ms)
-        if deleted:
+        deleted = len(meant) if dry_run else await self._groups.drop(run, meant, DropReason.DELETED)
+        if deleted and not dry_run:
             emit(
                 GroupsDeleted(
                     run=run,
@@ -103,9 +103,9 @@ def _stopped_at(chosen: Sequence[tuple[SearchPosition, int]], slices: Sequence[L
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
 
 
-def _where(life: GroupHistory) -> str:
-    if life.state == "leased":
-        return f"is in batch {life.batch_id} (step {life.step})"
-    if life.state == "delivered":
-        return f"was delivered in batch {life.batch_id} (step {life.step})"
-    return f"was dropped: {life.reason}"
+def _where(facts: GroupFacts) -> str:
+    if facts.state == "leased":
+        return f"is in batch {facts.batch_id} (step {facts.step})"
+    if facts.state == "delivered":
+        return f"was delivered in batch {facts.batch_id} (step {facts.step})"
+    return f"was dropped: {facts.reason}"

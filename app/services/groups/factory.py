@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from app.services.groups.admission import Admission
+from app.services.groups.annotations import GroupAnnotations
 from app.services.groups.arrivals import Arrivals
 from app.services.groups.atropos_ingest import AtroposIngest
+from app.services.groups.contents import GroupContents
 from app.services.groups.deletion import GroupDeletion
 from app.services.groups.history import GroupHistories
+from app.services.groups.listing import GroupListing
 from app.services.groups.native_ingest import NativeIngest
 from app.services.groups.staleness import Staleness
+from app.services.history.recorder import HistoryRecorder
 from app.services.replay.relief import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
@@ -24,24 +28,36 @@ class GroupServices:
     atropos: AtroposIngest
     admission: Admission
     histories: GroupHistories
+    contents: GroupContents
+    annotations: GroupAnnotations
     deletion: GroupDeletion
+    listing: GroupListing
     staleness: Staleness
     arrivals: Arrivals
     store: GroupStore
 
     @classmethod
     def create(
-        cls, stores: Stores, capacity: RunCapacity, warnings: RunWarnings, eviction: ReplayEviction
+        cls,
+        stores: Stores,
+        capacity: RunCapacity,
+        warnings: RunWarnings,
+        eviction: ReplayEviction,
+        recorder: HistoryRecorder,
     ) -> "GroupServices":
         """Build the use cases on the stores."""
-        admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings)
+        admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
+        contents = GroupContents(stores.listed_groups, histories)
         return cls(
             native=NativeIngest(stores.groups, admission),
             atropos=AtroposIngest(stores.runs, stores.groups, admission),
             admission=admission,
             histories=histories,
+            contents=contents,
+            annotations=GroupAnnotations(stores.annotations, contents, histories),
             deletion=GroupDeletion(stores.runs, stores.groups, histories),
+            listing=GroupListing(stores.runs, stores.groups, stores.listed_groups, stores.batches),
             staleness=Staleness(stores.runs, stores.groups),
             arrivals=Arrivals(),
             store=stores.groups,

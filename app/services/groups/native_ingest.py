@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.errors import InvalidField, RunNotFound
+from app.core.access.queued import LimitedToken
 from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
@@ -11,6 +11,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.errors import InvalidField, RunNotFound
 
 
 class NativeIngest:
@@ -20,8 +21,20 @@ class NativeIngest:
         self._groups = groups
         self._admission = admission
 
-    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Outcome]:
+    async def submit(
+        self,
+        run: str,
+        groups: Sequence[EncodedGroup],
+        only: str | None = None,
+        token: LimitedToken | None = None,
+    ) -> list[Outcome]:
         """Store groups, all or none. Once this returns they survive any crash. Safe to repeat.
+
+        Args:
+            run: The run's name.
+            groups: The groups.
+            only: The only environment that the sender may act for, by name; None for any.
+            token: The token of the sender, if its groups in the queue are limited.
 
         Returns:
             The outcome of each group.
@@ -29,7 +42,8 @@ class NativeIngest:
         Raises:
             RunNotFound: There is no such run.
             InvalidField: An environment is not registered, or two groups have one id.
-            RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
+            PermissionDenied: A group is not of environment ``only``.
+            RunArchived, IntakePaused, QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
         ids = Counter(group.group_id for group in groups)
@@ -53,10 +67,13 @@ class NativeIngest:
         attempts = Attempts("store groups", run)
         while attempts.again():
             try:
-                return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
+                admitted = await self._admission.admit(
+                    run, groups, place, announce=False, limited=True, only=only, token=token
+                )
+                return admitted.outcomes
             except InvalidField:
                 # A known group gets its first outcome again, even if it would be refused now.
-                found = await self._groups.known(run, [one for one in ids if one is not None])
+                found = await self._groups.recognised(run, [one for one in ids if one is not None])
                 if found <= known:
                     raise
                 known = found

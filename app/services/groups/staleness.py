@@ -1,17 +1,29 @@
 """Drop waiting groups that are too many policy versions or too many seconds old to be trained on."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from app.core.groups.staleness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.runs.store import RunStore
 
-_AT_ONCE = 1000
+_AT_ONCE = 64  # groups; a script drops them within 3 ms
+_REST = 2  # a sweep in the background rests this many times as long as it works
+_PAGES_AT_ONCE = 4
 
 Heads = Callable[[str, WantedHeads], Awaitable[list[Lane]]]
+
+
+class _Page(NamedTuple):
+    """A page of groups: how many changed (none if others were faster), and how many were dropped."""
+
+    changed: int
+    dropped: int
 
 
 class Staleness:
@@ -24,33 +36,49 @@ class Staleness:
     async def sweep_versions(self, run: str) -> int:
         """Drop the groups that the current version makes too old, and handle those of future versions.
 
+        This takes a page or a few. If that is not enough, maintenance does the rest (`finish`).
+
         Returns:
-            Number of dropped groups.
+            Number of groups dropped by now.
         """
-        view = await self._runs.view(run)
-        oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
-        dropped = await self._drop_versions(run, view, "-inf", f"({oldest}", DropReason.STALE)
-        later = f"({view.policy_version}"
-        if view.policy.future_versions == "refuse":
-            return dropped + await self._drop_versions(run, view, later, "+inf", DropReason.FUTURE_VERSION)
-        while group_ids := await self._groups.of_versions(run, later, "+inf", _AT_ONCE):
-            if not await self._groups.restamp(run, group_ids, view.policy_version):
+        sweep, dropped = await self._runs.requested_sweep(run), 0
+        for _ in range(_PAGES_AT_ONCE):
+            page = await self._sweep_page(run)
+            dropped += page.dropped
+            if not page.changed:
+                if sweep is not None:
+                    await self._runs.finish_sweep(run, sweep)
+                return dropped
+        if sweep is None:
+            await self._runs.request_sweep(run)
+        return dropped
+
+    async def finish(self, run: str) -> None:
+        """Do the sweep that was requested, page by page. It rests between pages, so that others wait less."""
+        while (sweep := await self._runs.requested_sweep(run)) is not None:
+            while True:
+                began = time.perf_counter()
+                page = await self._sweep_page(run)
+                if not page.changed:
+                    break
+                await asyncio.sleep(_REST * (time.perf_counter() - began))
+            await self._runs.finish_sweep(run, sweep)
+
+    async def _sweep_page(self, run: str) -> _Page:
+        while True:
+            view = await self._runs.queue(run)
+            oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
+            stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), _AT_ONCE, DropReason.STALE, view)
+            if stale:
+                return _Page(stale, stale)
+            if stale is not None:
                 break
-        return dropped
-
-    async def _drop_versions(self, run: str, view: RunView, least: str, most: str, reason: DropReason) -> int:
-        dropped = 0
-        while group_ids := await self._groups.of_versions(run, least, most, _AT_ONCE):
-            lanes = await self._lanes_of(run, group_ids)
-            done = await self._groups.drop(run, lanes, reason, view.policy.history_ms)
-            dropped += done
-            if not done:
-                break  # another process has dropped or taken them
-        return dropped
-
-    async def _lanes_of(self, run: str, group_ids: Sequence[str]) -> list[tuple[str, LaneId]]:
-        entries = await self._groups.entries(run, group_ids)
-        return [(group_id, entry.lane) for group_id, entry in zip(group_ids, entries, strict=True) if entry]
+        future = f"({view.policy_version}", "+inf"
+        if view.policy.future_versions == "refuse":
+            refused = await self._groups.drop_versions(run, future, _AT_ONCE, DropReason.FUTURE_VERSION, view)
+            return _Page(1, 0) if refused is None else _Page(refused, refused)
+        restamped = await self._groups.of_versions(run, *future, _AT_ONCE)
+        return _Page(await self._groups.restamp(run, restamped, view.policy_version) if restamped else 0, 0)
 
     async def sweep_ages(self, run: str) -> int:
         """Drop the groups that have waited longer than the run allows; return how many."""
@@ -61,13 +89,13 @@ class Staleness:
         for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
             for lane, queued in lanes.items():
                 while old := await self._old_heads(run, view, heads, lane, queued):
-                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, view.policy.history_ms)
+                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED)
                     if len(old) < _AT_ONCE:
                         break
         return dropped
 
     async def _old_heads(
-        self, run: str, view: RunView, heads: Heads, lane: LaneId, queued: int
+        self, run: str, view: QueueView, heads: Heads, lane: LaneId, queued: int
     ) -> list[tuple[str, LaneId]]:
         """Return the groups at the front of a lane that are too old. A lane is in order of arrival."""
         (oldest,) = await heads(run, {lane: (queued, _AT_ONCE)})

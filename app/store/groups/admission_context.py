@@ -3,22 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.core.curriculum.settings import CurriculumPolicy
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.length import sequence_limit
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
+from app.store.environments.records import EnvironmentRecords
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
-from app.store.runs.view import parse_config, parse_environment, parse_policy, reading
+from app.store.runs.view import parse_config, parse_policy, reading
+from lachesis.wire.curricula import CurriculumSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class ObservingCurriculum:
     """A curriculum that observes an environment's groups: what its keys are named by, and its configuration."""
 
     curriculum_id: str
-    policy: CurriculumPolicy
+    policy: CurriculumSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,22 @@ class AdmissionContext:
     policy_version: int = 0
     policy: Policy = field(default_factory=Policy)
     max_sequence_tokens: int | None = None
-    observers: Mapping[int | None, Observer] = field(default_factory=dict)
+    observers: Mapping[int | None, ObservingCurriculum] = field(default_factory=dict)
 
 
-async def read_admission_context(connection: RedisClient, run: str) -> AdmissionContext:
-    """Read the admission context of a run, and the epoch that it belongs to."""
+async def read_admission_context(connection: RedisClient, known: EnvironmentRecords, run: str) -> AdmissionContext:
+    """Read the admission context of a run and its epoch. Parse only the environments that are not known yet."""
     keys = RunKeys(run)
     # The epoch first: if anything else changes in between, the older epoch is found to be outdated.
-    (epoch, version, policy, config), records, curricula = await connection.pipeline(
+    (epoch, version, policy, config), count, curricula = await connection.pipeline(
         [
             ("HMGET", keys.run, "epoch", "policy_version", "policy", "config"),
-            ("HGETALL", keys.environments),
+            ("HLEN", keys.environments),
             ("HGETALL", keys.curricula),
         ]
     )
+    environments = await known.of(run, int(epoch or 0), count)
     with reading(run):
-        environments = {int(key): parse_environment(record) for key, record in records.items()}
         parsed, settings = None if config is None else parse_config(config), parse_policy(policy)
     named = {name.decode(): own.decode() for name, own in curricula.items()}
     observers = await _observers(connection, keys, environments, named)
@@ -73,8 +74,10 @@ async def read_admission_context(connection: RedisClient, run: str) -> Admission
 
 async def _observers(
     connection: RedisClient, keys: RunKeys, environments: Mapping[int, EnvironmentRecord], named: Mapping[str, str]
-) -> dict[int | None, Observer]:
-    """Read the curricula that observe environments' groups; one that is gone by now leaves the epoch outdated."""
+) -> dict[int | None, ObservingCurriculum]:
+    """Read the curricula that observe environments' groups. If one is deleted in between, the epoch is outdated."""
+    if not named:
+        return {}
     by_environment = {
         key: named[environment.desired_name]
         for key, environment in environments.items()
@@ -85,7 +88,7 @@ async def _observers(
     ids = sorted(set(by_environment.values()))
     configs = await connection.pipeline([("HGET", keys.curriculum(own), "config") for own in ids])
     known = {
-        own: Observer(own, parse_curriculum_policy(config))
+        own: ObservingCurriculum(own, parse_curriculum_policy(config))
         for own, config in zip(ids, configs, strict=True)
         if config is not None
     }

@@ -1,4 +1,4 @@
-"""A group as the store keeps it: bytes, and the little that must be known without reading them."""
+"""Describe a group for the store: its payload, and the values that are needed without reading it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +24,8 @@ class EncodedGroup:
         payload: Its columns (`lachesis.wire.columns`), a safetensors blob.
         group_id: Its id, if its sender gave it one.
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
-        weight: What its cost follows from.
-        versions: The policy versions that sampled its tokens, where it says so of each.
+        weight: The numbers that determine its cost.
+        versions: The policy versions that sampled its tokens, if it has one for each token.
         place: Where it was in the body it came in: a path from the root.
         item: The dataset entry or task it comes from, if its sender said so.
         lengths: Tokens of each sequence, in the same order as ``rewards``.
@@ -48,7 +48,6 @@ class EncodedGroup:
 def checksum(payload: Payload) -> str:
     """The payload's fingerprint, 16 hex digits (xxh3, 64 bits).
 
-    It tells damage, which Redis's own files do not (they carry no checksums), from what was written; it does
-    not guard against forgery.
+    It detects damage. Redis does not: its files have no checksums. It does not protect against forgery.
     """
     return xxhash.xxh3_64_hexdigest(payload)

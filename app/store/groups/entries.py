@@ -1,22 +1,30 @@
 """Define groups on their way into the store, and their index entries there."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.errors import GroupExists, QueueFull
+from app.core.access.queued import LimitedToken
 from app.core.groups.filters import FilterMark
 from app.core.model import DropReason, LaneId
+from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import Weight
-from app.core.replay.buffer import Versions, mean_reward
+from app.core.replay.buffer import Versions
 from app.core.runs.counters import Starvation
-from app.store.groups.codec import EncodedGroup, checksum
-from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
+from app.store.groups.codec import EncodedGroup
+from app.store.redis.keys import NONE, parse_lane_name
 from app.store.redis.pipeline import Argument
+from app.store.redis.scripts import names
+from lachesis.wire.errors import GroupExists, QueueFull
 
-BATCH_HISTORY_WORDS = 4
-"""Words in the history of a batch; that of a group, in the same hash, ends with its entry."""
+ENTRY = names("group_entry", "ENTRY")
+"""The words of an index entry, as `lua/groups/group_entry.lua` names them."""
 
-_DROP_REASONS = set(DropReason)
+ENDED_ENTRY = ENTRY[: ENTRY.index("given_id")]
+"""The words of an entry that are remembered after the group has left."""
+
+_WORDS = " ".join(f"%({name})s" for name in ENTRY[1:])
+_ENDED_WORDS = " ".join(f"%({name})s" for name in ENDED_ENTRY[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +92,19 @@ class Preconditions:
     Attributes:
         epoch: The epoch of the run when the places were decided.
         policy_version: The policy version when they were decided, if it matters.
-        dedup_ms: How long a given id is recognised, milliseconds of run clock.
-        history_ms: How long the history of a group is kept, milliseconds of run clock.
-        max_groups: Groups that wait at which none is admitted, or None.
+        dedup_ms: How long after its admission a group's given id is recognised, if the group has left, milliseconds of
+            run clock.
+        max_groups: The number of waiting groups at which no group is admitted; None: no limit.
         max_bytes: The same in bytes of payload.
+        tokens: Of each submission the token whose groups in the queue are limited, or None. Empty: of none.
     """
 
     epoch: int
     policy_version: int | None = None
     dedup_ms: int = 0
-    history_ms: int = 0
     max_groups: int | None = None
     max_bytes: int | None = None
+    tokens: Sequence[LimitedToken | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +118,9 @@ class StoredGroup:
         lane: Its environment and size.
         policy_version: The version it counts as sampled by, if any.
         given_id: The id its sender gave it, if any.
-        weight: What its cost follows from.
-        mark: What it bears if a filter found it.
-        versions: The policy versions that sampled its tokens, where it said so of each.
+        weight: The numbers that determine its cost.
+        mark: The mark of the filter that found it, if any.
+        versions: The policy versions that sampled its tokens, if it had one for each token.
         reward: The mean of its scores, if it is known.
     """
 
@@ -128,69 +137,68 @@ class StoredGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedEntry:
+    """What is remembered of the index entry of a group that has left; see `StoredGroup`."""
+
+    payload_bytes: int
+    accepted_ms: int
+    lane: LaneId
+    policy_version: int | None
+    mark: FilterMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndedGroup:
     """The end of a group that has left the store.
 
     Attributes:
-        outcome: ``delivered``, or the reason why it was dropped.
-        batch_id: The batch it was in, if any.
-        step: That batch's step.
+        reason: Why it was dropped; None if it was delivered.
+        step: The step of the batch it was in, if any.
         clock_ms: Run clock when it left.
         entry: Its index entry.
     """
 
-    outcome: str
-    batch_id: str | None
+    reason: str | None
     step: int | None
     clock_ms: int
-    entry: StoredGroup
+    entry: EndedEntry
 
 
-def index_arguments(keys: RunKeys, groups: Iterable[PendingGroup]) -> tuple[list[str], list[Argument]]:
-    """Return the keys and arguments of `lua/groups/admit_groups.lua` that are of each group."""
-    own_keys: list[str] = []
-    arguments: list[Argument] = []
-    for group in groups:
-        encoded, place = group.encoded, group.place
-        name = lane_name(place.environment, encoded.size)
-        own_keys.append(keys.buffer(name) if place.buffered else keys.lane(name))
-        own_keys.append(keys.payload(group.group_id))
-        where = place.dropped or ("buffered" if place.buffered else "queued")
-        arguments += [group.group_id, where, _entry(encoded, name, place)]
-    return own_keys, arguments
+@dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A group that a run holds, or that has left lately.
 
-
-def parse_result(submission: Submission, outcomes: Sequence[bytes]) -> AdmissionResult:
-    """Read the reply of `admit_groups.lua` about each group of a submission. One refusal refuses all of them."""
-    told = []
-    for group, outcome in zip(submission, outcomes, strict=True):
-        match outcome.decode().split():
-            case ["new" | "written"]:
-                told.append(Outcome(group.place.dropped))
-            case ["repeated", first]:
-                told.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
-            case ["full", groups, size]:
-                return QueueFull(f"the run holds {groups} groups, {size} bytes, which is as much as it may")
-            case ["exists", given]:
-                return GroupExists(f"group {given} is there, with other contents")
-            case ["outdated"]:
-                return None
-            case unknown:
-                raise AssertionError(unknown)
-    return told
-
-
-def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
-    """Write a group's index entry without its time. `lua/groups/index_group.lua` inserts that as the third word.
-
-    The word before the lane says which replay buffer it has entered (`lua/replay/enqueue_for_replay.lua`).
+    Attributes:
+        group_id: The service's own id of it.
+        ended: Its end, if it has left. A group whose batch is kept for a rewind has left, and is held.
     """
-    weight, versions, rewards = group.weight, group.versions, group.rewards
-    mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"
-    spread = f"{NONE} {NONE}" if versions is None else f"{versions.mean!r} {versions.highest}"
-    words = [len(group.payload), checksum(group.payload), weight.tokens, weight.squares, _number(weight.declared), mark]
-    words += [spread, _number(mean_reward(rewards) if len(rewards) else None), NONE, lane]
-    return " ".join(map(str, (*words, or_text(place.policy_version, NONE), group.group_id or NONE)))
+
+    group_id: str
+    ended: EndedGroup | None = None
+
+
+def entry_text(group: EncodedGroup, digest: str, lane: str, place: Placement) -> str:
+    """Write a group's index entry without its first word, the time: that is added when the group is admitted.
+
+    Of a group that is dropped on arrival, only the words that are remembered.
+    """
+    weight, versions, mark = group.weight, group.versions, place.mark
+    words = _WORDS if place.dropped is None else _ENDED_WORDS
+    return words % {
+        "payload_bytes": len(group.payload),
+        "checksum": digest,
+        "tokens": weight.tokens,
+        "squares": weight.squares,
+        "declared_cost": _number(weight.declared),
+        "mark": NONE if mark is None else f"{mark.filtered_by}:{mark.loss_weight!r}",
+        "mean_version": NONE if versions is None else repr(versions.mean),
+        "highest_version": NONE if versions is None else versions.highest,
+        "reward": _number(mean(group.rewards) if len(group.rewards) else None),
+        "replay_buffer": NONE,
+        "lane": lane,
+        "policy_version": or_text(place.policy_version, NONE),
+        "given_id": group.group_id or NONE,
+    }
 
 
 def _number(value: float | None) -> str:
@@ -198,28 +206,33 @@ def _number(value: float | None) -> str:
 
 
 def or_text(value: int | None, otherwise: str) -> Argument:
-    """Return a number as it is, or what stands for none."""
+    """Return a number as it is, or ``otherwise`` for None."""
     return otherwise if value is None else value
 
 
 def parse_entry(entry: str) -> StoredGroup:
     """Read a group's index entry."""
-    size, digest, accepted, tokens, squares, sent, mark, mean, highest, reward, _, lane, version, given_id = (
-        entry.split()
-    )
-    lowest = None if version == NONE else int(version)
+    words = {name: word for name, word in zip(ENTRY, entry.split(), strict=True) if word != NONE}
+    declared = float(words["declared_cost"]) if "declared_cost" in words else None
     return StoredGroup(
-        payload_bytes=int(size),
-        checksum=digest,
-        accepted_ms=int(accepted),
-        lane=parse_lane_name(lane),
-        policy_version=lowest,
-        given_id=None if given_id == NONE else given_id,
-        weight=Weight(int(tokens), int(squares), None if sent == NONE else float(sent)),
-        mark=None if mark == NONE else _parse_mark(mark),
-        versions=None if lowest is None or mean == NONE else Versions(lowest, float(mean), int(highest), int(tokens)),
-        reward=None if reward == NONE else float(reward),
+        payload_bytes=int(words["payload_bytes"]),
+        checksum=words["checksum"],
+        accepted_ms=int(words["accepted_ms"]),
+        lane=parse_lane_name(words["lane"]),
+        policy_version=int(words["policy_version"]) if "policy_version" in words else None,
+        given_id=words.get("given_id"),
+        weight=Weight(int(words["tokens"]), int(words["squares"]), declared),
+        mark=_parse_mark(words["mark"]) if "mark" in words else None,
+        versions=_parse_versions(words),
+        reward=float(words["reward"]) if "reward" in words else None,
     )
+
+
+def _parse_versions(words: Mapping[str, str]) -> Versions | None:
+    if "policy_version" not in words or "mean_version" not in words:
+        return None
+    mean, highest = float(words["mean_version"]), int(words["highest_version"])
+    return Versions(int(words["policy_version"]), mean, highest, int(words["tokens"]))
 
 
 def _parse_mark(text: str) -> FilterMark:
@@ -227,15 +240,30 @@ def _parse_mark(text: str) -> FilterMark:
     return FilterMark(DropReason(reason), float(loss_weight))
 
 
-def parse_history(text: str) -> EndedGroup | None:
-    """Read the end of a group that has left; None if the text is about a batch."""
-    if len(text.split()) == BATCH_HISTORY_WORDS:
-        return None
-    outcome, batch_id, step, clock_ms, entry = text.split(" ", 4)
-    return EndedGroup(
-        outcome,
-        None if batch_id == NONE else batch_id,
-        None if step == NONE else int(step),
-        int(clock_ms),
-        parse_entry(entry),
+def group_name(given_id: str) -> str:
+    """Return the name of a group by the id that its sender gave, as `lua/groups/group_names.lua` makes it."""
+    return hashlib.sha1(given_id.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def parse_known(text: str) -> KnownGroup:
+    """Read what a run knows of a group that it holds, or that has left lately."""
+    group_id, *ending = text.split()
+    if not ending:
+        return KnownGroup(group_id)
+    reason, step, left_ms, *words = ending
+    entry = _parse_ended(words)
+    clock_ms = entry.accepted_ms if left_ms == NONE else int(left_ms)
+    return KnownGroup(
+        group_id, EndedGroup(None if reason == NONE else reason, None if step == NONE else int(step), clock_ms, entry)
+    )
+
+
+def _parse_ended(entry: Sequence[str]) -> EndedEntry:
+    words = {name: word for name, word in zip(ENDED_ENTRY, entry, strict=True) if word != NONE}
+    return EndedEntry(
+        payload_bytes=int(words["payload_bytes"]),
+        accepted_ms=int(words["accepted_ms"]),
+        lane=parse_lane_name(words["lane"]),
+        policy_version=int(words["policy_version"]) if "policy_version" in words else None,
+        mark=_parse_mark(words["mark"]) if "mark" in words else None,
     )

@@ -1,11 +1,79 @@
 """The scripts of groups and of their payloads; each Lua file says what its keys and arguments mean."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import script
+
+
+class LimitedSubmission(TypedDict):
+    """A submission, from 1, of a token that may have only so many groups and bytes in the queue (None: any)."""
+
+    submission: int
+    token: str
+    max_groups: int | None
+    max_bytes: int | None
+
+
+class PendingPlace(NamedTuple):
+    """The keys of the lane or buffer that a group goes to, and of its payload."""
+
+    waiting: str
+    payload: str
+
+
+class PendingRow(NamedTuple):
+    """A group on its way in; ``-`` stands for no environment, version or id, an empty word for a group to train on."""
+
+    group_id: str
+    where: str
+    payload_bytes: int
+    checksum: str
+    environment: Argument
+    size: int
+    tokens: int
+    lane: str
+    policy_version: Argument
+    given_id: str
+    pointless: str
+    entry: str
+
+
+class ObserverPlace(NamedTuple):
+    """The keys of a curriculum that observes groups."""
+
+    curriculum: str
+    items: str
+    estimates: str
+    mean_reward: str
+    posterior: str
+    signal: str
+    last: str
+    drawn: str
+    unseen: str
+    prior_only: str
+    category: str
+    arms: str
+    in_flight: str
+    holders: str
+
+
+class ObserverSettings(NamedTuple):
+    """How many bins are arms of a curriculum's bandit (0: categories are), and how many items it may have."""
+
+    bins: int
+    most_items: int
+
+
+class ObservationRow(NamedTuple):
+    """What a group changes of an item: the numbers of the curriculum and of the group, from 1; empty: nothing."""
+
+    curriculum: int
+    group: int
+    item: str
+    change: bytes
 
 
 class WaitingPlace(NamedTuple):
@@ -15,12 +83,12 @@ class WaitingPlace(NamedTuple):
     buffer: str
 
 
-class DroppedRow(NamedTuple):
-    """A group to drop; ``-`` stands for no environment."""
+class DroppedLane(TypedDict):
+    """A lane with groups to drop: its name, its environment (``-`` for none), and how many groups."""
 
-    group_id: str
-    lane: str
-    environment: Argument
+    name: str
+    environment: str
+    groups: int
 
 
 class ReleasedPlace(NamedTuple):
@@ -37,18 +105,77 @@ class ReleasedRow(NamedTuple):
     lane: str
 
 
+class AnnotationRow(NamedTuple):
+    """An annotation of a group: its name and the bytes of its values."""
+
+    name: str
+    values: bytes
+
+
 @script
 def add_pending_payloads(keys: RunKeys, *, group_ids: Sequence[str]) -> None: ...
 
 
 @script
-def drop_groups(
-    keys: RunKeys, *, places: Sequence[WaitingPlace], reason: str, history_ms: int, dropped_groups: Sequence[DroppedRow]
+def admit_groups(
+    keys: RunKeys,
+    *,
+    places: Sequence[PendingPlace],
+    epoch: int,
+    policy_version: int | None,
+    dedup_ms: int,
+    max_groups: int | None,
+    max_bytes: int | None,
+    unreserved: int,
+    sizes: Sequence[int],
+    limited: Sequence[LimitedSubmission],
+    submitted: Sequence[PendingRow],
 ) -> None: ...
 
 
 @script
-def expire_history(keys: RunKeys, *, most: int, look_again_ms: int) -> None: ...
+def admit_and_observe(
+    keys: RunKeys,
+    *,
+    places: Sequence[PendingPlace],
+    observers: Sequence[ObserverPlace],
+    epoch: int,
+    policy_version: int | None,
+    dedup_ms: int,
+    max_groups: int | None,
+    max_bytes: int | None,
+    unreserved: int,
+    sizes: Sequence[int],
+    limited: Sequence[LimitedSubmission],
+    submitted: Sequence[PendingRow],
+    settings: Sequence[ObserverSettings],
+    observations: Sequence[ObservationRow],
+) -> None: ...
+
+
+@script
+def drop_groups(
+    keys: RunKeys,
+    *,
+    reason: str,
+    dropped_lanes: Sequence[DroppedLane],
+    places: Sequence[WaitingPlace],
+    group_ids: Sequence[str],
+) -> None: ...
+
+
+@script
+def drop_versions(
+    keys: RunKeys, *, reason: str, epoch: int, policy_version: int, least: Argument, greatest: Argument, limit: int
+) -> None: ...
+
+
+@script
+def expire_history(keys: RunKeys, *, most: int, remembered_ms: int) -> None: ...
+
+
+@script
+def find_left_groups(keys: RunKeys, *, clock_ms: int | None, passed: int, last_name: str, most: int) -> None: ...
 
 
 @script
@@ -57,6 +184,18 @@ def find_marked_payloads(keys: RunKeys, *, naming: Sequence[str], most: int) -> 
 
 @script
 def mark_abandoned_payloads(keys: RunKeys, *, before_ms: int, most: int) -> None: ...
+
+
+@script
+def put_annotations(
+    keys: RunKeys,
+    *,
+    group_name: str,
+    group_id: str,
+    most_names: int,
+    most_bytes: int,
+    added: Sequence[AnnotationRow],
+) -> None: ...
 
 
 @script

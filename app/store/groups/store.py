@@ -1,36 +1,38 @@
 """Store, read and delete groups: write payloads first, then the index; delete payloads last."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import chain
+from functools import partial
 from weakref import WeakValueDictionary
 
 from app.core.groups.deletion import QUEUED, SearchPosition
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
-from app.store.curriculum.groups import GroupObservations, observation_arguments
+from app.core.runs.view import QueueView
+from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
+from app.store.groups.admission import admission, parse_result
 from app.store.groups.entries import (
     EndedGroup,
+    KnownGroup,
     Preconditions,
     Stored,
     StoredGroup,
     Submission,
-    index_arguments,
+    group_name,
     or_text,
     parse_entry,
-    parse_history,
-    parse_result,
+    parse_known,
 )
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import NONE, RunKeys, lane_name
+from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Command
-from app.store.redis.scripts import positional
 from app.store.runs import scripts as run_scripts
-from app.store.runs.view import parse_starvation
+from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
+from app.store.runs.view import parse_policy, parse_starvation
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 500  # payloads checked per round trip; Redis serves no other request during that time
@@ -49,7 +51,7 @@ class GroupStore:
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody sweeps it
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one for each run that is swept
 
     async def admit(
         self,
@@ -69,8 +71,8 @@ class GroupStore:
             run: The run's name.
             submissions: What to store; ids given by senders are unique among all of them.
             preconditions: What the places were decided on.
-            told: What the groups tell curricula, counted in the same step, once; of those that are new. Positions are
-                those of groups among all submissions.
+            told: The observations that new groups bring to curricula. They are counted once, in the same step.
+                Positions count the groups of all submissions.
 
         Returns:
             The result of each. A group repeated by its sender stores nothing and has the result of the first time.
@@ -86,9 +88,10 @@ class GroupStore:
             for group in submission
             if not group.place.dropped
         }
-        index = partial(_index, keys, submissions, preconditions, told)
+        index = partial(admission, keys, submissions, preconditions, told)
         outcomes, starvation = await write_then_index(self._connection, keys, payloads, index)
-        results = [parse_result(submission, own) for submission, own in zip(submissions, outcomes, strict=True)]
+        tokens = preconditions.tokens or [None] * len(submissions)
+        results = list(map(parse_result, submissions, outcomes, tokens))
         return Stored(results, _starvation(starvation))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
@@ -99,8 +102,13 @@ class GroupStore:
         """
         return await self._heads(wanted, RunKeys(run).lane)
 
+    async def lanes_by_age(self, run: str) -> Iterator[LaneId]:
+        """Read which lanes have groups, the one with the oldest group first."""
+        names = await self._connection.call("ZRANGE", RunKeys(run).lane_heads, 0, -1)
+        return (parse_lane_name(name.decode()) for name in names)
+
     async def queued(self, run: str, groups: Sequence[tuple[LaneId, str]]) -> list[bool]:
-        """Tell which of some groups, by lane and id, wait in the queue."""
+        """Return which of these groups, by lane and id, wait in the queue."""
         keys = RunKeys(run)
         commands: list[Command] = [("ZSCORE", keys.lane(lane_name(*lane)), group_id) for lane, group_id in groups]
         return [score is not None for score in (await self._connection.pipeline(commands) if commands else [])]
@@ -194,33 +202,63 @@ class GroupStore:
         group_id = await self._connection.call("HGET", RunKeys(run).run, "latest")
         return None if group_id is None else (await self.payloads(run, [group_id.decode()]))[0]
 
-    async def drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason, history_ms: int) -> int:
-        """Take groups that wait, queued or buffered, out of the store for a stated reason.
+    async def drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason) -> int:
+        """Drop groups that wait, queued or buffered, for a reason.
 
         Args:
             run: The run's name.
             groups: Their ids and lanes.
             reason: Why.
-            history_ms: How long that is remembered, milliseconds of run clock.
 
         Returns:
-            How many there were; one that does not wait any more is passed over.
+            How many were dropped. Groups that no longer wait are skipped.
         """
         if not groups:
             return 0
         keys = RunKeys(run)
-        lanes = [lane_name(*lane) for _, lane in groups]
+        by_lane: defaultdict[LaneId, dict[str, None]] = defaultdict(dict)
+        for group_id, lane in groups:
+            by_lane[lane][group_id] = None
+        names = {lane: lane_name(*lane) for lane in by_lane}
         command = scripts.drop_groups(
             keys,
-            places=[scripts.WaitingPlace(keys.lane(lane), keys.buffer(lane)) for lane in lanes],
             reason=reason.value,
-            history_ms=history_ms,
-            dropped_groups=[
-                scripts.DroppedRow(group_id, name, or_text(environment, NONE))
-                for name, (group_id, (environment, _)) in zip(lanes, groups, strict=True)
+            dropped_lanes=[
+                scripts.DroppedLane(name=names[lane], environment=str(or_text(lane[0], NONE)), groups=len(group_ids))
+                for lane, group_ids in by_lane.items()
             ],
+            places=[scripts.WaitingPlace(keys.lane(name), keys.buffer(name)) for name in names.values()],
+            group_ids=[group_id for group_ids in by_lane.values() for group_id in group_ids],
         )
         return int(await self._connection.run(command))
+
+    async def drop_versions(
+        self, run: str, versions: tuple[int | str, int | str], limit: int, reason: DropReason, view: QueueView
+    ) -> int | None:
+        """Drop groups that wait and were sampled by some policy versions.
+
+        Args:
+            run: The run's name.
+            versions: The smallest and the greatest version, as Redis writes the bounds of a range.
+            limit: Most groups to drop.
+            reason: Why.
+            view: What the versions were decided on.
+
+        Returns:
+            How many groups there were; None if the run has changed since the view was read, and nothing was dropped.
+        """
+        least, greatest = versions
+        command = scripts.drop_versions(
+            RunKeys(run),
+            reason=reason.value,
+            epoch=view.epoch,
+            policy_version=view.policy_version,
+            least=least,
+            greatest=greatest,
+            limit=limit,
+        )
+        found = int(await self._connection.run(command))
+        return None if found < 0 else found
 
     async def of_versions(self, run: str, least: int | str, most: int | str, limit: int) -> list[str]:
         """Read ids of groups that wait and were sampled by a policy version from ``least`` to ``most``.
@@ -235,24 +273,45 @@ class GroupStore:
         return [group_id.decode() for group_id in found]
 
     async def restamp(self, run: str, group_ids: Sequence[str], version: int) -> int:
-        """Let groups that wait count as sampled by another policy version; returns how many there were."""
+        """Set the policy version of waiting groups; return how many there were."""
         command = run_scripts.set_group_versions(RunKeys(run), policy_version=version, group_ids=group_ids)
         return int(await self._connection.run(command))
 
-    async def group_of(self, run: str, given_id: str) -> str | None:
-        """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
-        found = await self._connection.call("HGET", RunKeys(run).given_ids, given_id)
-        return None if found is None else str(found.decode().split()[0])
+    async def known(self, run: str, ids: Sequence[str]) -> dict[str, KnownGroup]:
+        """Read groups that the run holds, or that left lately, by ids that their senders or the service gave them.
 
-    async def known(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
-        """Return which of the sender's ids belong to groups that came before."""
-        (found,) = await self._connection.pipeline([("HMGET", RunKeys(run).given_ids, *given_ids)])
-        return frozenset(given for given, first in zip(given_ids, found, strict=True) if first is not None)
+        Ids of other groups are left out. A group that has both ids is known by that of its sender.
+        """
+        names = [*map(group_name, ids), *ids]
+        found = await self._connection.call("HMGET", RunKeys(run).known, *names) if ids else []
+        pairs = zip(ids, found[: len(ids)], found[len(ids) :], strict=True)
+        return {one: parse_known((named or own).decode()) for one, named, own in pairs if named or own}
 
-    async def history(self, run: str, group_id: str) -> EndedGroup | None:
-        """Read the end of a group; None if it has not left, or left long ago."""
-        found = await self._connection.call("HGET", RunKeys(run).history, group_id)
-        return None if found is None else parse_history(found.decode())
+    async def recognised(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
+        """Return which of the senders' ids are those of groups that the run recognises if they are sent again."""
+        keys = RunKeys(run)
+        of_run: Command = ("HMGET", keys.run, "policy", *CLOCK_FIELDS)
+        names: Command = ("HMGET", keys.known, *map(group_name, given_ids))
+        time, service, (policy, *clock), found = await self._connection.pipeline([*CLOCK_COMMANDS, of_run, names])
+        since_ms = Now(time, service).run_clock_of(clock) - parse_policy(policy).dedup_ms
+        known = {given: parse_known(text.decode()) for given, text in zip(given_ids, found, strict=True) if text}
+        lately = {given for given, one in known.items() if one.ended is None or one.ended.entry.accepted_ms > since_ms}
+        others = known.keys() - lately
+        entries = await self.entries(run, [known[given].group_id for given in others]) if others else []
+        return frozenset(lately | {given for given, entry in zip(others, entries, strict=True) if entry})
+
+    async def remembered(self, run: str) -> int:
+        """Count the groups that have left and that the run still knows."""
+        keys = RunKeys(run)
+        known, held = await self._connection.pipeline([("HLEN", keys.known), ("HLEN", keys.groups)])
+        return max(0, int(known) - int(held))
+
+    async def batch_of(self, run: str, ended: EndedGroup) -> str | None:
+        """Return the id of the batch that a group was in when it left; None if it is unknown, or long gone."""
+        if ended.step is None:
+            return None
+        found = await self._connection.call("HGET", RunKeys(run).history, f"step:{ended.step}:{ended.clock_ms}")
+        return None if found is None else str(found.decode())
 
     async def where(self, run: str, group_id: str, lane: LaneId) -> str | None:
         """Say where a group of this lane waits: ``queued``, ``buffered``, or None if it does not."""
@@ -277,7 +336,7 @@ class GroupStore:
         removed = 0
         removal: list[Command] = []
         while True:
-            # In one round trip: what was found is removed, then more is looked for.
+            # One round trip removes the payloads that were found, and looks for more.
             *_, (looked_at, *unnamed), tokens = await self._connection.pipeline(
                 [*removal, find, ("SMEMBERS", keys.marked_hashes)]
             )
@@ -308,43 +367,6 @@ class GroupStore:
 def _unlink(keys: RunKeys, unnamed: Sequence[bytes]) -> list[Command]:
     """Remove payloads that nothing names: none of these can be named again."""
     return [("UNLINK", *(keys.payload(one.decode()) for one in unnamed))] if unnamed else []
-
-
-def _index(
-    keys: RunKeys,
-    submissions: Sequence[Submission],
-    preconditions: Preconditions,
-    told: Sequence[GroupObservations],
-    *,
-    reserved: bool,
-) -> Command:
-    common = [
-        preconditions.epoch,
-        or_text(preconditions.policy_version, ""),
-        preconditions.dedup_ms,
-        preconditions.history_ms,
-    ]
-    common += [or_text(preconditions.max_groups, ""), or_text(preconditions.max_bytes, ""), -1 if reserved else 0]
-    common.append(" ".join(map(str, map(len, submissions))))
-    own_keys, own_arguments = index_arguments(keys, chain.from_iterable(submissions))
-    told_keys, told_arguments = observation_arguments(keys, told)
-    every_key = (*_run_keys(keys), *own_keys, *told_keys)
-    return positional("admit_groups", every_key, (*common, *own_arguments, *told_arguments))
-
-
-@lru_cache(maxsize=64)  # the same for each submission to a run
-def _run_keys(keys: RunKeys) -> tuple[str, ...]:
-    first = (keys.run, keys.recent, keys.unreferenced, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers)
-    then = (
-        keys.versions,
-        keys.given_ids,
-        keys.given_ids_until,
-        keys.dropped,
-        keys.history,
-        keys.ended,
-        keys.starvation,
-    )
-    return first + then
 
 
 def _starvation(pairs: Sequence[bytes]) -> Starvation | None:

@@ -35,27 +35,27 @@ _LONGEST_ITEM = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Sequences that belong together: sampled from one prompt, never split between batches.
+    """Sequences that belong together, such as samples of one prompt. A group is in one batch as a whole.
 
-    Lists, numpy arrays and what converts to them (CPU tensors) are accepted. They are read when the group is submitted.
+    Values are lists, numpy arrays or objects that convert to arrays (CPU tensors). `submit` reads them.
 
     Attributes:
         tokens: Token ids of each sequence, prompt and completion.
         masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
-        scores: One per sequence, finite.
-        advantages: Optional: a row or, as in GRPO, one number per sequence. ``batch.per_token`` reads both.
-        ref_logprobs, inference_logprobs: Optional: usually one per token; rows may have other lengths.
-        distill_token_ids, distill_logprobs: Optional: the likeliest tokens of a teacher: [sequence][position][rank].
+        scores: A finite score per sequence.
+        advantages: Optional: a row per sequence or, as in GRPO, a number per sequence. ``batch.per_token`` reads both.
+        ref_logprobs, inference_logprobs: Optional: usually a number per token. Rows may have other lengths.
+        distill_token_ids, distill_logprobs: Optional: the most likely tokens of a teacher: [sequence][position][rank].
         policy_versions: Optional: the policy version that sampled each token, if it changed within the group.
-        policy_version: The policy version that sampled the group. Without it, a group never becomes stale.
-        item: The dataset entry or task it comes from, up to 512 characters. If the run has a curriculum with the name
+        policy_version: The policy version that sampled the group. Limits of staleness need it.
+        item: The dataset entry or task of the group, up to 512 characters. If the run has a curriculum with the name
             of the environment, the scores count as an observation of the item.
-        cost: Its training cost, in any unit, ``>= 0``.
-        metadata: A JSON object for the trainer. The service does not read it.
-        tensors: More arrays by name: bool, integers or floats; also bf16 and f8 of PyTorch and ml_dtypes.
+        cost: Cost of training on the group, in any unit, ``>= 0``.
+        metadata: A JSON object for the trainer. The service keeps it unread.
+        tensors: Further arrays by name: bool, integers or floats, including bf16 and f8 of PyTorch and ml_dtypes.
         messages: A conversation per sequence; each message has ``role`` and ``content``.
         generation_params, overrides, group_overrides, images: As in the ``ScoredData`` of Atropos.
-        id: Its id. A group that is submitted twice with the same id is stored once.
+        id: Its id. The service stores a group that is submitted twice with the same id once.
     """
 
     tokens: PerToken
@@ -90,7 +90,7 @@ class Group:
         """Return the group as one safetensors blob, as it is sent and stored.
 
         Args:
-            environment: Id of the environment it counts for. None: no environment.
+            environment: Id of the environment it counts for. None means no environment.
 
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.

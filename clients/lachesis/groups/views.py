@@ -19,10 +19,10 @@ _DEEPEST = 3
 
 
 class SequenceView(Shown):
-    """A sequence of a group. Its columns are read-only views, not copies.
+    """A sequence of a group. Its columns are read-only views of the reply; compact columns are new arrays.
 
     Attributes:
-        group: The group it belongs to, which has item, metadata and staleness.
+        group: The group of the sequence, which has item, metadata and staleness.
         index: Its position in the group, from 0.
     """
 
@@ -31,7 +31,7 @@ class SequenceView(Shown):
         self.index = index
 
     def __len__(self) -> int:
-        """Return how many tokens it has."""
+        """Return the number of its tokens."""
         return int(self.group.lengths[self.index])
 
     @property
@@ -116,10 +116,10 @@ class SequenceView(Shown):
 
 
 class GroupView(Packed):
-    """A group of a batch, with the same columns as a batch. They are read-only views, not copies.
+    """A group of a batch, with the same columns as a batch. They are read-only views; compact columns are new arrays.
 
     Attributes:
-        info: Its description by the service: id, environment, size, policy version, staleness, age.
+        info: The service's description of the group: id, environment, size, policy version, staleness, age.
     """
 
     def __init__(self, info: BatchGroup, file: BatchFile, position: int) -> None:
@@ -145,7 +145,7 @@ class GroupView(Packed):
 
     @property
     def staleness(self) -> int | None:
-        """Policy versions between sampling and hand-out. None: its policy version is unknown."""
+        """Policy versions between sampling and hand-out. None means that its policy version is unknown."""
         return self.info.staleness
 
     @property
@@ -155,7 +155,7 @@ class GroupView(Packed):
 
     @property
     def replayed(self) -> ReplayedGroup | None:
-        """How it came from the replay buffer. None: it came from the queue."""
+        """How it came from the replay buffer. None means that it came from the queue."""
         return self.info.replayed
 
     @property
@@ -211,7 +211,7 @@ class GroupView(Packed):
         return [SequenceView(self, index) for index in range(self.info.size)]
 
     def bounds_of(self, name: str) -> NDArray[np.int64] | None:
-        """Return where each sequence begins in a column: [sequences + 1]. None: the column is not split by sequence.
+        """Return where each sequence begins in a column: [sequences + 1]. None for columns of the group as a whole.
 
         Raises:
             KeyError: It has no such column.

@@ -9,23 +9,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.body import MAX_INTEGER, Body
 from lachesis.wire.filters import FilterName
+from lachesis.wire.limits import MAX_ANNOTATIONS
 from lachesis.wire.status import Warned
 
 SAFETENSORS = "application/x-safetensors"
 """Media type of groups and batches in binary."""
 
+COMPACT_SAFETENSORS = f"{SAFETENSORS};columns=compact"
+"""What readers accept that know compact columns (`lachesis.wire.compact`)."""
+
 GROUP_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_GROUPS = 10_000
-"""Most groups in one request. A group takes at least a thousand bytes in memory, and its JSON can be much shorter."""
+"""Maximum number of groups in one request. A group takes at least 1,000 bytes of memory, whatever its JSON takes."""
 
 GROUP_KEYS = ("id", "environment", "policy_version", "item", "cost", "metadata")
-"""Facts of a group beside its columns: strings in a blob's metadata, JSON values in JSON.
+"""Facts of a group beside its columns: strings in the metadata of a blob, values in JSON.
 
-    id              `GROUP_ID`, a UUID for instance; the service makes one if there is none
+    id              `GROUP_ID`, a UUID for instance; the service makes an id for a group without one
     environment     id of a registered environment
-    policy_version  the policy version that sampled it; its oldest, if a column `policy_versions` gives one per token
+    policy_version  the policy version that sampled it; the oldest version, with a column `policy_versions`
     item            the dataset entry or task it comes from, up to 512 characters; the curriculum with the name of
                     the environment observes it
     cost            what it costs to train on, in units of the producer's choice, finite and >= 0
@@ -45,6 +49,17 @@ _GROUP: dict[str, Any] = {
 _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
+ANNOTATION_NAME = "[a-z][a-z0-9_]{0,31}"
+MAX_ANNOTATIONS_BODY_BYTES = 32 * 1024 * 1024
+"""Maximum size of a request with annotations."""
+
+AnnotationName = Annotated[str, Field(pattern=f"^{ANNOTATION_NAME}$")]
+_Values = Annotated[
+    dict[AnnotationName, list[list[Annotated[float, Field(allow_inf_nan=False)]]]],
+    Field(description="Values per token, by name: a row per sequence, each as long as the tokens."),
+]
+
+
 class TensorInJson(BaseModel):
     """A tensor of a group's own, in JSON."""
 
@@ -58,47 +73,107 @@ class TensorInJson(BaseModel):
 
 
 class GroupContents(BaseModel):
-    """Contents of a group: columns with a row per sequence, and facts. A column that it does not have is left out."""
+    """Contents of a group: columns with a row per sequence, and facts. Absent columns are left out."""
 
-    tokens: list[list[int]] = Field(description="Token ids, at least one a sequence; 64 bits at most.")
-    masks: list[list[int]] = Field(description="Labels per token: -100 where the loss is masked (on prompts).")
-    scores: list[float] = Field(description="One score per sequence, finite.")
+    tokens: list[list[int]] = Field(description="Token ids, 64-bit integers. A sequence has at least one.")
+    masks: list[list[int]] = Field(description="Labels per token. -100 masks the loss, as on prompts.")
+    scores: list[float] = Field(description="A finite score per sequence.")
     advantages: list[list[float]] | None = Field(default=None, description="Advantages per token.")
-    ref_logprobs: list[list[float]] | None = Field(default=None, description="The reference model's, per token.")
+    ref_logprobs: list[list[float]] | None = Field(
+        default=None, description="Log probabilities of the reference model, per token."
+    )
     inference_logprobs: list[list[float]] | None = Field(
-        default=None, description="The sampling model's, per token; 1.0 where masked."
+        default=None, description="Log probabilities of the sampling model, per token. 1.0 stands for masked tokens."
     )
     distill_token_ids: list[list[list[int]]] | None = Field(
-        default=None, description="A teacher's likeliest token ids: sequence, position, rank."
+        default=None, description="The most likely token ids of a teacher, indexed by sequence, position and rank."
     )
     distill_logprobs: list[list[list[float]]] | None = Field(
-        default=None, description="Their log probabilities, in the same shape."
+        default=None, description="Log probabilities of `distill_token_ids`, in the same shape."
     )
     policy_versions: list[list[_Whole]] | None = Field(
         default=None, description="The policy version that sampled each token."
     )
     messages: list[list[dict[str, Any]]] | None = Field(
         default=None,
-        description="A conversation per sequence; each message has `role` and `content`, and any other keys.",
+        description="A conversation per sequence. Each message has `role`, `content` and any other keys.",
     )
     generation_params: dict[str, Any] | None = Field(default=None, description="How the group was sampled.")
     overrides: list[dict[str, Any]] | None = Field(
-        default=None, description="Settings of the trainer that differ, per sequence."
+        default=None, description="Overrides of the trainer's settings, per sequence."
     )
-    group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
-    images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
+    group_overrides: dict[str, Any] | None = Field(
+        default=None, description="Overrides of the trainer's settings, for the whole group."
+    )
+    images: Any | None = Field(default=None, description="Images in any form. The service keeps them unread.")
     item: str | None = Field(
         default=None,
         min_length=1,
         max_length=512,
-        description="The dataset entry or task it comes from. The curriculum with the name of its environment "
+        description="The dataset entry or task of the group. The curriculum with the name of the group's environment "
         "observes it.",
     )
-    cost: float | None = Field(
-        default=None, ge=0, description="What it costs to train on, in units of its producer's choice."
+    cost: float | None = Field(default=None, ge=0, description="Cost of training on the group, in any unit.")
+    metadata: dict[str, Any] | None = Field(default=None, description="Any JSON object. The service keeps it unread.")
+    tensors: dict[str, TensorInJson] | None = Field(default=None, description="Further tensors of the group, by name.")
+
+
+class GroupContent(GroupContents):
+    """A group that the run keeps, with its contents (`GET …/groups/{id}/content`): whole, or a part of a sequence.
+
+    In a part, columns, `messages`, `overrides` and `group_advantages` have one row, and `images` and `tensors` are
+    left out.
+    """
+
+    id: str = Field(description="The group's id.")
+    state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(
+        description="Where the group is. `delivered`: kept for a rewind or for replay."
     )
-    metadata: dict[str, Any] | None = Field(default=None, description="Anything; kept, not read.")
-    tensors: dict[str, TensorInJson] | None = Field(default=None, description="Tensors of its own, by name.")
+    environment: int | None = Field(default=None, description="Id of its environment.")
+    size: int = Field(description="Number of its sequences.")
+    policy_version: int | None = Field(default=None, description="The policy version that sampled the group.")
+    lengths: list[int] = Field(description="Tokens of each sequence, also of those that the answer leaves out.")
+    sequence: int | None = Field(default=None, description="Number of the sequence, from 0. Null for all sequences.")
+    first_token: int = Field(default=0, description="Number of the first token, from 0.")
+    annotations: _Values = Field(default_factory=dict)
+    group_advantages: list[float] = Field(
+        default_factory=list,
+        description="Of each sequence: its score minus the mean score of the group, divided by their standard "
+        "deviation. 0 if all scores are equal. Only in JSON.",
+    )
+    texts: list[list[str | None]] | None = Field(
+        default=None,
+        description="With `text=true`: the text of each token. Null if its id is not in the vocabulary. U+FFFD stands "
+        "for bytes that are no text alone.",
+    )
+    version_ages: list[list[int]] | None = Field(
+        default=None,
+        description="Policy versions since each token was sampled, up to the version in force. In JSON, if the group "
+        "has `policy_versions`.",
+    )
+
+
+class Annotate(Body):
+    """Values per token that a trainer adds to a group (`POST …/groups/{id}/annotations`), stored in 32 bits."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"annotations": {"entropy": [[0.5, 0.25], [1.5]]}}]})
+
+    annotations: _Values = Field(min_length=1, max_length=MAX_ANNOTATIONS)
+
+
+class GroupAnnotated(BaseModel):
+    """The annotations of a group by name, after a request has added some."""
+
+    id: str = Field(description="The group's id.")
+    annotations: list[str] = Field(description="Names of all its annotations.")
+
+
+class GroupAnnotations(BaseModel):
+    """The annotations of a group (`GET …/groups/{id}/annotations`)."""
+
+    id: str = Field(description="The group's id.")
+    lengths: list[int] = Field(description="Tokens of each sequence. Empty without annotations.")
+    annotations: _Values
 
 
 class SubmittedGroup(GroupContents):
@@ -112,12 +187,13 @@ class SubmittedGroup(GroupContents):
     id: str | None = Field(
         default=None,
         pattern=f"^{GROUP_ID}$",
-        description="Its id, for instance a UUID. A group that is sent again with its id is stored once. Null: the "
-        "service makes one.",
+        description="Its id, for instance a UUID. The service stores a group that is sent again with the same id once. "
+        "Null means that the service makes an id.",
     )
-    environment: _Whole | None = Field(default=None, description="Id of the environment it counts for.")
+    environment: _Whole | None = Field(default=None, description="Id of the group's environment.")
     policy_version: _Whole | None = Field(
-        default=None, description="The policy version that sampled it; the oldest one if it has `policy_versions`."
+        default=None,
+        description="The policy version that sampled the group. With `policy_versions`: the oldest version.",
     )
 
 
@@ -137,50 +213,135 @@ class GroupReceipt(BaseModel):
 
     id: str = Field(description="The group's id.", examples=["0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77"])
     status: GroupOutcome = Field(
-        description="`accepted`. `stale`: it is too old to be trained on. `refused`: its policy version is not in "
-        "force yet, and the run refuses such groups. `too_long`: a sequence has more tokens than the run takes, and "
-        "the run drops such groups. Or the name of the filter that found it. The run counts and drops all groups that "
-        "are not `accepted`."
+        description="`accepted`: the run has stored the group. With any other status, the run has dropped and counted "
+        "it. `stale`: the group is too old. `refused`: its policy version is not in force yet. `too_long`: a sequence "
+        "has more tokens than the run takes. The name of a filter: the filter found the group."
     )
 
 
 class Receipts(BaseModel):
-    """What happened to the groups of a request, in its order. A repeated group gets its first answer again."""
+    """What happened to the groups of a request, in their order. A repeated group gets its first answer again."""
 
     groups: list[GroupReceipt]
     warnings: list[Warned] = Field(
         default_factory=list,
-        description="Warnings of what cannot work in the run, from the last check of this API process. Left out if "
-        "there are none.",
+        description="What cannot work in the run, from the last check of this API process. Left out if nothing was "
+        "found.",
     )
 
 
 MAX_LOOKED_AT = 1000
-"""Most groups that one request to delete groups looks at."""
+"""Maximum number of groups that one request to delete or to list groups looks at."""
+
+GROUPS_SHOWN = 50
+"""Groups on a page, unless the request names another `limit`."""
 
 
 class GroupsDeleted(BaseModel):
     """The answer to a request to delete groups (`DELETE …/groups`)."""
 
-    deleted_groups: int = Field(description="Groups that this request deleted.")
+    deleted_groups: int = Field(description="Groups that this request deleted, or would delete with `dry_run`.")
     left_groups: int = Field(
-        description="Groups that it has not looked at yet, of the environment and size that it named, if any."
+        description="Groups of the environment and size in the query that the request has not looked at yet."
     )
-    cursor: str | None = Field(description="Send it as `cursor` to continue; null when all groups were looked at.")
+    cursor: str | None = Field(description="Send this value as `cursor` to continue. Null after the last group.")
 
 
-class Lineage(BaseModel):
+GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
+
+
+class ListedGroup(BaseModel):
+    """A group in a list of groups (`GET …/groups`). Null stands for what does not apply or is not known any more."""
+
+    id: str = Field(
+        description="The id that finds the group. After the group has left, the run remembers a short form of the id "
+        "that its sender gave: the first 16 hex digits of its SHA-1."
+    )
+    state: GroupState = Field(
+        description="Where the group is. `kept`: it was delivered, and its batch is kept for a rewind."
+    )
+    environment: int | None = Field(description="Id of its environment.")
+    environment_name: str | None = Field(description="Name of its environment, while the run knows it.")
+    size: int = Field(description="Number of its sequences.")
+    tokens: int | None = Field(description="Tokens of its sequences. Null after the group has left.")
+    mean_score: float | None = Field(description="The mean of its scores. Null after the group has left.")
+    policy_version: int | None = Field(
+        description="The policy version that sampled the group. Null if its producer gave no version."
+    )
+    staleness: int | None = Field(
+        description="Policy versions since the group was sampled, while it waits or is leased."
+    )
+    item: str | None = Field(
+        description="The dataset entry or task of the group. Null if the group names none, if its contents are gone, "
+        "or if the header of its contents has more than 32 KiB."
+    )
+    payload_bytes: int = Field(description="Its stored size.")
+    received_age_s: float = Field(description="Seconds since the group was received.")
+    batch: str | None = Field(description="The batch that has or had the group.")
+    step: int | None = Field(description="The step of this batch.")
+    ended_age_s: float | None = Field(description="Seconds since the group was acknowledged or dropped.")
+    reason: str | None = Field(description="Why the group was dropped.")
+
+
+class ListedGroups(BaseModel):
+    """A page of a list of groups (`GET …/groups`)."""
+
+    groups: list[ListedGroup] = Field(
+        description="Groups that match. First the queue and the set buffer, newest group first. Then leased batches "
+        "and kept batches, latest batch first. Then groups that have left, in reverse order of their end."
+    )
+    looked_at: int = Field(
+        description=f"Groups that the request looked at: at most {MAX_LOOKED_AT}. A page may be empty although later "
+        "pages are not."
+    )
+    cursor: str | None = Field(description="Send this value as `cursor` to continue. Null after the last group.")
+
+
+class GroupLease(BaseModel):
+    """The lease of a batch that a group is in."""
+
+    state: Literal["sending", "sent", "held", "returned", "quarantined"] = Field(
+        description="As in the status of the run."
+    )
+    delivery_count: int = Field(description="Number of times that the batch was handed out.")
+    trainer: str | None = Field(description="Name of the trainer that holds the batch, if it gave one.")
+    expires_s: float | None = Field(description="Seconds until a held batch is handed out again.")
+
+
+class GroupHistory(BaseModel):
     """Where a group is, and what happened to it (`GET …/groups/{id}`)."""
 
     id: str = Field(description="The group's id.")
-    state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(description="Where it is now.")
-    environment: int | None = Field(description="The environment it counts for, or null.")
-    size: int = Field(description="Its sequences.")
+    state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(
+        description="Where the group is now."
+    )
+    environment: int | None = Field(description="The environment of the group, or null.")
+    size: int = Field(description="Number of its sequences.")
     payload_bytes: int = Field(description="Its stored size.")
-    policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
-    received_age_s: float = Field(description="Seconds since it was received.")
-    batch: str | None = Field(default=None, description="The batch it is or was in.")
-    step: int | None = Field(default=None, description="That batch's step.")
-    ended_age_s: float | None = Field(default=None, description="Seconds since it was acknowledged or dropped.")
-    reason: str | None = Field(default=None, description="Why it was dropped.")
-    filtered_by: str | None = Field(default=None, description="The filter that found it and kept it.")
+    policy_version: int | None = Field(
+        description="The policy version that sampled the group. Null if its producer gave no version."
+    )
+    staleness: int | None = Field(
+        default=None, description="Policy versions since the group was sampled, while it waits or is leased."
+    )
+    item: str | None = Field(
+        default=None,
+        description="The dataset entry or task of the group. Null if the group names none, if its contents are gone, "
+        "or if the header of its contents has more than 32 KiB.",
+    )
+    tokens: int | None = Field(default=None, description="Tokens of its sequences. Null after the group has left.")
+    mean_score: float | None = Field(default=None, description="The mean of its scores. Null after the group has left.")
+    received_age_s: float = Field(description="Seconds since the group was received.")
+    batch: str | None = Field(default=None, description="The batch that has or had the group.")
+    step: int | None = Field(default=None, description="The step of this batch.")
+    lease: GroupLease | None = Field(default=None, description="The lease of this batch, until it ends.")
+    checkpoint: int | None = Field(
+        default=None,
+        description="Step of the last checkpoint that the trainer reported, if it covers the batch of the group.",
+    )
+    ended_age_s: float | None = Field(default=None, description="Seconds since the group was acknowledged or dropped.")
+    reason: str | None = Field(default=None, description="Why the group was dropped.")
+    filtered_by: str | None = Field(
+        default=None, description="The filter that matched the group and kept it with a weight."
+    )
+    annotations: list[str] = Field(default_factory=list, description="Names of the annotations of the group.")

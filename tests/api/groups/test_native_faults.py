@@ -138,7 +138,7 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "details that are no object": (with_details("[1]"), 422, "details: should be a JSON object"),
     "details cut off": (with_details('{"images":'), 422, "details: not JSON"),
     "details of unknown keys": (with_details('{"env_id":1}'), 422, "details.env_id: is unknown"),
-    "details of keys with a NUL": (with_details('{"images\\u0000":1}'), 422, "details.images\0: is unknown"),
+    "details of keys with a NUL": (with_details('{"images\\u0000":1}'), 422, "details.images\\x00: is unknown"),
     "details of a key twice": (with_details('{"images":1,"images":2}'), 422, "details: an object has the key"),
     "details not in UTF-8": (with_details(b'{"images":"\xff"}'), 422, "details: not UTF-8"),
     "details of infinities": (with_details('{"images":[1e999]}'), 422, "details.images[0]: not a finite"),
@@ -197,7 +197,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "a tensor called like a column": (GROUP | {"tensors": {"masks": TENSOR}}, 422, "tensors.masks: is reserved"),
     "a tensor called like lengths": (GROUP | {"tensors": {"masks.lengths": TENSOR}}, 422, "tensors.masks.lengths"),
     "a tensor called like the metadata": (GROUP | {"tensors": {"__metadata__": TENSOR}}, 422, "tensors.__metadata__"),
-    "a name with a NUL": (GROUP | {"tensors": {"a\0b": TENSOR}}, 422, "tensors.a\0b: "),
+    "a name with a NUL": (GROUP | {"tensors": {"a\0b": TENSOR}}, 422, "tensors.a\\x00b: "),
     "an unknown dtype": (GROUP | {"tensors": {"x": TENSOR | {"dtype": "U9"}}}, 422, "tensors.x.dtype"),
     "a length below 0 in a shape": (GROUP | {"tensors": {"x": TENSOR | {"shape": [-1]}}}, 422, "tensors.x.shape"),
     "a shape beyond counting": (
@@ -228,7 +228,7 @@ async def test_every_fault_is_a_4xx_that_names_the_place_and_nothing_is_stored(
             wrong[name] = (reply.status_code, reply.text[:200])
     assert not wrong
     assert (await client.get("/v1/runs/r/status")).json()["groups"]["accepted"] == 0
-    assert not await redis_client.exists(RunKeys("r").unreferenced, RunKeys("r").given_ids)
+    assert not await redis_client.exists(RunKeys("r").unreferenced, RunKeys("r").known)
     assert not [key async for key in redis_client.scan_iter("*payload*")]
     assert (await client.post("/v1/runs/r/groups", json=GROUP)).status_code == 201, "the group itself is right"
     assert (await client.post("/v1/runs/r/groups", content=said(id="h"), headers=BINARY)).status_code == 201

@@ -15,13 +15,13 @@ from app.api.codec import batch
 from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_json import decode_native_json
 from app.store.groups.codec import EncodedGroup
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import RUNS, RunKeys
 from lachesis.wire.frame import frame
 from lachesis.wire.groups import MAX_GROUPS, SAFETENSORS
 from tests.api.bodies import FIELDS, exact
 from tests.api.conftest import running_service
 from tests.api.native_groups import BINARY, blobs_of, comparable, in_binary, in_json, meaning_in_binary, native_groups
-from tests.clients.batches import info_of
+from tests.clients.batches.replies import info_of
 from tests.properties import examples
 
 
@@ -143,7 +143,7 @@ async def test_a_batch_of_many_tensors_is_laid_out_beside_the_event_loop() -> No
     blobs = [in_binary(group)] * 100
     turns = []
     for several in (blobs[:1], blobs):
-        laying_out = asyncio.create_task(batch.in_binary(info_of(several), several))
+        laying_out = asyncio.create_task(batch.in_binary(info_of(several), several, compact=True))
         turns.append(0)
         while not laying_out.done():
             await asyncio.sleep(0)
@@ -160,4 +160,4 @@ async def test_a_group_of_a_run_that_is_not_there_leaves_nothing(
     for body in (group, {"groups": [group]}, {"groups": []}):
         assert (await client.post("/v1/runs/nobody/groups", json=body)).status_code in (404, 422)
     assert not [key async for key in redis_client.scan_iter(f"*{RunKeys('nobody').name}*")]
-    assert not await redis_client.exists("lachesis:2:runs")
+    assert not await redis_client.exists(RUNS)

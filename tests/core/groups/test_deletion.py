@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.errors import InvalidField
 from app.core.groups.deletion import (
     BUFFERED,
     NO_ENVIRONMENT,
@@ -19,6 +18,7 @@ from app.core.groups.deletion import (
     stopped_at,
 )
 from app.core.model import LaneId
+from lachesis.wire.errors import InvalidField
 from tests.properties import examples
 
 states = st.sampled_from([QUEUED, BUFFERED])

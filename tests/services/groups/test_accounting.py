@@ -9,13 +9,13 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.environments.registration import RegistrationRequest
-from app.core.errors import InvalidField
 from app.services.environments import registry
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.redis import scripts
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import PREFIX, RunKeys
 from app.store.runs import store
 from app.store.runs.scripts import RenamedHash, reset_run
+from lachesis.wire.errors import InvalidField
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
@@ -121,7 +121,7 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
         answer = await services.batches.dispatch.take(RUN)
         assert answer.batch is not None
         await services.batches.atropos_delivery.break_off(RUN, answer.batch)
-    keys = [key async for key in redis_client.scan_iter("lachesis:2:payload:*")]
+    keys = [key async for key in redis_client.scan_iter(f"{PREFIX}:payload:*")]
     for key in keys:
         if (await redis_client.get(key)).startswith(b"0|"):
             await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
@@ -162,9 +162,9 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
     await services.environments.registry.reset(RUN)
     await maintenance.look_after(RUN)
     await books_of(redis_client, RUN)
-    left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:2:*")}
-    assert left <= {"run", "workers", "recent", "runs"}
-    assert not [key async for key in redis_client.scan_iter("lachesis:2:payload:*")]
+    left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter(f"{PREFIX}:*")}
+    assert left <= {"run", "runs", "service", "processes"}
+    assert not [key async for key in redis_client.scan_iter(f"{PREFIX}:payload:*")]
 
 
 async def test_a_run_takes_only_so_many_environments(
@@ -195,12 +195,12 @@ async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
     services, maintenance = process()
     for name in ("a", RUN):
         await services.environments.registry.register_trainer(name, config(4))
-    await redis_client.set(RunKeys("a").workers, "not a sorted set")
+    await redis_client.set(RunKeys("a").left, "not a list")
     upkeep = asyncio.create_task(maintenance.run_forever())
     try:
 
         async def looked_after() -> bool:
-            return bool((await services.environments.registry.view(RUN)).workers)
+            return bool(await redis_client.hexists(RunKeys(RUN).run, "asleep_ms"))  # type: ignore[misc]
 
         await wait_until(looked_after)
         assert not upkeep.done()
@@ -223,6 +223,7 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
         deleted=[keys.lane("-:3")],
         spare_native=False,
         tokens=["t"],
+        name=RUN,
         names=["lane -:3"],
     )
     assert await redis_client.evalsha(*command[1:]) == 0  # type: ignore[arg-type]

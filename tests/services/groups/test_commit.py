@@ -4,24 +4,23 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
+from app.core.access.queued import LimitedToken, QueueLimits
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
 from tests.services.batches.test_round_trips import calls
@@ -29,8 +28,8 @@ from tests.services.conftest import RUN, Process, config, encoded, join
 
 Told = list[Outcome] | tuple[type, str]
 
-OTHER_RUN, BUSY_RUN = "other", "busy"
-NUMBER = count()
+OTHER_RUN = "other"
+TOKENS = [None, *(LimitedToken(str(most) * 12, None, QueueLimits(most)) for most in (1, 2))]
 NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 
@@ -39,30 +38,28 @@ def named(name: str, mark: int = 1, *, version: int | None = None, environment: 
 
 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:
-    """Make a run; and another, so that a commit can be under way."""
-    for name, own in ((BUSY_RUN, {}), (run, settings)):
-        await services.runs.administration.create(name, config(4), Policy.model_validate(own))
-        await join(services, run=name)
+    await services.runs.administration.create(run, config(4), Policy.model_validate(settings))
+    await join(services, run=run)
 
 
-async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Told:
+async def submit(
+    services: Services, run: str, groups: Sequence[EncodedGroup], token: LimitedToken | None = None
+) -> Told:
     """Submit groups. Return the answer of the sender: the outcome of each group, or an error."""
     try:
-        return await services.groups.native.submit(run, groups)
+        return await services.groups.native.submit(run, groups, None, token)
     except ServiceError as error:
         return type(error), error.detail
 
 
-async def at_once(services: Services, *work: Awaitable[Any]) -> list[Any]:
-    """Do several things at the same time, while a commit is under way: else the first would go alone."""
-    await submit(services, BUSY_RUN, [named(f"warm{next(NUMBER)}")])
-    busy, *done = await asyncio.gather(submit(services, BUSY_RUN, [named(f"busy{next(NUMBER)}")]), *work)
-    assert busy == NEW
-    return done
-
-
-async def together(services: Services, sent: Sequence[Sequence[EncodedGroup]], run: str = RUN) -> list[Told]:
-    return await at_once(services, *(submit(services, run, each) for each in sent))
+async def together(
+    services: Services,
+    sent: Sequence[Sequence[EncodedGroup]],
+    run: str = RUN,
+    tokens: Sequence[LimitedToken | None] = (),
+) -> list[Told]:
+    senders = tokens or [None] * len(sent)
+    return await asyncio.gather(*(submit(services, run, *each) for each in zip(sent, senders, strict=True)))
 
 
 def submissions(rng: Random) -> list[list[EncodedGroup]]:
@@ -84,7 +81,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
     services, _ = process()
     services.connection.transacts = transacts
     rng = Random(seed_of(FUZZ))
-    results: Counter[str] = Counter()
+    results, refused = Counter[str](), 0
     for attempt in range(25):
         runs = [f"{name}{attempt}" for name in ("together", "alone")]
         most = rng.choice([None, 2, 5])
@@ -92,13 +89,19 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
             await run_with(services, run, max_staleness=5, max_queued_groups=most)
             await services.runs.administration.set_policy_version(run, 9)
             await submit(services, run, [named("g0"), named("g1", version=0)])
-        sent = submissions(rng)
-        told = await together(services, sent, runs[0])
-        assert told == [await submit(services, runs[1], each) for each in sent]
+        sent = [(groups, rng.choice(TOKENS)) for groups in submissions(rng)]
+        # Those with an unknown environment read the run again first: they would come in any order.
+        direct = [each for each in sent if all(group.environment == 0 for group in each[0])]
+        others = [each for each in sent if any(group.environment != 0 for group in each[0])]
+        told = await together(services, [groups for groups, _ in direct], runs[0], [token for _, token in direct])
+        told += [await submit(services, runs[0], *each) for each in others]
+        assert told == [await submit(services, runs[1], *each) for each in (*direct, *others)]
         results.update(result[0].__name__ if isinstance(result, tuple) else "stored" for result in told)
+        refused += sum("of token" in result[1] for result in told if isinstance(result, tuple))
         books = [await settled(services, redis_client, run) for run in runs]
         assert books[0] == books[1]
     assert results.keys() == {"stored", "QueueFull", "GroupExists", "InvalidField"}
+    assert refused, "by the limit of a token"
 
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
@@ -121,7 +124,7 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
     async def transactions(sent: list[list[EncodedGroup]]) -> int:
         counted = await calls(redis_client, lambda: together(services, sent))
         assert counted["evalsha"] == counted["exec"]
-        return counted["exec"] - 2  # those of the other run
+        return counted["exec"]
 
     small = [[named(f"small{n}")] for n in range(40)]
     assert await transactions(small) == 1
@@ -129,6 +132,31 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
     assert await transactions(large) == 3
     assert await transactions([[named("alone"), named("with-it")]]) == 1
     assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 40 + 3 + 2
+
+
+@pytest.mark.parametrize(
+    ("longest_wait_s", "commits"), [(3600.0, 3), (0.0, 10)], ids=["until one ends", "not that long"]
+)
+async def test_those_that_come_while_two_commits_are_in_progress_wait_and_share_the_next(
+    process: Callable[..., Process], redis_client: Redis, longest_wait_s: float, commits: int
+) -> None:
+    services, _ = process()
+    await run_with(services)
+    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    group_commit = GroupCommit(services.groups.store, longest_wait_s)
+
+    async def submit_in_turn() -> None:
+        senders = []
+        await redis_client.client_pause(3_600_000, all=False)  # nothing is written until the test allows it
+        for n in range(10):
+            senders.append(asyncio.create_task(group_commit.commit(RUN, placed(f"g{n}", now))))
+            for _ in range(10):
+                await asyncio.sleep(0)
+        await redis_client.client_unpause()
+        assert await asyncio.gather(*senders) == [NEW] * 10
+
+    counted = await calls(redis_client, submit_in_turn)
+    assert counted["exec"] == commits
 
 
 async def test_one_id_at_the_same_time_is_one_group(process: Callable[..., Process], redis_client: Redis) -> None:
@@ -140,7 +168,7 @@ async def test_one_id_at_the_same_time_is_one_group(process: Callable[..., Proce
     assert told[1] == NEW
     assert sum(outcome.repeated for result in told for outcome in result if isinstance(outcome, Outcome)) == 2
     unlike = await together(services, [[named("d", 1)], [named("d", 2)]])
-    assert sorted(unlike, key=str) == [(GroupExists, "group d is there, with other contents"), NEW]
+    assert sorted(unlike, key=str) == [(GroupExists, "the run has a group d with other contents"), NEW]
     assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 3 + 1
 
 
@@ -155,8 +183,7 @@ async def test_runs_and_limits_do_not_mix(process: Callable[..., Process], redis
     async def from_atropos() -> list[bool]:
         return [receipt.buffered for receipt in await services.groups.atropos.submit(RUN, [encoded(2, 1, 0)])]
 
-    receipts, refused, more, stored, unknown = await at_once(
-        services,
+    receipts, refused, more, stored, unknown = await asyncio.gather(
         from_atropos(),
         submit(services, RUN, [named("a")]),
         from_atropos(),

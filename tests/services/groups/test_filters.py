@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
 from tests.services.accounting import books_of
@@ -32,13 +32,13 @@ async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> 
     await join(services)
 
 
-async def taken(services: Services) -> Batch:
+async def taken(services: Services) -> OutgoingBatch:
     answer = await services.batches.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     return answer.batch
 
 
-def marks_of(batch: Batch) -> list[tuple[str | None, str | None, float]]:
+def marks_of(batch: OutgoingBatch) -> list[tuple[str | None, str | None, float]]:
     return [(group.given_id, group.filtered_by, group.loss_weight) for group in batch.groups]
 
 
@@ -149,7 +149,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
         alert = (await services.runs.status.of(RUN)).alert
         assert alert is not None
         assert (alert.sequences, alert.dropped) == (12, {"zero_variance": 5, "stale": 1})
-        assert alert.started_age_s >= 0
+        assert alert.age_ms >= 0
     told = "nothing to train on in the last 10 sequences; dropped groups: stale 1, zero_variance 4"
     assert caplog.messages == [f"run {RUN}: {told}"]
     await there.groups.native.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])

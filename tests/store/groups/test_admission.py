@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.counters import Trained
-from app.store.groups.entries import Outcome, PendingGroup, Placement, Stored
+from app.core.runs.settings import Policy
+from app.store.groups.entries import KnownGroup, Outcome, PendingGroup, Placement, Stored
 from app.store.groups.scripts import expire_history
 from app.store.groups.store import GroupStore
+from lachesis.wire.errors import GroupExists, QueueFull
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
 
-RECOGNISED_MS = 120_001
 STALE = Placement(0, policy_version=1, dropped=DropReason.STALE)
 
 
@@ -53,13 +53,13 @@ async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> No
     assert (await store.books())["queued"] == {"one", "two"}
     await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"one", "two"}
-    assert await store.groups.group_of(RUN, "a") == "one"
-    assert await store.groups.group_of(RUN, "nobody's") is None
+    known = KnownGroup("one")
+    assert await store.groups.known(RUN, ["a", "one", "two", "nobody's"]) == {"a": known}, "it has a name of its own"
 
 
 async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) -> None:
     await store.admit(encoded(1, given="a"), ids=["one"])
-    with pytest.raises(GroupExists, match="group a is there"):
+    with pytest.raises(GroupExists, match="group a with other contents"):
         await store.admit(encoded(2), encoded(2, given="a"), ids=["two", "three"])
     assert (await store.books())["queued"] == {"one"}
     assert await store.groups.payloads(RUN, ["one"]) == [encoded(1).payload]
@@ -72,27 +72,77 @@ async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) 
 async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(store: Store) -> None:
     await store.admit(encoded(given="gone"), encoded(given="held"), ids=["one", "two"])
     await store.acknowledge(await store.take("one"))
+    assert await store.groups.remembered(RUN) == 1
     assert await store.runs.forget_old(RUN) == 0
     assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
     await store.pass_time(LASTING_MS + 1000)
     assert (await store.tick()).due
-    assert await store.runs.forget_old(RUN) == 1 + 2, "an id, and the history of a group and of a batch"
+    assert await store.runs.forget_old(RUN) == 1 + 2, "a group, a batch and its step"
+    assert await store.groups.remembered(RUN) == 0
     assert not (await store.tick()).due
     assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
     assert (await store.books())["queued"] == {"two", "new"}
     await store.acknowledge(await store.take("two"))
-    await store.pass_time(RECOGNISED_MS)
+    await store.books()
+
+
+async def test_a_senders_id_is_a_new_one_once_its_group_has_left_and_came_long_enough_ago(store: Store) -> None:
+    """Even if the run still remembers that group. Then it forgets it, and knows the new one."""
+    await store.admit(encoded(given="a"), encoded(given="b"), ids=["one", "two"])
+    await store.pass_time(1000)
+    with pytest.raises(GroupExists):
+        await store.admit(encoded(2, given="a"), ids=["x"], dedup_ms=0)
+    await store.acknowledge(await store.take("one"))
+    assert await store.admit(encoded(given="a"), ids=["x"], dedup_ms=100_000) == [False]
+    assert await store.admit(encoded(2, given="a"), ids=["new"], dedup_ms=1000) == [True]
+    books = await store.books()
+    assert (books["queued"], books["delivered"]) == ({"two", "new"}, 1)
+    await store.pass_time(LASTING_MS)
+    assert await store.runs.forget_old(RUN) == 1 + 2
+    assert await store.groups.known(RUN, ["a", "b"]) == {"a": KnownGroup("new"), "b": KnownGroup("two")}
+    await store.books()
+
+
+async def test_a_group_that_is_kept_for_a_rewind_is_recognised_as_long_as_it_is_kept(store: Store) -> None:
+    await store.admit(encoded(given="a"), ids=["one"])
+    lease = await store.take("one")
+    await store.acknowledge(lease, keep=True)
+    for _ in range(2):
+        await store.pass_time(LASTING_MS + 1000)
+        assert await store.runs.forget_old(RUN) >= 1, "it is looked at"
+        assert await store.admit(encoded(given="a"), dedup_ms=0) == [False]
+        assert await store.groups.recognised(RUN, ["a", "b"]) == {"a"}
+        assert await store.groups.remembered(RUN) == 0, "it is held"
+        await store.books()
+    await store.batches.release_kept(RUN, [lease.batch_id])
+    assert await store.groups.remembered(RUN) == 1
+    assert await store.groups.recognised(RUN, ["a"]) == frozenset()
+    await store.pass_time(LASTING_MS + 1000)
     assert await store.runs.forget_old(RUN) == 1
-    assert await store.groups.group_of(RUN, "held") is None
+    assert await store.groups.known(RUN, ["a"]) == {}
+    await store.books()
+
+
+async def test_a_run_that_is_to_remember_groups_for_less_time_forgets_them_at_once(store: Store) -> None:
+    await store.admit(encoded(given="a"), encoded(given="b"), place=STALE)
+    await store.pass_time(200_000)
+    assert not (await store.tick()).due
+    assert await store.groups.remembered(RUN) == 2
+    shorter = Policy(history_retention_s=120.0, dedup_window_s=0.0)
+    await store.runs.put(RUN, CONFIG, shorter, (await store.view()).epoch)
+    assert (await store.tick()).due
+    assert await store.runs.forget_old(RUN) == 2
+    assert await store.groups.remembered(RUN) == 0
     await store.books()
 
 
 async def test_what_is_due_to_be_forgotten_is_so_many_at_a_time(store: Store) -> None:
-    """Names and histories each; however many are due, nobody waits for long."""
+    """However many are due, nobody waits for long."""
     for number in range(5):
-        await store.admit(encoded(given=f"g{number}"), place=STALE, dedup_ms=0, history_ms=0)
-    forgotten = [await store.connection.run(expire_history(KEYS, most=2, look_again_ms=1000)) for _ in range(4)]
-    assert forgotten == [4, 4, 2, 0]
+        await store.admit(encoded(given=f"g{number}"), place=STALE)
+    await store.pass_time(LASTING_MS + 1000)
+    forgotten = [await store.connection.run(expire_history(KEYS, most=2, remembered_ms=LASTING_MS)) for _ in range(4)]
+    assert forgotten == [2, 2, 1, 0]
     await store.books()
 
 
@@ -114,7 +164,7 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
     assert (books["queued"], books["buffered"]) == ({"one"}, {"two", "three"})
     await store.take("one")
     for group in ("two", "three"):
-        await store.groups.drop(RUN, [(group, (0, 2))], DropReason.STALE, LASTING_MS)
+        await store.groups.drop(RUN, [(group, (0, 2))], DropReason.STALE)
     assert await store.admit(encoded(given="b"), ids=["four"], **limit) == [True]
     await store.books()
 
@@ -169,8 +219,10 @@ async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_p
     assert books["dropped"] == {"stale": 1}
     assert await store.payloads() == set()
     assert (await store.view()).dropped == {("stale", 0): 1}
-    outcome, where, step, _, size, *_, lane, version, given = await store.history("one")
-    assert (outcome, where, step, size, lane, version, given) == ("stale", "-", "-", "8", "0:2", "1", "a")
+    ended = await store.history("one")
+    assert (ended.reason, ended.step) == ("stale", None)
+    assert (ended.entry.payload_bytes, ended.entry.lane) == (8, (0, 2))
+    assert ended.entry.policy_version == 1
     assert (await store.view()).totals.accepted_groups == 1
     assert (await store.view()).latest is None
 
@@ -192,13 +244,14 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     await store.admit(encoded(), encoded(), ids=["taken", "newest"])
     await store.take("taken")
     unfit = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
-    assert await store.groups.drop(RUN, [*unfit, *unfit], DropReason.EXPIRED, LASTING_MS) == 2
-    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED, LASTING_MS) == 0
+    assert await store.groups.drop(RUN, [*unfit, *unfit], DropReason.EXPIRED) == 2
+    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED) == 0
     books = await store.books()
     assert (books["dropped"], books["leased"]) == ({"expired": 2}, {"taken"})
     assert books["queued"] == {"newest"}
-    assert (await store.history("queued"))[0] == "expired"
-    assert (await store.history("queued"))[-3:] == ["0:2", "1", "a"]
+    ended = await store.history("queued")
+    assert (ended.reason, ended.entry.lane) == ("expired", (0, 2))
+    assert ended.entry.policy_version == 1
     await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"taken", "newest"}
     assert await store.admit(encoded(3, given="a", version=1)) == [False], "a dropped group is not sent again"
@@ -206,7 +259,7 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
 
 async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
-    await store.groups.drop(RUN, [("one", (0, 2))], DropReason.EXPIRED, LASTING_MS)
+    await store.groups.drop(RUN, [("one", (0, 2))], DropReason.EXPIRED)
     await store.groups.delete_marked(RUN)
     assert await store.groups.latest(RUN) == encoded().payload
     await store.admit(encoded(2), ids=["two"])
@@ -323,7 +376,7 @@ async def test_what_was_refused_is_not_stored_in_a_place_of_before_because_it_ca
     """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""
     before = await store.preconditions(max_groups=1)
     submissions = [[PendingGroup(name, encoded(), Placement(0))] for name in ("one", "two")]
-    full = QueueFull("the run holds 1 groups, 8 bytes, which is as much as it may")
+    full = QueueFull("the run is full: it holds 1 groups, 8 bytes")
     first = await store.groups.admit(RUN, submissions, before)
     assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))

@@ -9,7 +9,7 @@ from app.core.model import DropReason
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
-from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
+from tests.store.conftest import KEYS, RUN, Store, encoded
 
 MORE_THAN_A_SLICE = 1100
 
@@ -36,7 +36,7 @@ async def _garbage(store: Store) -> int:
     ids = [f"g{number}" for number in range(2 * MORE_THAN_A_SLICE)]
     await store.admit(*(encoded() for _ in ids), ids=ids)
     dropped = [(group_id, (0, 2)) for group_id in ids[:MORE_THAN_A_SLICE]]
-    assert await store.groups.drop(RUN, dropped, DropReason.STALE, LASTING_MS) == len(dropped)
+    assert await store.groups.drop(RUN, dropped, DropReason.STALE) == len(dropped)
     await store.runs.reset(RUN, "token")
     return len(ids)
 
@@ -64,7 +64,6 @@ async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_ne
             except Died:
                 assert await store.payloads() <= await _known_garbage(store)
     assert commands > 6
-    await store.runs.forget_recent(RUN)
     assert await store.runs.forget(RUN)
     assert [key async for key in store.redis.scan_iter("*")] == []
 

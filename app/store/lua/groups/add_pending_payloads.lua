@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- add_pending_payloads: note payloads before they are written, so that unused ones can be found and deleted.
 --
--- Returns the number added. Groups that were admitted already are skipped, and so are marked payloads: another process
+-- Returns the number added. Groups that are held are skipped, and so are marked payloads: another process
 -- may be about to remove them.
 -- Cost: O(n log m), n the groups, m the unreferenced payloads.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: run clock
-local RECENT = KEYS[2]  -- zset: group id -> run clock at admission, ms
+local GROUPS = KEYS[2]  -- hash: group id -> entry
 local UNREFERENCED = KEYS[3]  -- zset: group id -> run clock when it became pending, ms, or -1 once marked for deletion
 local group_ids = rest(ARGV, 1)
 -- include clock
@@ -15,7 +15,7 @@ local group_ids = rest(ARGV, 1)
 local clock = advance_clock(RUN)
 local reserved = 0
 for _, group in ipairs(group_ids) do
-  if not redis.call('ZSCORE', RECENT, group) then
+  if redis.call('HEXISTS', GROUPS, group) == 0 then
     reserved = reserved + redis.call('ZADD', UNREFERENCED, 'NX', clock, group)
   end
 end

@@ -1,46 +1,70 @@
--- decide_submissions: decide the outcome of each group in admit_groups (not a command of its own).
+-- decide_submissions: decide the outcome of each group that is to be admitted (not a command of its own).
 --
-local function is_full(run)
-  return ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
+local function is_full(groups, bytes)
+  return max_groups ~= '' and groups >= tonumber(max_groups) or max_bytes ~= '' and bytes >= tonumber(max_bytes)
+end
+
+-- Whether an earlier call of the same command admitted a group, and its answer was lost.
+local function is_written(n) return known[n] and string.match(known[n], '^%S+') == submitted.group_id[n] end
+
+-- Return the first outcome of a group that its sender repeats, and the checksum of its contents; nil if the run has
+-- forgotten it. It is recognised as long as it is held.
+local function first_outcome(n, clock_ms)
+  local id, outcome, left_ms, accepted_ms, checksum =
+    string.match(known[n], '^(%S+) (%S+) %S+ (%S+) (%S+) %S+ (%S+)')
+  local entry = redis.call('HGET', GROUPS, id or known[n])
+  if entry then return 'queued', string.match(entry, '^%S+ %S+ (%S+)') end
+  if not id or accepted_ms + dedup_ms <= clock_ms then return nil end
+  return left_ms == '-' and outcome or 'queued', checksum
 end
 
 -- Return 'new'; 'written' if an earlier call of the same command stored the group and its answer was lost; 'repeated'
 -- and the first outcome if its sender repeats it; or nil, and why it cannot be admitted. A marked payload may be
 -- deleted at any time.
-local function outcome_of(group, run)
-  local first, outcome, contents = string.match(group.first or '', '^(%S+) (%S+) (%S+)$')
-  if first and first ~= group.id then
-    if contents ~= group.checksum then return nil, 'exists ' .. group.given end
-    return 'repeated ' .. outcome
+local function outcome_of(n, groups, bytes, clock_ms)
+  if is_written(n) then return 'written' end
+  if known[n] then
+    local outcome, contents = first_outcome(n, clock_ms)
+    if outcome and contents ~= submitted.checksum[n] then return nil, 'exists ' .. submitted.given_id[n] end
+    if outcome then return 'repeated ' .. outcome end
   end
-  if group.recent then return 'written' end
-  if is_full(run) then return nil, string.format('full %.0f %.0f', run.groups, run.bytes) end
-  if not group.stored then return 'new' end
-  local there = tonumber(group.reserved or ARGV[7]) >= 0
-    and redis.call('STRLEN', group.payload) == tonumber(group.bytes)
+  if is_full(groups, bytes) then return nil, string.format('full %.0f %.0f', groups, bytes) end
+  if not is_stored(n) then return 'new' end
+  local there = tonumber(reserved[n] or unreserved) >= 0
+    and redis.call('STRLEN', places.payload[n]) == tonumber(submitted.payload_bytes[n])
   if there then return 'new' end
   return nil, 'outdated'
+end
+
+-- The same of a submission. Its preconditions held then.
+local function any_is_written(first, last)
+  for n = first, last do
+    if is_written(n) then return true end
+  end
+  return false
 end
 
 -- Return the outcome of each group, and the outcomes by submission. If one group of a submission is refused, all of it
 -- is refused. If the run has changed, only groups that were written before are accepted. Groups admitted here count
 -- towards the limits for the next ones.
-local function decide_submissions(groups, run, moved_on)
+local function decide_submissions(run)
+  local moved_on = run.epoch ~= epoch or policy_version ~= '' and run.policy_version ~= policy_version
+  local groups, bytes = run.queued_groups + run.buffered_groups, run.queued_bytes + run.buffered_bytes
   local outcomes, results = {}, {}
-  for i, size in ipairs(SIZES) do
+  for i, size in ipairs(sizes) do
     local first, last = #outcomes + 1, #outcomes + size
-    local refusal = moved_on and not is_written(groups, first, last) and 'outdated' or nil
+    local refusal, own = moved_on and not any_is_written(first, last) and 'outdated' or nil, {}
     for n = first, last do
-      local outcome, why = outcome_of(groups[n], run)
-      outcomes[n], refusal, groups[n].submission = outcome or why, refusal or why, i
+      local outcome, why = outcome_of(n, groups, bytes, run.clock_ms)
+      outcomes[n], refusal = outcome or why, refusal or why
     end
-    results[i] = {}
+    refusal = refusal or count_for_token(i, first, last, outcomes)
     for n = first, last do
       outcomes[n] = refusal or outcomes[n]
-      results[i][n - first + 1] = outcomes[n]
-      local comes_in = outcomes[n] == 'new' and groups[n].stored
-      if comes_in then run.groups, run.bytes = run.groups + 1, run.bytes + groups[n].bytes end
+      own[n - first + 1] = outcomes[n]
+      if outcomes[n] == 'new' and is_stored(n) then groups, bytes = groups + 1, bytes + submitted.payload_bytes[n] end
     end
+    results[i] = own
   end
   return outcomes, results
 end

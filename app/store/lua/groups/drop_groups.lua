@@ -14,42 +14,38 @@ local BUFFERS = KEYS[4]  -- hash: lane -> groups buffered
 local VERSIONS = KEYS[5]  -- zset: group id -> policy version
 local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
 local UNREFERENCED = KEYS[7]  -- zset: payloads to delete
-local HISTORY = KEYS[8]  -- hash: group id -> what became of it
-local ENDED = KEYS[9]  -- zset: group id -> run clock at which that is forgotten, ms
+local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
+local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
+local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
+local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
+local TOKEN_QUEUES = KEYS[12]  -- hash: token -> 'groups bytes' that it has in the queue, if that is limited
+local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'token bytes'
 local reason = ARGV[1]
-local history_ms = ARGV[2]  -- how long history is kept
-local places = rows(KEYS, 10, {'lane', 'buffer'})  -- zset: the lane and the buffer of each group
-local dropped_groups = rows(ARGV, 3, {'group_id', 'lane', 'environment'})  -- environment may be '-'
+-- JSON list of lanes: their names, environments ('-' for none), how many groups
+local dropped_lanes = cjson.decode(ARGV[2])
+local places = rows(KEYS, 14, {'lane', 'buffer'})  -- zset: of each lane
+local group_ids = rest(ARGV, 3)  -- lane by lane, none twice
 -- include clock
 -- include bulk
 -- include mark_payloads
+-- include group_entry
+-- include group_names
+-- include remember_ends
+-- include lane_heads
+-- include token_queues
+-- include drop_waiting
 
 if redis.call('EXISTS', RUN) == 0 then return 0 end
-local ids = {}
-for i, group in ipairs(dropped_groups) do ids[i] = group.group_id end
-local dropped, forgotten, clock = 0, {}, advance_clock(RUN)
-for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
-  local group, lane, environment = dropped_groups[i].group_id, dropped_groups[i].lane, dropped_groups[i].environment
-  local place, counts = 'queued', LANES
-  local left = redis.call('ZREM', places[i].lane, group)
-  if left == 0 then
-    place, counts = 'buffered', BUFFERS
-    left = redis.call('ZREM', places[i].buffer, group)
-  end
-  if left == 1 then
-    if redis.call('HINCRBY', counts, lane, -1) == 0 then redis.call('HDEL', counts, lane) end
-    if entry then
-      increase(RUN, place .. '_groups', -1)
-      increase(RUN, place .. '_bytes', -string.match(entry, '^%d+'))
-      increase(DROPPED, reason .. ':' .. environment, 1)
-      later('HSET', HISTORY, group, string.format('%s - - %.0f %s', reason, clock, entry))
-      later('ZADD', ENDED, clock + history_ms, group)
-      later('ZREM', VERSIONS, group)
-      forgotten[#forgotten + 1] = group
-    end
-    dropped = dropped + 1
-  end
+local clock, first, entries, changed = advance_clock(RUN), 1, read('HMGET', GROUPS, group_ids), {}
+for n, lane in ipairs(dropped_lanes) do
+  local numbers = {}
+  for number = first, first + lane.groups - 1 do numbers[#numbers + 1] = number end
+  first = first + lane.groups
+  changed[lane.name] = places[n].lane
+  local others = drop_waiting('queued', places[n].lane, LANES, lane, numbers, entries)
+  drop_waiting('buffered', places[n].buffer, BUFFERS, lane, others, entries)
 end
-forget_payloads(RUN, GROUPS, UNREFERENCED, forgotten)
-flush()
+write_list('ZREM', VERSIONS, forgotten)
+forget_dropped(clock)
+order_lanes(LANE_HEADS, changed)
 return dropped

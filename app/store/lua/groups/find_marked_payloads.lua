@@ -9,11 +9,12 @@ local UNREFERENCED = KEYS[1]  -- zset: payloads that are pending or marked for d
 local RUN = KEYS[2]  -- hash: newest group
 local most = ARGV[1]  -- at once
 local NAMING = rest(KEYS, 3)  -- hash: each that names payloads
+-- include bulk
 -- include referenced_payloads
 
 local ids = redis.call('ZRANGEBYSCORE', UNREFERENCED, -1, -1, 'LIMIT', 0, most)
-local found = {#ids}
+local found, named = {#ids}, named_of(ids)
 for _, id in ipairs(ids) do
-  if is_named(id) then redis.call('ZREM', UNREFERENCED, id) else found[#found + 1] = id end
+  if named[id] then redis.call('ZREM', UNREFERENCED, id) else found[#found + 1] = id end
 end
 return found

@@ -1,45 +1,62 @@
--- index_groups: write all groups together in admit_groups (not a command of its own).
+-- index_groups: write the groups that are new (not a command of its own).
 --
--- Stored groups get places behind all earlier ones. The last one is the latest group of the run.
-local function place_groups(groups, run)
-  if #groups == 0 then return end
-  for i, group in ipairs(groups) do later('ZADD', group.place, run.arrivals + i, group.id) end
-  increase(RUN, 'arrivals', #groups)
-  local left = run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
-  if left then later('ZADD', UNREFERENCED, -1, run.latest) end
-  later('HSET', RUN, 'latest', groups[#groups].id)
+local function push(list, first, second)
+  local n = #list
+  list[n + 1], list[n + 2] = first, second
+end
+
+
+-- A stored group gets a place behind all earlier ones.
+local function index_stored(n, run)
+  local id, where, lane = submitted.group_id[n], submitted.where[n], submitted.lane[n]
+  if submitted.policy_version[n] ~= '-' then later('ZADD', VERSIONS, submitted.policy_version[n], id) end
+  if reserved[n] then later('ZREM', UNREFERENCED, id) end
+  increase(where == 'queued' and LANES or BUFFERS, lane, 1)
+  local groups, bytes = where .. '_groups', where .. '_bytes'
+  run[groups], run[bytes] = run[groups] + 1, run[bytes] + submitted.payload_bytes[n]
+  run.arrivals = run.arrivals + 1
+  later('ZADD', places.waiting[n], run.arrivals, id)
+  if where == 'queued' and not in_lane[n] then order_new(LANE_HEADS, lane, run.arrivals) end
 end
 
 -- Mark the payload of a group that is not new: the group has left since, or the sender's group has another payload.
-local function pass_over(group, run)
-  local held = group.id == run.latest or redis.call('HEXISTS', GROUPS, group.id) == 1
-  if group.stored and not held then later('ZADD', UNREFERENCED, -1, group.id) end
+local function pass_over(n, run)
+  local id = submitted.group_id[n]
+  local held = id == run.latest or redis.call('HEXISTS', GROUPS, id) == 1
+  if is_stored(n) and not held then later('ZADD', UNREFERENCED, -1, id) end
 end
 
-local function note_senders(senders, clock)
-  for environment, own in pairs(senders) do
-    local before = string.match(redis.call('HGET', SENT, environment) or '0', '%d+$')
-    later('HSET', SEEN, environment, clock)
-    later('HSET', SENT, environment, string.format('%.0f %s %.0f', clock, own.size, before + own.sequences))
-  end
-end
-
--- Returns whether any group is new, and whether there is starvation.
-local function index_groups(groups, outcomes, run, clock)
-  local new, stored, senders = {}, {}, {}
-  for n, group in ipairs(groups) do
+-- Return the numbers of the groups that are new. The last stored one is the latest group of the run; the payload of the
+-- former latest group is not needed if that has left.
+local function index_groups(outcomes, run)
+  local new, latest, clock_ms = {}, nil, string.format('%.0f', run.clock_ms)
+  local admitted, dropped, entries = {}, {}, {}
+  for n, id in ipairs(submitted.group_id) do
     if outcomes[n] == 'new' then
-      index_group(group, clock)
-      new[#new + 1] = group
-      if group.stored then stored[#stored + 1] = group end
-      local own = senders[group.environment] or {sequences = 0}
-      senders[group.environment] = {size = group.size, sequences = own.sequences + (group.stored and group.size or 0)}
+      local entry, where = clock_ms .. ' ' .. submitted.entry[n], submitted.where[n]
+      new[#new + 1] = n
+      increase(LEDGER, 'generated:' .. submitted.environment[n], submitted.tokens[n])
+      if is_stored(n) then
+        latest = id
+        push(entries, id, entry)
+        push(admitted, names[n], id)
+        index_stored(n, run)
+      else
+        local dropped_as = where .. ':' .. submitted.environment[n]
+        increase(DROPPED, dropped_as, 1)
+        increase(LEDGER, dropped_as, submitted.tokens[n])
+        dropped[#dropped + 1] = names[n]
+        push(admitted, names[n], id .. ' ' .. where .. ' - - ' .. entry)
+      end
     else
-      pass_over(group, run)
+      pass_over(n, run)
     end
   end
-  senders['-'] = nil
-  place_groups(stored, run)
-  note_senders(senders, clock)
-  return #new > 0, count_starvation(new, clock)
+  local left = latest and run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
+  if left then later('ZADD', UNREFERENCED, -1, run.latest) end
+  run.latest, run.accepted_groups = latest or run.latest, run.accepted_groups + #new
+  write_list('HSET', KNOWN, admitted)
+  note_left(LEFT, dropped, run.clock_ms)
+  write_list('HSET', GROUPS, entries)
+  return new
 end

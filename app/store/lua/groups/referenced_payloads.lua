@@ -1,4 +1,4 @@
--- referenced_payloads: tell whether anything names a payload (not a command of its own).
+-- referenced_payloads: tell which payloads anything names (not a command of its own).
 --
 -- A payload that several hashes name is stored once. It is deleted with the last of them. The newest group stays for
 -- /latest_example until a newer one comes.
@@ -7,10 +7,12 @@ for _, key in ipairs(NAMING) do
   if redis.call('EXISTS', key) == 1 then hashes[#hashes + 1] = key end
 end
 
-local function is_named(id)
-  if id == latest then return true end
+-- Return a table of those of some payloads that something names.
+local function named_of(ids)
+  local named = {}
+  if latest then named[latest] = true end
   for _, hash in ipairs(hashes) do
-    if redis.call('HEXISTS', hash, id) == 1 then return true end
+    for i, entry in ipairs(read('HMGET', hash, ids)) do named[ids[i]] = named[ids[i]] or entry and true end
   end
-  return false
+  return named
 end

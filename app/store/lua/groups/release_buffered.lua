@@ -9,15 +9,20 @@ local RUN = KEYS[1]  -- hash: totals
 local GROUPS = KEYS[2]  -- hash: group id -> entry
 local BUFFERS = KEYS[3]  -- hash: lane -> groups buffered
 local LANES = KEYS[4]  -- hash: lane -> groups queued
-local places = rows(KEYS, 5, {'buffer', 'lane'})  -- zset: the buffer and the lane of each group
+local LANE_HEADS = KEYS[5]  -- zset: lane -> arrival of its oldest group
+local places = rows(KEYS, 6, {'buffer', 'lane'})  -- zset: the buffer and the lane of each group
 local released_groups = rows(ARGV, 1, {'group_id', 'lane'})
+-- include group_entry
+-- include lane_heads
 
 for i, group in ipairs(released_groups) do
   if not redis.call('ZSCORE', places[i].buffer, group.group_id) then return {0, group.group_id} end
 end
+local changed = {}
 for i, row in ipairs(released_groups) do
   local group, lane, buffer, queue = row.group_id, row.lane, places[i].buffer, places[i].lane
-  local bytes = string.match(redis.call('HGET', GROUPS, group), '^%d+')
+  local bytes = entry_word(redis.call('HGET', GROUPS, group), 'payload_bytes')
+  changed[lane] = queue
   redis.call('ZADD', queue, redis.call('ZSCORE', buffer, group), group)
   redis.call('ZREM', buffer, group)
   if redis.call('HINCRBY', BUFFERS, lane, -1) == 0 then redis.call('HDEL', BUFFERS, lane) end
@@ -27,5 +32,6 @@ for i, row in ipairs(released_groups) do
   redis.call('HINCRBY', RUN, 'queued_groups', 1)
   redis.call('HINCRBY', RUN, 'queued_bytes', bytes)
 end
+order_lanes(LANE_HEADS, changed)
 redis.call('PUBLISH', RUN, 'released')
 return {1}

@@ -10,11 +10,14 @@ local RUN = KEYS[2]  -- hash: newest group
 local cursor = ARGV[1]  -- 0, then what the call before returned
 local about = ARGV[2]  -- how many at once
 local NAMING = rest(KEYS, 3)  -- hash: each that names payloads
+-- include bulk
 -- include referenced_payloads
 
 local part = redis.call('HSCAN', MARKED_HASH, cursor, 'COUNT', about)
-local found = {part[1]}
-for i = 1, #part[2], 2 do
-  if not is_named(part[2][i]) then found[#found + 1] = part[2][i] end
+local found, ids = {part[1]}, {}
+for i = 1, #part[2], 2 do ids[#ids + 1] = part[2][i] end
+local named = named_of(ids)
+for _, id in ipairs(ids) do
+  if not named[id] then found[#found + 1] = id end
 end
 return found

@@ -9,13 +9,13 @@ local GROUPS = KEYS[1]  -- hash: group id -> entry
 local VERSIONS = KEYS[2]  -- zset: group id -> policy version
 local policy_version = ARGV[1]
 local group_ids = rest(ARGV, 2)
+-- include group_entry
 
 local restamped = 0
 for _, group in ipairs(group_ids) do
   local entry = redis.call('HGET', GROUPS, group)
   if entry and redis.call('ZSCORE', VERSIONS, group) then
-    local before, given = string.match(entry, '^(.*) %S+ (%S+)$')
-    redis.call('HSET', GROUPS, group, before .. ' ' .. policy_version .. ' ' .. given)
+    redis.call('HSET', GROUPS, group, with_entry_word(entry, 'policy_version', policy_version))
     redis.call('ZADD', VERSIONS, policy_version, group)
     restamped = restamped + 1
   end

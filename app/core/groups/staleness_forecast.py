@@ -1,0 +1,76 @@
+"""Forecast how stale a group will be when it is trained on, if the environments go on as they do now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.core.model import LaneId
+from app.core.runs.view import DemandView
+
+
+@dataclass(frozen=True, slots=True)
+class StalenessForecast:
+    """How stale a group will be that is started now.
+
+    Attributes:
+        versions: Policy versions between sampling and training, about, ``>= 0``.
+        waiting_sequences: Sequences that are queued or buffered.
+        running_sequences: Sequences that environments generate now.
+        batches_ahead: Batches that are trained on before the group's batch.
+        detail: The same as a sentence.
+    """
+
+    versions: float
+    waiting_sequences: int
+    running_sequences: int
+    batches_ahead: float
+    detail: str
+
+
+def staleness_forecast(view: DemandView) -> StalenessForecast | None:
+    """Forecast the staleness of a group that is started now. None before the batch size is known.
+
+    The oldest groups are trained on first. So everything that waits or runs now comes before the group:
+
+        batches ahead = batches with trainers + batches trained on and in no version yet
+                        + (waiting sequences + running sequences) / batch_size
+        staleness     = batches ahead / batches per version
+
+    A run of R sequences at a time and an empty queue is thus ``R / batch_size`` versions behind, if each batch makes a
+    version. To halve the staleness, halve the sequences that run and wait. Minimum shares and groups that are dropped
+    before they are trained on make the staleness of single environments differ.
+
+    Args:
+        view: The run. A running group has the declared size of its environment.
+    """
+    if view.config is None:
+        return None
+    waiting = _sequences(view.lanes) + _sequences(view.buffers)
+    running = sum(
+        max(0, groups) * view.environments[key].group_size
+        for key, groups in view.running.items()
+        if key in view.environments
+    )
+    begun = len(view.leases) + max(0, view.trained.batches)
+    batches = begun + (waiting + running) / view.config.batch_size
+    versions = batches / view.trained.per_version
+    return StalenessForecast(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
+
+
+def _sequences(groups: Mapping[LaneId, int]) -> int:
+    return sum(size * count for (_, size), count in groups.items())
+
+
+def _detail(view: DemandView, versions: float, waiting: int, running: int, begun: int) -> str:
+    assert view.config is not None, "the caller has looked"  # noqa: S101
+    begun_batches = f"{begun} {'batch is' if begun == 1 else 'batches are'}"
+    said = (
+        f"a group that starts now will be about {versions:.3g} policy versions old when it is trained on: {waiting} "
+        f"sequences wait, {running} are generated, {begun_batches} not yet in a version, and a batch has "
+        f"{view.config.batch_size} sequences"
+    )
+    most = view.policy.max_staleness
+    if most is None:
+        return said
+    if versions >= most + 1:
+        return f"{said}; max_staleness is {most}, so such groups are dropped: start fewer groups at a time"
+    return f"{said}; max_staleness is {most}"

@@ -1,0 +1,279 @@
+"""List the groups of a run, page by page, with a bounded number of reads for each page."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from app.core.batches.leases import LeasedGroup
+from app.core.groups.deletion import BUFFERED, QUEUED
+from app.core.groups.listing import (
+    BATCH_END,
+    DELIVERED,
+    DROPPED,
+    KEPT,
+    LEASED,
+    LEFT,
+    MOST_LANES,
+    BatchPosition,
+    GroupQuery,
+    LanesPosition,
+    LeftPosition,
+    ListedGroup,
+    Position,
+    Start,
+    find_environments,
+    first_share,
+    lanes_to_read_on,
+    merged_lanes,
+    section_after,
+)
+from app.core.model import LaneId
+from app.core.runs.view import QueueView
+from app.store.batches.store import BatchStore
+from app.store.groups.entries import StoredGroup
+from app.store.groups.listing import GroupListStore, LeftGroup
+from app.store.groups.store import GroupStore
+from app.store.runs.store import RunStore
+from app.store.runs.view import reading
+from lachesis.wire.errors import RunNotFound
+
+_AT_ONCE = 500  # most groups that are read in a step of a page
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """A page of a listing.
+
+    Attributes:
+        groups: The groups that match.
+        looked_at: Number of groups that this page looked at.
+        position: Where to continue; None if there are no more.
+        names: Names of environments by id.
+        clock_ms: Run clock when the page was read.
+    """
+
+    groups: list[ListedGroup]
+    looked_at: int
+    position: Position | None
+    names: Mapping[int, str]
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a step of a page looked at: groups (None: it has moved) and the position after each; what follows."""
+
+    looked_at: list[tuple[ListedGroup | None, Position]]
+    following: Position | None
+
+
+class GroupListing:
+    """Lists groups that wait, are in batches, or have left."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, listed: GroupListStore, batches: BatchStore) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._listed = listed
+        self._batches = batches
+
+    async def page(
+        self,
+        run: str,
+        wanted: GroupQuery,
+        environment: int | str | None = None,
+        *,
+        limit: int,
+        most: int,
+        after: Position | None = None,
+    ) -> GroupPage:
+        """Return the next groups that match. Groups that move in the meantime may be missed, or come twice.
+
+        Args:
+            run: The run's name.
+            wanted: The criteria, apart from the environment.
+            environment: Id or name of their environment, or ``none``; None: any.
+            limit: Most groups to return.
+            most: Most groups to look at.
+            after: Where the last page stopped; None to begin.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EnvironmentNotFound: No environment has this name.
+        """
+        view = await self._runs.queue(run)
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        wanted = replace(wanted, environments=find_environments(environment, view.environments))
+        names = {one.environment: one.name for one in view.environments.values()}
+        rows: list[ListedGroup] = []
+        looked_at, position = 0, _begin(wanted, after)
+        while position is not None and looked_at < most and len(rows) < limit:
+            at_once = min(_AT_ONCE, most - looked_at, _AT_ONCE if looked_at else limit)
+            with reading(run):
+                step = await self._walks[position.section](self, run, view, wanted, position, at_once)
+                found = await self._with_items(run, wanted, step)
+            position = step.following
+            for group, (_, behind) in zip(found, step.looked_at, strict=True):
+                looked_at += 1
+                if group is not None:
+                    rows.append(group)
+                    if len(rows) == limit:
+                        position = behind
+                        break
+        return GroupPage(await self._completed(run, wanted, rows), looked_at, position, names, view.clock_ms)
+
+    async def _with_items(self, run: str, wanted: GroupQuery, step: _Step) -> list[ListedGroup | None]:
+        """Return the groups of a step that match, and None for others. Items are read if the query is about them."""
+        found = [group if group and wanted.may_match(group) else None for group, _ in step.looked_at]
+        if wanted.item is None:
+            return found
+        items = await self._items(run, [group for group in found if group])
+        return [
+            None if group is None or items[group.group_id] != wanted.item else replace(group, item=wanted.item)
+            for group in found
+        ]
+
+    async def _items(self, run: str, groups: list[ListedGroup]) -> dict[str, str | None]:
+        ids = [group.group_id for group in groups]
+        return dict(zip(ids, await self._listed.items(run, ids), strict=True))
+
+    async def _completed(self, run: str, wanted: GroupQuery, rows: list[ListedGroup]) -> list[ListedGroup]:
+        """Add what is read of listed groups only: items, and the batches of groups that have left."""
+        if wanted.item is None:
+            items = await self._items(run, rows)
+            rows = [replace(group, item=items[group.group_id]) for group in rows]
+        ends = [end for end in {_end(group) for group in rows} if end is not None]
+        batches = dict(zip(ends, await self._listed.batches_of(run, ends), strict=True))
+        return [group if (end := _end(group)) is None else replace(group, batch_id=batches[end]) for group in rows]
+
+    # Sections
+
+    async def _waiting(self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int) -> _Step:
+        section = position.section
+        counts = view.lanes if section == QUEUED else view.buffers
+        assert isinstance(position, Start | LanesPosition)  # noqa: S101 - sections have positions of their own
+        merged = merged_lanes(filter(wanted.has_lane, counts), position, MOST_LANES)
+        if merged is None:
+            return _Step([], section_after(section, wanted.sections))
+        at, lanes = merged
+        newest = await self._newest(run, at, lanes, most)
+        entries = await self._groups.entries(run, [group_id for _, group_id in newest]) if newest else []
+        looked_at: list[tuple[ListedGroup | None, Position]] = [
+            (None if entry is None else _held(group_id, entry, section, view), at._replace(arrival=arrival))
+            for (arrival, group_id), entry in zip(newest, entries, strict=True)
+        ]
+        return _Step(looked_at, looked_at[-1][1] if len(newest) == most else at._replace(arrival=0))
+
+    async def _newest(self, run: str, at: LanesPosition, lanes: list[LaneId], most: int) -> list[tuple[int, str]]:
+        """Read the newest groups of several lanes before a position: arrivals and ids."""
+        share = first_share(len(lanes), most)
+        first = await self._listed.newest(run, at.section, dict.fromkeys(lanes, (at.arrival, 0)), share)
+        rest = lanes_to_read_on(first, share, most)
+        more = await self._listed.newest(run, at.section, rest, most) if rest else {}
+        found = [group for part in (first, more) for groups in part.values() for group in groups]
+        return sorted(((group.arrival, group.group_id) for group in found), reverse=True)[:most]
+
+    async def _in_batches(self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int) -> _Step:
+        section = position.section
+        if section == LEASED:
+            batches = [(lease.step, lease.batch_id) for lease in view.leases]
+        else:
+            batches = [(step, batch_id) for batch_id, step in (await self._batches.kept(run)).batches]
+        at = position if isinstance(position, BatchPosition) else None
+        ahead = sorted((-step, batch_id) for step, batch_id in batches)
+        if at is not None:
+            ahead = [one for one in ahead if (*one, BATCH_END) > (-at.step, at.batch_id, at.place)]
+        if not ahead:
+            return _Step([], section_after(section, wanted.sections))
+        step, batch_id = -ahead[0][0], ahead[0][1]
+        groups = await self._groups_of(run, section, batch_id)
+        first = at.place if at is not None and (at.step, at.batch_id) == (step, batch_id) else 0
+        part = groups[first : first + most]
+        entries = await self._groups.entries(run, [group.group_id for group in part]) if part else []
+        end = await self._batches.end_of(run, batch_id) if section == KEPT else None
+        ended_ms = None if end is None else end.clock_ms
+        looked_at: list[tuple[ListedGroup | None, Position]] = []
+        for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=first + 1):
+            listed = None
+            if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
+                listed = _held(group.group_id, entry, section, view)
+                listed = replace(listed, batch_id=batch_id, step=step, ended_ms=ended_ms)
+            looked_at.append((listed, BatchPosition(section, step, batch_id, n)))
+        place = first + len(part) if first + len(part) < len(groups) else BATCH_END
+        return _Step(looked_at, BatchPosition(section, step, batch_id, place))
+
+    async def _groups_of(self, run: str, section: str, batch_id: str) -> list[LeasedGroup]:
+        if section == LEASED:
+            return await self._batches.groups_of(run, batch_id) or []
+        (groups,) = await self._batches.kept_groups(run, [batch_id])
+        return groups
+
+    async def _that_left(self, run: str, _: QueueView, __: GroupQuery, position: Position, most: int) -> _Step:
+        at = position if isinstance(position, LeftPosition) else None
+        found = await self._listed.left(run, at, most)
+        looked_at: list[tuple[ListedGroup | None, Position]] = [(_left(record), record.position) for record in found]
+        return _Step(looked_at, found[-1].position if len(found) == most else None)
+
+    _walks: Mapping[str, Callable[["GroupListing", str, QueueView, GroupQuery, Position, int], Awaitable[_Step]]] = {
+        QUEUED: _waiting,
+        BUFFERED: _waiting,
+        LEASED: _in_batches,
+        KEPT: _in_batches,
+        LEFT: _that_left,
+    }
+
+
+def _begin(wanted: GroupQuery, after: Position | None) -> Position | None:
+    """Return where a page begins: a section in which nothing can match is passed over."""
+    sections = wanted.sections
+    if after is None:
+        return Start(sections[0]) if sections else None
+    return after if after.section in sections else section_after(after.section, sections)
+
+
+def _end(group: ListedGroup) -> tuple[int, int] | None:
+    """Return the step and the end of a group that left in a batch whose id is still to be read."""
+    if group.batch_id is not None or group.step is None or group.ended_ms is None:
+        return None
+    return group.step, group.ended_ms
+
+
+def _held(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> ListedGroup:
+    """Describe a group that the run holds."""
+    environment, size = entry.lane
+    sampled, current = entry.policy_version, view.policy_version
+    return ListedGroup(
+        group_id=group_id,
+        shown_id=entry.given_id or group_id,
+        state=state,
+        environment=environment,
+        size=size,
+        payload_bytes=entry.payload_bytes,
+        accepted_ms=entry.accepted_ms,
+        policy_version=sampled,
+        staleness=None if sampled is None or state == KEPT else max(0, current - sampled),
+        tokens=entry.weight.tokens,
+        mean_score=entry.reward,
+    )
+
+
+def _left(record: LeftGroup) -> ListedGroup | None:
+    """Describe a group that has left; None if it is held or known again, or if it left again later."""
+    if record.known is None or record.known.ended is None or record.held:
+        return None
+    ended = record.known.ended
+    if ended.clock_ms > record.position.clock_ms:
+        return None
+    environment, size = ended.entry.lane
+    return ListedGroup(
+        group_id=record.known.group_id,
+        shown_id=record.position.name,
+        state=DROPPED if ended.reason else DELIVERED,
+        environment=environment,
+        size=size,
+        payload_bytes=ended.entry.payload_bytes,
+        accepted_ms=ended.entry.accepted_ms,
+        policy_version=ended.entry.policy_version,
+        step=ended.step,
+        ended_ms=ended.clock_ms,
+        reason=ended.reason,
+    )

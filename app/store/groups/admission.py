@@ -1,0 +1,169 @@
+"""Build the command that admits groups (`admit_groups` or `admit_and_observe`), and read its reply."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from app.core.access.queued import LimitedToken
+from app.core.model import DropReason
+from app.store.curriculum.entries import packed_change
+from app.store.curriculum.groups import GroupObservations
+from app.store.groups import scripts
+from app.store.groups.codec import checksum
+from app.store.groups.entries import (
+    AdmissionResult,
+    Outcome,
+    PendingGroup,
+    Placement,
+    Preconditions,
+    Submission,
+    entry_text,
+    or_text,
+)
+from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name
+from app.store.redis.pipeline import Command
+from lachesis.wire.errors import GroupExists, QueueFull
+
+_DROP_REASONS = set(DropReason)
+
+
+def admission(
+    keys: RunKeys,
+    submissions: Sequence[Submission],
+    preconditions: Preconditions,
+    told: Sequence[GroupObservations],
+    *,
+    reserved: bool,
+) -> Command:
+    """Return the command that admits submissions whose payloads are written.
+
+    Args:
+        keys: The keys of the run.
+        submissions: The submissions.
+        preconditions: The state of the run on which the places were decided.
+        told: The observations of the groups for curricula.
+        reserved: Whether the payloads were reserved before. If not, the same transaction writes them.
+    """
+    pending = list(chain.from_iterable(submissions))
+    lanes = [lane_name(group.place.environment, group.encoded.size) for group in pending]
+    places = [
+        scripts.PendingPlace(
+            keys.buffer(lane) if group.place.buffered else keys.lane(lane), keys.payload(group.group_id)
+        )
+        for group, lane in zip(pending, lanes, strict=True)
+    ]
+    sizes, submitted = list(map(len, submissions)), list(map(_row, pending, lanes))
+    unreserved = -1 if reserved else 0
+    limited = [_limited(number, token) for number, token in enumerate(preconditions.tokens, 1) if token]
+    if not told:
+        return scripts.admit_groups(
+            keys,
+            places=places,
+            epoch=preconditions.epoch,
+            policy_version=preconditions.policy_version,
+            dedup_ms=preconditions.dedup_ms,
+            max_groups=preconditions.max_groups,
+            max_bytes=preconditions.max_bytes,
+            unreserved=unreserved,
+            sizes=sizes,
+            limited=limited,
+            submitted=submitted,
+        )
+    return scripts.admit_and_observe(
+        keys,
+        places=places,
+        observers=[_observer(CurriculumKeys(keys, each.curriculum_id)) for each in told],
+        epoch=preconditions.epoch,
+        policy_version=preconditions.policy_version,
+        dedup_ms=preconditions.dedup_ms,
+        max_groups=preconditions.max_groups,
+        max_bytes=preconditions.max_bytes,
+        unreserved=unreserved,
+        sizes=sizes,
+        limited=limited,
+        submitted=submitted,
+        settings=[scripts.ObserverSettings(each.bins, each.most_items) for each in told],
+        observations=[row for number, each in enumerate(told, 1) for row in _observations(number, each)],
+    )
+
+
+def _limited(number: int, token: LimitedToken) -> scripts.LimitedSubmission:
+    limits = token.limits
+    return {
+        "submission": number,
+        "token": token.token_id,
+        "max_groups": limits.max_queued_groups,
+        "max_bytes": limits.max_queued_bytes,
+    }
+
+
+def _row(group: PendingGroup, lane: str) -> scripts.PendingRow:
+    encoded, place = group.encoded, group.place
+    digest = checksum(encoded.payload)
+    return scripts.PendingRow(
+        group_id=group.group_id,
+        where=place.dropped or ("buffered" if place.buffered else "queued"),
+        payload_bytes=len(encoded.payload),
+        checksum=digest,
+        environment=or_text(place.environment, NONE),
+        size=encoded.size,
+        tokens=encoded.weight.tokens,
+        lane=lane,
+        policy_version=or_text(place.policy_version, NONE),
+        given_id=encoded.group_id or NONE,
+        pointless=_pointless(place),
+        entry=entry_text(encoded, digest, lane, place),
+    )
+
+
+def _pointless(place: Placement) -> str:
+    """Return the reason why a group has no training value, or an empty text."""
+    if place.dropped is None and place.mark is not None and place.mark.loss_weight == 0:
+        return place.mark.filtered_by
+    return place.dropped or ""
+
+
+def _observer(keys: CurriculumKeys) -> scripts.ObserverPlace:
+    return scripts.ObserverPlace(*map(keys.key, scripts.ObserverPlace._fields))
+
+
+def _observations(number: int, told: GroupObservations) -> list[scripts.ObservationRow]:
+    return [
+        scripts.ObservationRow(
+            curriculum=number,
+            group=position + 1,
+            item=item,
+            change=b"" if observation is None else packed_change(observation.change, observation.arm),
+        )
+        for position, item, observation in told.observations
+    ]
+
+
+def parse_result(
+    submission: Submission, outcomes: Sequence[bytes], token: LimitedToken | None = None
+) -> AdmissionResult:
+    """Read the reply about each group of a submission. One refused group refuses the whole submission."""
+    told = []
+    for group, outcome in zip(submission, outcomes, strict=True):
+        match outcome.decode().split():
+            case ["new" | "written"]:
+                told.append(Outcome(group.place.dropped))
+            case ["repeated", first]:
+                told.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
+            case ["full", groups, size]:
+                return QueueFull(f"the run is full: it holds {groups} groups, {size} bytes")
+            case ["token_full", limit, groups, size] if token is not None:
+                return _token_full(token, limit, groups, size)
+            case ["exists", given]:
+                return GroupExists(f"the run has a group {given} with other contents")
+            case ["outdated"]:
+                return None
+            case unknown:
+                raise AssertionError(unknown)
+    return told
+
+
+def _token_full(token: LimitedToken, limit: str, groups: str, size: str) -> QueueFull:
+    """Say which limit of which token a submission would exceed."""
+    whose = token.token_id + ("" if token.environment is None else f" (environment {token.environment!r})")
+    value = getattr(token.limits, limit)
+    return QueueFull(f"{limit}={value} of token {whose} leaves no room: it has {groups} groups queued, {size} bytes")

@@ -1,0 +1,64 @@
+#!lua flags=allow-oom
+-- drop_versions: drop waiting groups of some policy versions: those that the version in force makes stale, or refuses.
+--
+-- Lanes are known only from the entries of groups, so their keys are not in KEYS. They come from the run's own key.
+--
+-- Returns the number of groups found, or -1 if the run has changed since the range was decided: nothing is dropped.
+-- Cost: O(n log m), n the groups found, m the groups that wait.
+--
+local RUN = KEYS[1]  -- hash: run clock, epoch, policy version, totals, latest group
+local GROUPS = KEYS[2]  -- hash: group id -> entry
+local LANES = KEYS[3]  -- hash: lane -> groups queued
+local BUFFERS = KEYS[4]  -- hash: lane -> groups buffered
+local VERSIONS = KEYS[5]  -- zset: group id -> policy version
+local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
+local UNREFERENCED = KEYS[7]  -- zset: payloads to delete
+local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
+local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
+local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
+local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
+local TOKEN_QUEUES = KEYS[12]  -- hash: token -> 'groups bytes' that it has in the queue, if that is limited
+local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'token bytes'
+local reason = ARGV[1]
+local epoch = ARGV[2]  -- decided on
+local policy_version = ARGV[3]  -- decided on
+local least = ARGV[4]  -- version, as for ZRANGEBYSCORE
+local greatest = ARGV[5]
+local limit = ARGV[6]  -- groups at once
+local group_ids = {}
+-- include clock
+-- include bulk
+-- include mark_payloads
+-- include group_entry
+-- include group_names
+-- include remember_ends
+-- include lane_heads
+-- include token_queues
+-- include drop_waiting
+
+local now = redis.call('HMGET', RUN, 'epoch', 'policy_version')
+if (now[1] or '0') ~= epoch or (now[2] or '0') ~= policy_version then return -1 end
+group_ids = redis.call('ZRANGEBYSCORE', VERSIONS, least, greatest, 'LIMIT', 0, limit)
+if #group_ids == 0 then return 0 end
+local entries, prefix = read('HMGET', GROUPS, group_ids), string.match(RUN, '^(.*:)run$')
+local lanes, changed = {}, {}
+for n, entry in ipairs(entries) do
+  local name = entry and entry_word(entry, 'lane')
+  if name then
+    lanes[name] = lanes[name] or {}
+    table.insert(lanes[name], n)
+  end
+end
+for name, numbers in pairs(lanes) do
+  local lane = {name = name, environment = string.match(name, '^[^:]+')}
+  if redis.call('HEXISTS', BUFFERS, name) == 1 then
+    numbers = drop_waiting('buffered', prefix .. 'buffer:' .. name, BUFFERS, lane, numbers, entries)
+  end
+  changed[name] = prefix .. 'lane:' .. name
+  drop_from('queued', changed[name], LANES, lane, numbers, entries)
+end
+local first = redis.call('ZRANK', VERSIONS, group_ids[1])
+redis.call('ZREMRANGEBYRANK', VERSIONS, first, first + #group_ids - 1)
+forget_dropped(advance_clock(RUN))
+order_lanes(LANE_HEADS, changed)
+return #group_ids

@@ -1,0 +1,44 @@
+-- drop_waiting: drop groups that wait, for drop_groups and drop_versions (not a command of its own).
+--
+local dropped, forgotten, ended = 0, {}, {}  -- how many groups; ids and entries of those that have one
+
+-- Drop groups that wait in a place. `entries` are those of all groups, by number.
+local function drop_from(place, key, counts, lane, numbers, entries)
+  if #numbers == 0 then return end
+  local ids, known, bytes, tokens = {}, 0, 0, 0
+  for i, n in ipairs(numbers) do
+    local id, entry = group_ids[n], entries[n]
+    ids[i] = id
+    if entry then
+      forgotten[#forgotten + 1], ended[#ended + 1] = id, entry
+      known, bytes = known + 1, bytes + entry_word(entry, 'payload_bytes')
+      tokens = tokens + entry_word(entry, 'tokens')
+    end
+  end
+  write_list('ZREM', key, ids)
+  leave_token_queues(ids)
+  increase(RUN, place .. '_groups', -known)
+  increase(RUN, place .. '_bytes', -bytes)
+  increase(DROPPED, reason .. ':' .. lane.environment, known)
+  increase(LEDGER, reason .. ':' .. lane.environment, tokens)
+  if redis.call('HINCRBY', counts, lane.name, -#ids) == 0 then redis.call('HDEL', counts, lane.name) end
+  dropped = dropped + #ids
+end
+
+-- Drop those of some groups that wait in a place; return the numbers of the others.
+local function drop_waiting(place, key, counts, lane, numbers, entries)
+  local ids, here, others = {}, {}, {}
+  for i, n in ipairs(numbers) do ids[i] = group_ids[n] end
+  for i, score in ipairs(read('ZMSCORE', key, ids)) do
+    if score then here[#here + 1] = numbers[i] else others[#others + 1] = numbers[i] end
+  end
+  drop_from(place, key, counts, lane, here, entries)
+  return others
+end
+
+-- Remember the groups that were dropped, and mark their payloads.
+local function forget_dropped(clock)
+  remember_ends(forgotten, ended, reason, '-', clock)
+  forget_payloads(RUN, GROUPS, UNREFERENCED, forgotten)
+  flush()
+end

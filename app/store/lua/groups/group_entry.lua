@@ -1,0 +1,44 @@
+-- group_entry: the index entry of a group, a text of words with names (not a command of its own).
+--
+-- Words are separated by blanks; '-' stands for nothing. `app/store/groups/entries.py` reads this list, too.
+local ENTRY = {
+  'accepted_ms',  -- run clock at admission
+  'payload_bytes',
+  'checksum',  -- of the payload
+  'mark',  -- 'reason:weight' of the filter that it failed, if it is stored in spite of that
+  'lane',
+  'policy_version',
+  'given_id',  -- the id that its sender gave; the words before it are remembered after the group has left
+  'tokens',  -- of its sequences
+  'squares',  -- sum of the squares of their tokens
+  'declared_cost',  -- that its sender gave
+  'mean_version',  -- of its tokens, where the group says that of each
+  'highest_version',
+  'reward',  -- the mean of its scores
+  'replay_buffer',  -- the one that it has entered (enqueue_for_replay)
+}
+
+-- Return what is remembered of an entry, and the id that its sender gave.
+local function ended_entry(entry)
+  return string.match(entry, '^(%S+ %S+ %S+ %S+ %S+ %S+) (%S+)')
+end
+
+local up_to = {}  -- name -> a pattern of all words before it, found when it is needed
+for place, name in ipairs(ENTRY) do up_to[name] = place - 1 end
+
+local function words_before(name)
+  if type(up_to[name]) == 'number' then up_to[name] = string.rep('%S+ ', up_to[name]) end
+  return up_to[name]
+end
+
+-- Return a word of an entry; nil for nothing.
+local function entry_word(entry, name)
+  local word = string.match(entry, '^' .. words_before(name) .. '(%S+)')
+  return word ~= '-' and word or nil
+end
+
+-- Return an entry with another word.
+local function with_entry_word(entry, name, word)
+  local before, after = string.match(entry, '^(' .. words_before(name) .. ')%S+(.*)$')
+  return before .. word .. after
+end

@@ -1,0 +1,19 @@
+-- group_names: the names by which groups are known, so that repetitions are recognised (not a command of its own).
+--
+-- `known` has each group that is held, and those that left lately, by a short name. Its value is the id of the group.
+-- Of a group that has left, these words follow: why it was dropped ('-' if it was delivered), the step of its batch or
+-- '-', the run clock when it left ('-' if it was dropped on arrival), and its entry in part (`ended_entry`).
+--
+-- Return the name of a group: made from the id that its sender gave, or else its own id.
+local function name_of(id, given)
+  return given == '-' and id or string.sub(redis.sha1hex(given), 1, 16)
+end
+
+-- Note groups that leave now, for `expire_history`. A list takes a quarter of the memory of a sorted set.
+local NAMES_AT_ONCE = 100  -- in an item of the list
+local function note_left(left, names, clock)
+  for first = 1, #names, NAMES_AT_ONCE do
+    local last = math.min(first + NAMES_AT_ONCE - 1, #names)
+    later('RPUSH', left, string.format('%.0f ', clock) .. table.concat(names, ' ', first, last))
+  end
+end

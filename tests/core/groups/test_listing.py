@@ -1,0 +1,135 @@
+"""A listing of groups shows each of them once, however few a page has, and the newest of many lanes first."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.environments.record import EnvironmentRecord
+from app.core.groups.deletion import QUEUED
+from app.core.groups.listing import (
+    LEFT,
+    SECTIONS,
+    BatchPosition,
+    GroupQuery,
+    LanesPosition,
+    LeftPosition,
+    Position,
+    Start,
+    find_environments,
+    first_share,
+    lanes_to_read_on,
+    merged_lanes,
+    parse_list_position,
+    section_after,
+)
+from app.core.model import LaneId, QueuedGroup
+from lachesis.wire.errors import EnvironmentNotFound, InvalidField
+from tests.properties import examples
+
+lane_ids = st.tuples(st.sampled_from([None, 0, 1, 2, 12]), st.integers(1, 3))
+
+
+def read_lane(arrivals: Sequence[int], below: int, above: int, most: int) -> list[QueuedGroup]:
+    """Read the newest groups of a lane as Redis does."""
+    wanted = sorted((one for one in arrivals if above < one < below), reverse=True)
+    return [QueuedGroup(arrival, f"g{arrival}") for arrival in wanted[:most]]
+
+
+@examples(300)
+@given(st.lists(lane_ids, max_size=60), st.integers(1, 12), st.integers(1, 6))
+def test_pages_of_merged_lanes_have_each_group_once_newest_first(
+    owners: list[LaneId], most: int, most_lanes: int
+) -> None:
+    lanes: defaultdict[LaneId, list[int]] = defaultdict(list)
+    for arrival, lane in enumerate(owners, start=1):
+        lanes[lane].append(arrival)
+    position: Start | LanesPosition = Start(QUEUED)
+    listed: list[int] = []
+    ranges: defaultdict[tuple[tuple[int, int], tuple[int, int]], list[int]] = defaultdict(list)
+    while (merged := merged_lanes(lanes, position, most_lanes)) is not None:
+        at, chosen = merged
+        share = first_share(len(chosen), most)
+        first = {lane: read_lane(lanes[lane], at.arrival, 0, share) for lane in chosen}
+        rest = lanes_to_read_on(first, share, most)
+        more = {lane: read_lane(lanes[lane], *between, most) for lane, between in rest.items()}
+        read = [group.arrival for part in (first, more) for groups in part.values() for group in groups]
+        page = sorted(read, reverse=True)[:most]
+        held = [arrival for lane in chosen for arrival in lanes[lane] if arrival < at.arrival]
+        assert page == sorted(held, reverse=True)[:most], "the newest ones, as if all had been read"
+        assert len(rest) * share <= most, "few lanes are read twice"
+        listed += page
+        ranges[at.first, at.last] += page
+        position = at._replace(arrival=page[-1] if len(page) == most else 0)
+        assert parse_list_position(str(position)) == position
+    assert sorted(listed) == list(range(1, len(owners) + 1))
+    assert all(part == sorted(part, reverse=True) for part in ranges.values())
+    if len(lanes) <= most_lanes:
+        assert len(ranges) <= 1
+
+
+def test_a_lane_that_comes_or_goes_moves_no_other_lane_to_another_page() -> None:
+    lanes: list[LaneId] = [(0, 1), (0, 2), (1, 1), (1, 2)]
+    merged = merged_lanes(lanes, Start(QUEUED), 2)
+    assert merged is not None
+    at, chosen = merged
+    assert chosen == [(0, 1), (0, 2)]
+    within = at._replace(arrival=5)
+    assert merged_lanes([(None, 1), (0, 2), *lanes[2:]], within, 2) == (within, [(0, 2)])
+    assert merged_lanes([(0, 1), (0, 2), (0, 3), (1, 1)], at._replace(arrival=0), 2) == (
+        LanesPosition(QUEUED, (0, 3), (1, 1), 1 << 53),
+        [(0, 3), (1, 1)],
+    )
+    assert merged_lanes([], within, 2) is None
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        *map(Start, SECTIONS),
+        LanesPosition(QUEUED, (-1, 4), (12, 3), 0),
+        LanesPosition("buffered", (0, 1), (0, 1), 1 << 53),
+        BatchPosition("leased", 3, "0123456789abcdef0123456789abcdef", 0),
+        BatchPosition("kept", -1, "b", 1 << 53),
+        LeftPosition(1_234_567, 3, "0123456789abcdef"),
+    ],
+)
+def test_a_position_reads_as_it_was_written(position: Position) -> None:
+    assert parse_list_position(str(position)) == position
+    assert len(str(position)) <= 128
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "gone", "queued:0.1:0.1", "kept:1:b", "left:1:1:", "left:1:1:a b", "queued:0.1:0.1:٣", "left ", "leased\n"],
+)
+def test_a_cursor_that_no_answer_had_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField):
+        parse_list_position(text)
+
+
+def test_sections_in_which_nothing_can_match_are_not_read() -> None:
+    assert GroupQuery().sections == SECTIONS
+    assert GroupQuery(state="delivered").sections == (LEFT,)
+    assert GroupQuery(dropped="stale").sections == (LEFT,)
+    assert GroupQuery(dropped="stale", state="queued").sections == ()
+    assert GroupQuery(score_min=0.5).sections == ("queued", "buffered", "leased", "kept")
+    assert GroupQuery(staleness_min=1).sections == ("queued", "buffered", "leased")
+    assert section_after("buffered", ("queued", "left")) == Start("left")
+    assert section_after("left", SECTIONS) is None
+
+
+def test_an_environment_is_found_by_id_name_or_none() -> None:
+    records = {
+        0: EnvironmentRecord(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0),
+        1: EnvironmentRecord(1, "math", "math_1", 4, 512, 1.0, None, None, registered_ms=0),
+    }
+    assert find_environments(None, records) is None
+    assert find_environments(7, records) == {7}
+    assert find_environments("none", records) == {None}
+    assert find_environments("math_1", records) == {1}
+    assert find_environments("math", records) == {0, 1}
+    with pytest.raises(EnvironmentNotFound, match="code"):
+        find_environments("code", records)
