@@ -1,33 +1,50 @@
-"""Maintain runs each second, in every API process: clock, heartbeats, old buffers, garbage, empty runs."""
+"""Maintain runs each second, in one API process: clocks, silent members, old buffers, garbage, empty runs.
+
+Each process writes down the heartbeats that it got, and finds the batches that it lost. One process does the rest,
+under a lease: it is renewed each second, and another process takes over when it was silent
+(`app.store.runs.processes`). Each lease has a term; ticks of an older term change nothing. A process that was paused
+may still be in the middle of other work when it goes on. That does no harm: each step decides on what it has read, and
+its script does nothing if that has changed, or has the same effect twice.
+"""
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
-from app.core.errors import LachesisError
-from app.logs import Backoff
+from app.logs import LogBackoff
 from app.services.batches.factory import BatchServices
 from app.services.batches.request import Timing
 from app.services.curriculum.factory import CurriculumServices
 from app.services.environments.factory import EnvironmentServices
+from app.services.events.alerts import AlertWatch
 from app.services.groups.factory import GroupServices
+from app.services.history.upkeep import HistoryUpkeep
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
 from app.services.runs.isolation import Failure, RunFailures, each, isolated
 from app.services.stores import Stores
+from app.store.runs.processes import Maintained
 from app.store.runs.store import MOST_FORGOTTEN
 from app.store.runs.tick import Tick
+from lachesis.wire.errors import LachesisError
+
+T = TypeVar("T")
 
 _PERIOD_S = 1.0
+_FAREWELL_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
-_IDLE_EVERY = 30  # passes over all runs between two checks for environments to forget
+_ALERTS_EVERY = 2  # passes between two looks at the alerts of a run
+_IDLE_EVERY = 30  # passes between two checks for environments to forget, of a run that does not sleep
 
 log = logging.getLogger("lachesis.maintenance")
 
 
 class Maintenance:
-    """A loop that several API processes may run at once, because each step is safe to repeat."""
+    """The loop of one process."""
 
     def __init__(
         self,
@@ -38,21 +55,31 @@ class Maintenance:
         batches: BatchServices,
         replay: ReplayServices,
         curriculum: CurriculumServices,
+        history: HistoryUpkeep,
+        alerts: AlertWatch,
         timing: Timing,
     ) -> None:
+        self._processes = stores.processes
         self._runs = stores.runs
+        self._worker = batches.atropos_delivery.worker
         self._stored_groups = stores.groups
         self._environments = environments
         self._groups = groups
         self._batches = batches
         self._replay = replay
         self._curriculum = curriculum
+        self._history = history
+        self._alerts = alerts
         self._timing = timing
         self._passes = 0
+        self._sweeps: dict[str, asyncio.Task[None]] = {}  # by run
+        self._awake: set[str] = set()  # the runs of the last pass
+        self._unlooked: set[str] = set()  # the runs that may have other alerts since these were last looked for
         self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # expired members to log, by run
         self._upkeep = runs.failures
         self._ticks = RunFailures("the tick of a run")
-        self._outage_lines = Backoff(_PERIOD_S, _LONGEST_SILENCE_S)
+        self._histories = RunFailures("the history of a run")
+        self._outage_lines = LogBackoff(_PERIOD_S, _LONGEST_SILENCE_S)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -61,11 +88,15 @@ class Maintenance:
         self._task.add_done_callback(self._report_end)
 
     async def stop(self) -> None:
-        """Stop the task that `start` began."""
+        """Stop the task that `start` began, and let another process maintain runs at once."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            with contextlib.suppress(LachesisError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL_S):
+                    await self._processes.remove(self._worker)
+                    await self._history.write_all()
 
     @property
     def goes_on(self) -> bool:
@@ -79,78 +110,144 @@ class Maintenance:
         log.critical("maintenance has ended: this process no longer looks after runs, restart it", exc_info=error)
 
     async def run_forever(self) -> None:
-        """Tick and maintain all runs each second until cancelled. If Redis fails, log it and wait.
+        """Note each second that this process is alive, and maintain runs if no other process does, until cancelled.
 
-        Ticks do not wait for other work: without ticks, other processes would count this one and its environments as
-        dead.
+        If Redis fails, log it and wait. Signs of life and ticks do not wait for other work: without them, other
+        processes would count this one as dead, and environments would expire.
         """
         upkeep: asyncio.Task[None] | None = None
         try:
             while True:
-                ticks = await self._tick_all()
+                ticks = await self._pass()
                 if upkeep is None or upkeep.done():
                     if upkeep is not None:
                         upkeep.result()
                     upkeep = asyncio.create_task(self._look_after_all(ticks))
                 await asyncio.sleep(_PERIOD_S)
         finally:
-            if upkeep is not None:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
+            ending = [*self._sweeps.values(), *([] if upkeep is None else [upkeep])]
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
 
     async def look_after(self, run: str) -> None:
-        """Do one maintenance pass over a run."""
-        await self._do(run, (await self._tick([run]))[run], forget_idle=True)
+        """Do one maintenance pass over a run, even if another process maintains it."""
+        await self._record([run])
+        await self._return_lost(run)
+        tick = await self._runs.tick(run, self._timing.environment_ttl_ms)
+        self._note(run, tick)
+        await self._do(run, tick, forget_idle=True)
+        await self._look_for_alerts(run)
+        if tick.unswept:
+            await self._sweeps.pop(run)
 
-    async def _tick_all(self) -> dict[str, Tick]:
+    async def _pass(self) -> dict[str, Tick]:
+        """Do what each process does; return the ticks of the runs that this one maintains."""
         try:
-            names = await self._runs.names()
-            for known in (self._groups.admission, self._groups.arrivals, self._upkeep, self._ticks):
-                known.keep_only(names)
-            for run in self._expired.keys() - set(names):
-                del self._expired[run]
-            ticks, failures = await each(self._tick, [run for run in names if not self._ticks.rests(run)])
+            maintained = await self._processes.beat(self._worker)
+            await self._isolated(self._record, self._environments.heartbeats.runs())
+            if maintained is None:
+                self._alerts.keep_only(())
+            ticks = {} if maintained is None else await self._isolated(partial(self._tick, maintained), maintained.due)
+            self._unlooked |= ticks.keys()
+            self._passes += 1
+            if self._passes % _IDLE_EVERY == 0:
+                self._forget_others(await self._runs.names())
         except LachesisError as error:
             self._log_outage(error)
             return {}
-        for run in ticks:
-            self._ticks.went_well(run)
-        for run, failure in failures.items():
-            self._ticks.failed(run, failure)
         self._outage_lines.forget("outage")
         return ticks
 
-    async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
-        heard_of = {run: self._environments.heartbeats.drain(run) for run in names}
-        ticks: dict[str, Tick] = {}
+    async def _isolated(
+        self, do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str]
+    ) -> dict[str, T]:
+        found, failures = await each(do, [run for run in runs if not self._ticks.rests(run)])
+        for run in found:
+            self._ticks.went_well(run)
+        for run, failure in failures.items():
+            self._ticks.failed(run, failure)
+        return found
+
+    async def _record(self, runs: Sequence[str]) -> dict[str, None]:
+        heard_of = {run: self._environments.heartbeats.drain(run) for run in runs}
         try:
-            ticks = await self._runs.tick_all(
-                self._batches.atropos_delivery.worker, heard_of, self._timing.environment_ttl_ms
-            )
-        finally:
-            for run, heard in heard_of.items() if not ticks else ():
+            await self._runs.record_heartbeats(heard_of)
+        except BaseException:
+            for run, heard in heard_of.items():
                 self._environments.heartbeats.put_back(run, heard)
+            raise
+        return dict.fromkeys(runs)
+
+    async def _tick(self, maintained: Maintained, runs: Sequence[str]) -> dict[str, Tick]:
+        ticks = await self._runs.tick_all(runs, maintained.term, self._timing.environment_ttl_ms)
         for run, tick in ticks.items():
-            if tick.expired:
-                self._expired[run] += tick.expired
+            self._note(run, tick)
         return ticks
 
+    def _note(self, run: str, tick: Tick) -> None:
+        if tick.expired:
+            self._expired[run] += tick.expired
+
+    def _forget_others(self, names: Collection[str]) -> None:
+        """Forget what this process knows of runs that are gone."""
+        admission, arrivals = self._groups.admission, self._groups.arrivals
+        for known in (admission, arrivals, self._history, self._alerts, self._upkeep, self._ticks, self._histories):
+            known.keep_only(names)
+        self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
+        for run in self._expired.keys() - set(names):
+            del self._expired[run]
+        self._runs.forget_unused()
+        self._environments.demand.forget_unused()
+
     async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
-        self._passes += 1
+        for run in self._batches.atropos_delivery.doubtful():
+            await self._look_after_one(run, self._return_lost(run))
         if any(tick.replay for tick in ticks.values()):
             await self._make_way()
+        woken, self._awake = ticks.keys() - self._awake, set(ticks)
         for run, tick in ticks.items():
-            if self._upkeep.rests(run):
-                continue
-            try:
-                done = await isolated(self._do(run, tick, forget_idle=self._passes % _IDLE_EVERY == 0))
-            except LachesisError as error:
-                self._log_outage(error)
-                continue
-            if isinstance(done, Failure):
-                self._upkeep.failed(run, done)
-            else:
-                self._upkeep.went_well(run)
+            forget_idle = run in woken or self._passes % _IDLE_EVERY == 0
+            await self._look_after_one(run, self._do(run, tick, forget_idle=forget_idle))
+        if self._history.due():
+            for run in dict.fromkeys([*ticks, *self._history.counted()]):
+                replay = run in ticks and ticks[run].replay
+                writing = self._history.keep(run, maintained=run in ticks, replay=replay)
+                await self._look_after_one(run, writing, self._histories)
+        if self._passes % _ALERTS_EVERY == 0:
+            for run in list(self._unlooked):  # a run that was awake for one pass may have changed, too
+                await self._look_after_one(run, self._look_for_alerts(run))
+                self._unlooked.discard(run)
+
+    async def _look_after_one(
+        self, run: str, work: Coroutine[None, None, None], failures: RunFailures | None = None
+    ) -> None:
+        failures = failures or self._upkeep
+        if failures.rests(run):
+            work.close()
+            return
+        try:
+            done = await isolated(work)
+        except LachesisError as error:
+            self._log_outage(error)
+            return
+        if isinstance(done, Failure):
+            failures.failed(run, done)
+        else:
+            failures.went_well(run)
+
+    async def _look_for_alerts(self, run: str) -> None:
+        await self._alerts.look(run, await self._runs.view(run))
+
+    def _sweep(self, run: str) -> None:
+        """Check waiting groups in a task of its own, as there may be millions."""
+        task = self._sweeps.get(run)
+        if task is None or task.done():
+            work = self._look_after_one(run, self._groups.staleness.finish(run))
+            self._sweeps[run] = asyncio.create_task(work, name=f"sweep of run {run}")
+
+    async def _return_lost(self, run: str) -> None:
+        await self._batches.atropos_delivery.return_lost(run, await self._runs.queue(run))
 
     async def _make_way(self) -> None:
         try:
@@ -166,7 +263,6 @@ class Maintenance:
         """Do the work that the tick found; nothing for an idle run."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
-            await self._batches.atropos_delivery.return_lost(run, view)
             await self._batches.dispatch.quarantine_exhausted(run, view)
             await self._groups.atropos.release_overdue(run, view, self._timing.buffer_release_ms)
         if tick.replay:
@@ -179,6 +275,8 @@ class Maintenance:
             await self._stored_groups.delete_marked(run)
         if tick.aging:
             await self._groups.staleness.sweep_ages(run)
+        if tick.unswept:
+            self._sweep(run)
         if tick.due:
             while await self._runs.forget_old(run) >= MOST_FORGOTTEN:
                 pass

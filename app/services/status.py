@@ -1,35 +1,98 @@
 """Describe the state of a run for operators."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
-from app.core.environments.pacing import live_shares
+from app.core.access.limits import RateLimits, limits_of
 from app.core.environments.record import EnvironmentRecord
-from app.core.environments.scarcity import alarming, relaxed_in_ms
-from app.core.environments.shares import bounds_for
-from app.core.model import Bounds
-from app.core.ranks.sharding import BalanceHistory
+from app.core.runs.alert import RunAlert, alert_of
+from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
 from app.core.runs.view import RunView
-from app.core.runs.warnings import RunWarning
-from app.services.batches.explain import BatchDiagnosis, Diagnostics
-from app.services.runs.isolation import RunFailures
+from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
+from app.services.runs.isolation import RepeatedFailure, RunFailures
+from app.store.access.limits import LimitStore, of_run
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
-from lachesis.wire.ranks import BalanceInfo
-from lachesis.wire.status import (
-    Alert,
-    Blocked,
-    ByteCounts,
-    EnvironmentStatus,
-    GroupCounts,
-    LeaseStatus,
-    RanksStatus,
-    RunStatus,
-    UpkeepStatus,
-    Warned,
-)
+from lachesis.wire.limits import RateUse
 
-_MOST_NAMED = 8  # environments in a sentence
+Kind = TypeVar("Kind")
+
+ENVIRONMENTS_SHOWN = 256
+"""Environments on a page of a status, unless a request says otherwise."""
+
+MOST_ENVIRONMENTS_SHOWN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentFacts:
+    """What is known of an environment.
+
+    Attributes:
+        record: Its settings and signs of life.
+        alive: Whether its shares count.
+        last_seen_age_ms: Time since its last sign of life, ``>= 0``.
+        running_groups: Groups that its members have started and not submitted.
+        queued: Groups of it in the queue, by size.
+        buffered: Groups of it in the set buffer, by size.
+        served_sequences: Sequences of it in batches.
+        served_share: Fraction of it in all sequences served; None before any.
+        needed_sequences: Sequences that the next batch must have of it.
+        owed_sequences: Sequences that relaxed batches fell short of its minimum.
+        dropped: Groups of it that were dropped, by reason.
+        ledger: What happened to its tokens.
+        token_cost: What a million tokens cost, if the run says so.
+    """
+
+    record: EnvironmentRecord
+    alive: bool
+    last_seen_age_ms: int
+    running_groups: int
+    queued: Mapping[int, int]
+    buffered: Mapping[int, int]
+    served_sequences: int
+    served_share: float | None
+    needed_sequences: int
+    owed_sequences: int
+    dropped: Mapping[str, int]
+    ledger: TokenLedger
+    token_cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What operators need to know of a run.
+
+    Attributes:
+        run: Its name.
+        diagnosis: The view of the run, and why there is no batch.
+        alert: What an operator should look at, if anything.
+        ledger: What happened to its tokens.
+        environments: A page of its environments, by id.
+        next_after: The id after which the next page begins; None on the last one.
+        alive: Environments that are alive, on all pages.
+        oldest_waiting_ms: Age of the oldest queued group that fits a batch, if there is one.
+        remembered_groups: Groups that have left and are remembered.
+        failure: Why its maintenance keeps failing in this process, if it does.
+        failing_age_s: Seconds since the first such failure.
+        limits: Its limits of rates, and how much of each is used.
+        durability: How Redis keeps its data.
+    """
+
+    run: str
+    diagnosis: BatchDiagnosis
+    alert: RunAlert | None
+    ledger: TokenLedger
+    environments: list[EnvironmentFacts]
+    next_after: int | None
+    alive: int
+    oldest_waiting_ms: int | None
+    remembered_groups: int
+    failure: RepeatedFailure | None
+    failing_age_s: float
+    limits: Sequence[RateUse]
+    durability: str
 
 
 class Status:
@@ -39,132 +102,89 @@ class Status:
         self,
         runs: RunStore,
         groups: GroupStore,
-        explain: Diagnostics,
+        limits: LimitStore,
+        diagnostics: Diagnostics,
         upkeep: RunFailures,
         environment_ttl_ms: int,
         durability: str,
     ) -> None:
         self._runs = runs
         self._groups = groups
-        self._explain = explain
+        self._limits = limits
+        self._diagnostics = diagnostics
         self._upkeep = upkeep
         self._ttl_ms = environment_ttl_ms
         self._durability = durability
 
-    async def of(self, run: str) -> RunStatus:
-        """Describe a run: its trainer and environments, what waits, and what blocks."""
-        reason = await self._explain.of(run)
-        view, not_ready = reason.view, reason.not_ready
-        config = view.config
-        oversized = oversized_groups(view)
-        return RunStatus(
-            current_step=view.step,
-            queue_size=view.totals.queued_groups - oversized,
+    async def of(self, run: str, limit: int = ENVIRONMENTS_SHOWN, after: int = -1) -> RunFacts:
+        """Describe a run: its trainer and environments, what waits, and what blocks.
+
+        Args:
+            run: The run's name.
+            limit: Most environments to describe.
+            after: Describe environments with larger ids.
+        """
+        diagnosis = await self._diagnostics.of(run)
+        view, failure = diagnosis.view, self._upkeep.of(run)
+        page = list(islice((key for key in view.environments if key > after), limit + 1))
+        return RunFacts(
             run=run,
-            batch_size=config.batch_size if config else -1,
-            trainer_started=view.started,
-            ready=not_ready is None,
-            blocked=_blocked(reason),
-            oldest_waiting_s=await self._oldest_waiting_s(run, view),
-            environments=self.environments(view),
-            unowned_groups=sum(count for (environment, _), count in view.lanes.items() if environment is None),
-            groups=GroupCounts(
-                accepted=view.totals.accepted_groups,
-                queued=view.totals.queued_groups,
-                buffered=view.totals.buffered_groups,
-                leased=view.totals.leased_groups,
-                delivered=view.totals.delivered_groups,
-                oversized=oversized,
-            ),
-            bytes=ByteCounts(
-                queued=view.totals.queued_bytes,
-                buffered=view.totals.buffered_bytes,
-                leased=view.totals.leased_bytes,
-                kept=view.kept.payload_bytes,
-            ),
-            policy_version=view.policy_version,
-            kept_batches=view.kept.batches,
-            dropped=view.dropped_by_reason,
+            diagnosis=diagnosis,
             alert=alert_of(view, self._ttl_ms),
-            warnings=shown_warnings(reason.warnings),
-            leases=[
-                LeaseStatus(
-                    batch=lease.batch_id, state=lease.state.value, step=lease.step, delivery_count=lease.delivery_count
-                )
-                for lease in view.leases
-            ],
-            relaxed_batches=view.relaxed_batches,
-            ranks=None if view.balance is None else _ranks(view.balance),
-            upkeep=self._upkeep_of(run),
+            ledger=ledger_of_run(view.tokens),
+            environments=self.environments(view, page[:limit]),
+            next_after=page[limit - 1] if len(page) > limit else None,
+            alive=len(view.live(self._ttl_ms).records),
+            oldest_waiting_ms=await self._oldest_waiting_ms(run, view),
+            remembered_groups=await self._groups.remembered(run),
+            failure=failure,
+            failing_age_s=0.0 if failure is None else self._upkeep.failing_age_s(failure),
+            limits=await self._used(run, view),
             durability=self._durability,
         )
 
-    def environments(self, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentStatus]:
-        """Describe a run's environments, or some of them, by id."""
-        bounds = bounds_for(view.config.batch_size, live_shares(view, self._ttl_ms)) if view.config else {}
+    def environments(self, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentFacts]:
+        """Describe a run's environments, or those with some ids, in this order."""
+        wanted = list(view.environments if only is None else only)
+        bounds = view.live(self._ttl_ms).bounds(view.config.batch_size) if view.config else {}
+        queued, buffered = _by_owner(view.lanes, wanted), _by_owner(view.buffers, wanted)
+        dropped = _by_owner({(owner, reason): count for (reason, owner), count in view.dropped.items()}, wanted)
+        tokens = _by_owner({(owner, state): count for (state, owner), count in view.tokens.items()}, wanted)
         handed_out = sum(view.served.values())
-        return [
-            _environment(environment, view, bounds.get(key, Bounds()), handed_out, self._ttl_ms)
-            for key, environment in view.environments.items()
-            if only is None or key in only
-        ]
+        facts = []
+        for key in wanted:
+            env, served = view.environments[key], view.served.get(key, 0)
+            facts.append(
+                EnvironmentFacts(
+                    record=env,
+                    alive=env.alive(view.clock_ms, self._ttl_ms),
+                    last_seen_age_ms=max(0, view.clock_ms - env.last_seen_ms),
+                    running_groups=view.running.get(key, 0),
+                    queued=queued.get(key, {}),
+                    buffered=buffered.get(key, {}),
+                    served_sequences=served,
+                    served_share=served / handed_out if handed_out else None,
+                    needed_sequences=bounds[key].minimum if key in bounds else 0,
+                    owed_sequences=max(0, view.debts.get(key, 0)),
+                    dropped=dropped.get(key, {}),
+                    ledger=ledger_of(tokens.get(key, {})),
+                    token_cost=view.policy.cost_per_million_tokens,
+                )
+            )
+        return facts
 
-    def _upkeep_of(self, run: str) -> UpkeepStatus | None:
-        trouble = self._upkeep.of(run)
-        if trouble is None:
-            return None
-        failing_age_s = self._upkeep.failing_age_s(trouble)
-        return UpkeepStatus(detail=trouble.failure.detail, attempts=trouble.attempts, failing_age_s=failing_age_s)
+    async def _used(self, run: str, view: RunView) -> Sequence[RateUse]:
+        limits = limits_of(view.policy) or RateLimits()
+        return (await self._limits.used([(of_run(run), limits)]))[0]
 
-    async def _oldest_waiting_s(self, run: str, view: RunView) -> float | None:
+    async def _oldest_waiting_ms(self, run: str, view: RunView) -> int | None:
         limit = view.config.batch_size if view.config else None
         wanted = {lane: (count, 1) for lane, count in view.lanes.items() if limit is None or lane[1] <= limit}
         heads = [head for lane in await self._groups.heads(run, wanted) for head in lane.heads]
         if not heads:
             return None
         (entry,) = await self._groups.entries(run, [min(heads).group_id])
-        return None if entry is None else (view.clock_ms - entry.accepted_ms) / 1000
-
-
-def shown_warnings(warnings: Sequence[RunWarning]) -> list[Warned]:
-    """Describe the warnings of a run."""
-    return [Warned(kind=one.kind.value, detail=one.detail, environments=list(one.environments)) for one in warnings]
-
-
-def _ranks(history: BalanceHistory) -> RanksStatus:
-    return RanksStatus(
-        batches=history.batches,
-        world_size=history.world_size,
-        mean_imbalance=history.imbalance / history.batches,
-        mean_contiguous=history.contiguous / history.batches,
-        mean_bound=history.bound / history.batches,
-        last=BalanceInfo(**asdict(history.last)),
-    )
-
-
-def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
-    """Return the alert that nothing trainable arrives, or that an environment sends too little; None if neither."""
-    starvation, scarce = view.alert, alarming(view, ttl_ms)
-    if starvation is None and not scarce:
-        return None
-    since_ms = min([*scarce.values(), *([] if starvation is None else [starvation.since_ms])])
-    details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
-    return Alert(
-        started_age_s=max(0, view.clock_ms - since_ms) / 1000,
-        sequences=0 if starvation is None else starvation.sequences,
-        dropped={} if starvation is None else dict(starvation.dropped),
-        environments=list(scarce),
-        detail="; ".join([*([] if starvation is None else [str(starvation)]), *details]),
-    )
-
-
-def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
-    left_ms = relaxed_in_ms(view, since_ms)
-    ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
-    waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
-    seconds = (view.clock_ms - since_ms) / 1000
-    name = view.environments[key].name
-    return f"environment {key} ({name}) has sent too little for its minimum for {seconds:.0f} s: batches {waits}"
+        return None if entry is None else view.clock_ms - entry.accepted_ms
 
 
 def oversized_groups(view: RunView) -> int:
@@ -174,47 +194,12 @@ def oversized_groups(view: RunView) -> int:
     return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)
 
 
-def _blocked(reason: BatchDiagnosis) -> Blocked | None:
-    not_ready = reason.not_ready
-    if not_ready is None:
-        return None
-    return Blocked(
-        reason=not_ready.blocker.value,
-        detail=not_ready.detail,
-        missing_sequences=not_ready.missing_sequences,
-        missing_by_environment=dict(not_ready.missing_by_environment),
-        unblocked_by=list(not_ready.unblocked_by),
-        expected_s=reason.expected_s,
-        relaxes_s=reason.relaxes_s,
-    )
-
-
-def _environment(
-    env: EnvironmentRecord, view: RunView, bound: Bounds, handed_out: int, ttl_ms: int
-) -> EnvironmentStatus:
-    key = env.environment
-    queued = {size: count for (owner, size), count in view.lanes.items() if owner == key}
-    buffered = {size: count for (owner, size), count in view.buffers.items() if owner == key}
-    served = view.served.get(key, 0)
-    return EnvironmentStatus(
-        id=key,
-        name=env.name,
-        alive=env.alive(view.clock_ms, ttl_ms),
-        connected=env.connected,
-        members=env.members,
-        running_groups=view.running.get(key, 0),
-        last_seen_age_s=max(0, view.clock_ms - env.last_seen_ms) / 1000,
-        group_size=env.group_size,
-        weight=env.weight,
-        queued_groups=sum(queued.values()),
-        queued_sequences=sum(size * count for size, count in queued.items()),
-        buffered_groups=sum(buffered.values()),
-        buffered_sequences=sum(size * count for size, count in buffered.items()),
-        served_sequences=served,
-        share_promised=env.min_share or 0.0,
-        share_limit=env.max_share,
-        share_got=served / handed_out if handed_out else None,
-        needs_sequences=bound.minimum,
-        owed_sequences=max(0, view.debts.get(key, 0)),
-        dropped={reason: count for (reason, owner), count in view.dropped.items() if owner == key},
-    )
+def _by_owner(
+    counts: Mapping[tuple[int | None, Kind], int], wanted: Collection[int]
+) -> dict[int | None, dict[Kind, int]]:
+    """Sort counts by environment, of those that are wanted."""
+    keys, found = set(wanted), dict[int | None, dict[Kind, int]]()
+    for (owner, kind), count in counts.items():
+        if owner in keys:
+            found.setdefault(owner, {})[kind] = count
+    return found

@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.http.request_metrics import RequestMetrics
 from app.main import create_app
 from app.settings import Settings
+from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from app.telemetry import METRICS
 from tests.api.atropos_calls import group as atropos_group
@@ -101,6 +102,16 @@ async def test_the_books_of_a_run_add_up_and_agree_with_its_status(client: httpx
     assert page.value("lachesis_groups", state="oversized") == 1
     for state, held in told["bytes"].items():
         assert page.value("lachesis_payload_bytes", state=state) == held
+    ledger = told["ledger"]
+    assert page.value("lachesis_tokens_generated_total", run="run") == ledger.pop("generated_tokens") > 0
+    assert ledger.pop("cost") is None
+    assert (
+        sum(ledger.values())
+        == sum(page.values("lachesis_tokens", run="run"))
+        == page.value("lachesis_tokens_generated_total")
+    )
+    for name, tokens in ledger.items():
+        assert page.value("lachesis_tokens", state=name.removesuffix("_tokens")) == tokens
     assert page.value("lachesis_step", run="run") == told["current_step"] == 3
     assert page.value("lachesis_leases", state="held") == len(told["leases"]) == 2
     assert page.value("lachesis_served_sequences", environment="math") == 12
@@ -321,7 +332,7 @@ async def test_what_redis_refuses_to_tell_is_not_passed_over_in_silence(
     client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
 ) -> None:
     await make_run(client)
-    await redis_client.set("lachesis:2:{run}:served", "not a hash")
+    await redis_client.set(RunKeys("run").served, "not a hash")
     page = await scrape(client)
     assert (page.value("lachesis_store_up"), page.value("lachesis_run_readable", run="run")) == (1, 0)
     (line,) = log_lines.of("reading the metrics of a run fails")

@@ -1,20 +1,25 @@
 """The runs: settings, status, policy version, checkpoints."""
 
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.deps import NamedRun, ServicesDep, SmallBody, parse
+from app.api.deps import AfterEnvironment, NamedRun, ServicesDep, ShownEnvironments, SmallBody, parse
+from app.api.http.access import IdentityDep, check
+from app.api.http.audit import TOGETHER
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
-from app.api.http.replies import large_json_reply, model_reply
-from app.api.http.routing import NativeRoute
-from app.core import errors
+from app.api.http.replies import model_reply
+from app.api.http.routing import NativeRoute, requires
+from app.api.wire.status import shown_status
+from app.core.access.permissions import Permission
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunConfig, RunView
+from app.services.status import ENVIRONMENTS_SHOWN
 from app.store.runs.view import RunSummary
-from lachesis.wire.errors import place
-from lachesis.wire.problems import format_validation_error
+from lachesis.wire import errors
+from lachesis.wire.problems import format_validation_error, place
 from lachesis.wire.runs import (
     AtroposSettings,
     Checkpoint,
@@ -42,14 +47,16 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
     summary="Create a run",
     status_code=201,
     response_model=Run,
-    responses=body_responses(errors.RunExists)
+    responses=body_responses(errors.RunExists, errors.RunNotFound)
     | _MADE
     | {200: _THERE[200] | {"model": Run, "description": "The run exists with these settings."}},
     openapi_extra=json_body(RunCreate),
 )
-async def create_run(services: ServicesDep, body: SmallBody) -> Response:
+@requires(Permission.CREATE_RUN)
+async def create_run(services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
     """Create a run. If it exists, nothing changes: 200, or 409 if it differs from the settings named here."""
     asked = parse(RunCreate, body)
+    check(identity, Permission.SET_UP, asked.name)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
     named = asked.model_fields_set | asked.atropos.model_fields_set
@@ -58,12 +65,18 @@ async def create_run(services: ServicesDep, body: SmallBody) -> Response:
 
 
 @router.get("", summary="List runs", response_model=Runs, responses=read_responses())
-async def list_runs(services: ServicesDep) -> Response:
-    """List all runs by name, archived ones included."""
-    summaries, failures = await services.runs.administration.all()
+@requires(Permission.LIST_RUNS)
+async def list_runs(
+    services: ServicesDep,
+    identity: IdentityDep,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of runs to return.")] = 256,
+    after: Annotated[str, Query(max_length=64, description="List runs after this name.")] = "",
+) -> Response:
+    """List the runs that the credentials are for by name, including archived runs."""
+    page = await services.runs.administration.page(limit, after, identity.own)
     shown = []
-    unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
-    for run, summary in summaries.items():
+    unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in page.unreadable.items()]
+    for run, summary in page.runs.items():
         try:
             shown.append(_shown(run, summary))
         except ValidationError as error:
@@ -71,10 +84,11 @@ async def list_runs(services: ServicesDep) -> Response:
             unreadable.append(
                 UnreadableRun(name=run, detail=f"{place(first['loc'])}: {format_validation_error(first)}")
             )
-    return model_reply(Runs(runs=shown, unreadable=unreadable))
+    return model_reply(Runs(runs=shown, unreadable=unreadable, next_after=page.next_after))
 
 
 @router.get("/{run}", summary="Get a run", response_model=Run, responses=read_responses(errors.RunNotFound))
+@requires(Permission.READ)
 async def get_run(run: NamedRun, services: ServicesDep) -> Response:
     """Return a run's settings, step and policy version."""
     return model_reply(_shown(run, await services.runs.administration.get(run)))
@@ -87,8 +101,9 @@ async def get_run(run: NamedRun, services: ServicesDep) -> Response:
     responses=body_responses(errors.RunNotFound),
     openapi_extra=json_body(RunChange),
 )
+@requires(Permission.OPERATE)
 async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Change the settings that the body names (JSON merge patch)."""
+    """Change the settings in the body (JSON merge patch). Settings that are left out stay."""
     asked = parse(RunChange, body)
     changes = asked.model_dump(include=asked.model_fields_set)
     return model_reply(_shown(run, await services.runs.administration.change(run, changes)))
@@ -97,8 +112,9 @@ async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> R
 @router.delete(
     "/{run}", summary="Delete a run", status_code=204, responses=write_responses(errors.RunNotFound, errors.RunInUse)
 )
+@requires(Permission.OPERATE)
 async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
-    """Delete a run with everything it owns: groups, batches, environments, history."""
+    """Delete a run with its groups, batches, environments, replay buffer, curricula and history."""
     await services.runs.administration.delete(run)
     return Response(status_code=204)
 
@@ -109,10 +125,22 @@ async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
     response_model=RunStatus,
     responses=read_responses(errors.RunNotFound),
 )
-async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> Response:
-    """Return what operators need: who takes part, what waits, what blocks."""
-    await services.runs.administration.get(run)
-    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
+@requires(Permission.READ)
+async def run_status(
+    run: NamedRun,
+    services: ServicesDep,
+    request: Request,
+    limit: ShownEnvironments = ENVIRONMENTS_SHOWN,
+    after: AfterEnvironment = -1,
+) -> Response:
+    """Return the state of a run for operators: environments, waiting groups, and what blocks the next batch."""
+
+    async def status() -> bytes:
+        await services.runs.administration.check(run)
+        facts = await services.runs.status.of(run, limit, after)
+        return shown_status(facts, services.access.authenticator.mode).model_dump_json().encode()
+
+    return await services.answers.reply(request, status)
 
 
 @router.put(
@@ -122,8 +150,12 @@ async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> 
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(PolicyVersion),
 )
+@requires(Permission.TRAIN, audited=TOGETHER)
 async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Set the number of weight updates so far. Groups that are now too old leave the queue and are counted."""
+    """Set the number of weight updates so far. Groups that are now too old leave the queue and are counted.
+
+    The reply does not wait for more than a thousand of them. None of the rest gets into a batch.
+    """
     asked = parse(PolicyVersion, body)
     dropped = await services.runs.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
     return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
@@ -136,8 +168,9 @@ async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBo
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(Checkpoint),
 )
+@requires(Permission.TRAIN, audited=TOGETHER)
 async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Release the batches up to a step: the trainer has saved a state that contains them."""
+    """Release the batches up to a step, because the trainer has saved a state that contains them."""
     asked = parse(Checkpoint, body)
     await services.runs.administration.get(run)
     kept = (await services.batches.retention.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
@@ -159,6 +192,7 @@ async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody)
     responses=body_responses(errors.RunNotFound, errors.RewindImpossible),
     openapi_extra=json_body(Rewind),
 )
+@requires(Permission.TRAIN, audited=True)
 async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Hand out every batch after a step again: the same groups in the same order, before any new batch."""
     rewound = await services.runs.administration.rewind(run, parse(Rewind, body).step)

@@ -23,3 +23,13 @@ class Policy(RunSettings):
     def history_ms(self) -> int:
         """How long the run remembers what happened to its groups, milliseconds of run clock."""
         return round(self.history_retention_s * 1000)
+
+    @property
+    def dedup_ms(self) -> int:
+        """How long after its admission the run recognises a group that has left, milliseconds of run clock."""
+        return round(self.dedup_window_s * 1000)
+
+    @property
+    def remembered_ms(self) -> int:
+        """How long the run remembers a group that has left, milliseconds of run clock."""
+        return max(self.history_ms, self.dedup_ms)

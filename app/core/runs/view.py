@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.batches.leases import Lease
+from app.core.environments.live import LiveEnvironments, live
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import BalanceHistory, Undivided
@@ -25,9 +26,9 @@ class RunConfig:
     num_steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """The state of a run now, without its queue. Every use case starts from one such read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """The state of a run that batches are decided on: settings, counters, environments, leases, counts of the queue.
 
     Attributes:
         config: None before a trainer registered.
@@ -39,9 +40,7 @@ class RunView:
         lanes: Groups queued, by (environment, size).
         buffers: Groups buffered, by (environment, size).
         leases: In the order they were taken.
-        workers: API processes and the run clock at their last tick, ms.
-        served: Sequences handed out, by environment (None: no environment).
-        dropped: Groups dropped, by reason and environment (None: no environment).
+        workers: API processes and the run clock at their last sign of life, ms.
         debts: Sequences owed to environments because of relaxed batches; below 0:
             `app.core.environments.shares.settle_debts`.
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
@@ -52,11 +51,8 @@ class RunView:
         policy_version: The policy version in force.
         rewinds: How often its trainer went back to a saved state.
         kept: Acknowledged batches that are kept.
-        sent: What environments have sent.
-        running: Groups that the live members of each environment have started and not submitted.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
-        starvation: What came since the last group that could be trained on, if anything.
         undivided: The last batch that ranks asked for, if it could not be divided.
         next_environment: The id of the next new environment. Ids are never used twice.
         unfilled: Whether the last request of a trainer got no batch although the fresh part was queued: the replay
@@ -76,8 +72,6 @@ class RunView:
     buffers: Mapping[LaneId, int]
     leases: tuple[Lease, ...]
     workers: Mapping[str, int]
-    served: Mapping[int | None, int]
-    dropped: Mapping[tuple[str, int | None], int]
     totals: RunTotals
     debts: Mapping[int, int]
     conflict_since_ms: int | None
@@ -88,16 +82,51 @@ class RunView:
     policy_version: int = 0
     rewinds: int = 0
     kept: KeptBatches = field(default_factory=KeptBatches)
-    sent: Mapping[int, Sent] = field(default_factory=dict)
-    running: Mapping[int, int] = field(default_factory=dict)
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
-    starvation: Starvation = field(default_factory=Starvation)
     next_environment: int = 0
     unfilled: bool = False
     undivided: Undivided | None = None
     trained: Trained = field(default_factory=Trained)
     scarce: Mapping[int, int] = field(default_factory=dict)
+
+    def live(self, ttl_ms: int) -> LiveEnvironments:
+        """Return the environments that are alive: only these bind.
+
+        Args:
+            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        """
+        return live(self.environments, self.clock_ms, ttl_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandView(QueueView):
+    """The state of a run that credits are computed from.
+
+    Attributes:
+        running: Groups that the live members of each environment have started and not submitted.
+    """
+
+    running: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView(DemandView):
+    """The whole state of a run now, without its queue. It costs the more the more environments there are.
+
+    Attributes:
+        served: Sequences handed out, by environment (None: no environment).
+        dropped: Groups dropped, by reason and environment (None: no environment).
+        tokens: Tokens of groups, by state and environment, for `app.core.runs.ledger`.
+        sent: What environments have sent.
+        starvation: What came since the last group that could be trained on, if anything.
+    """
+
+    served: Mapping[int | None, int]
+    dropped: Mapping[tuple[str, int | None], int]
+    tokens: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
+    sent: Mapping[int, Sent] = field(default_factory=dict)
+    starvation: Starvation = field(default_factory=Starvation)
 
     @property
     def alert(self) -> Starvation | None:

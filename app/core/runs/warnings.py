@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.batches.subset_sum import ever_attainable
-from app.core.environments.pacing import live_shares
 from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.groups.length import sequence_limit
 from app.core.model import DropReason
@@ -49,7 +48,7 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
     """
     if view.config is None:
         return ()
-    batch_size, shares = view.config.batch_size, live_shares(view, ttl_ms)
+    batch_size, shares = view.config.batch_size, view.live(ttl_ms).shares
     capped = {key: ShareLimits(None, share.max_share) for key, share in shares.items() if share.max_share is not None}
     bounds = bounds_for(batch_size, capped).items()
     limits = {key: bound.maximum for key, bound in bounds if bound.maximum is not None}
@@ -71,8 +70,12 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
         sizes: The known group sizes.
         limits: Most sequences of a batch for each environment with a maximum.
     """
-    large = {key: sorted(size for size in own if size > _limit(key, batch_size, limits)) for key, own in sizes.items()}
-    whose = _ordered(key for key, own in large.items() if own)
+    large = {
+        key: sorted(size for size in own if size > _limit(key, batch_size, limits))
+        for key, own in sizes.items()
+        if own and max(own) > (_limit(key, batch_size, limits) if key in limits else batch_size)
+    }
+    whose = _ordered(large)
     if not whose:
         return None
     named = [
@@ -89,18 +92,20 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
 
     There is no warning if no known size fits into a batch. The arguments are those of `groups_too_large`.
     """
-    usable = {
-        key: frozenset(size for size in own if 0 < size <= _limit(key, batch_size, limits))
-        for key, own in sizes.items()
-    }
-    free = frozenset[int]().union(*(own for key, own in usable.items() if key not in limits))
-    senders = Counter((_limit(key, batch_size, limits), own) for key, own in usable.items() if key in limits and own)
+
+    def usable(own: Collection[int], limit: int = batch_size) -> frozenset[int]:
+        return frozenset(size for size in own if 0 < size <= limit)
+
+    free = usable(set[int]().union(*(own for key, own in sizes.items() if key not in limits)))
+    maxima = {key: _limit(key, batch_size, limits) for key in limits.keys() & sizes.keys()}
+    senders = Counter((limit, usable(sizes[key], limit)) for key, limit in maxima.items() if usable(sizes[key], limit))
     if free:
         senders[batch_size, free] = 1
     if not senders or ever_attainable(batch_size, senders):
         return None
-    whose = _ordered(key for key, own in usable.items() if own)
-    known = _listed(sorted({size for own in usable.values() for size in own}))
+    sent = {key: usable(own, _limit(key, batch_size, limits)) for key, own in sizes.items()}
+    whose = _ordered(key for key, own in sent.items() if own)
+    known = _listed(sorted({size for own in sent.values() for size in own}))
     within = " within every max_share" if any(key in limits for key in whose) else ""
     detail = (
         f"no groups of the sizes that environments declared or sent ({known}) sum to exactly {batch_size} sequences"
@@ -136,9 +141,8 @@ def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:
     sizes: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in view.lanes:
         sizes[environment].add(size)
-    for key, registered in view.environments.items():
-        if registered.alive(view.clock_ms, ttl_ms):
-            sizes[key].add(registered.group_size)
+    for key, registered in view.live(ttl_ms).records.items():
+        sizes[key].add(registered.group_size)
     return dict(sizes)
 
 

@@ -2,16 +2,17 @@
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from app.core.access.limits import limits_of
 from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
-from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunConfig, RunView
-from app.events import RunChanged, RunCreated, RunDeleted, emit
+from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
+from app.services.access.limits import RateLimiter
 from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayCleanup
@@ -21,9 +22,25 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary
+from lachesis.wire.errors import InvalidField, RunExists, RunInUse, RunNotFound
 
 _ATTEMPTS = 10
 _MOST_SHOWN = 80  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Some of the configured runs.
+
+    Attributes:
+        runs: The runs, by name.
+        unreadable: The errors of runs that cannot be read.
+        next_after: The name after which the next page begins; None on the last one.
+    """
+
+    runs: Mapping[str, RunSummary]
+    unreadable: Mapping[str, Failure]
+    next_after: str | None
 
 
 class RunAdministration:
@@ -37,6 +54,7 @@ class RunAdministration:
         staleness: Staleness,
         replay: ReplayCleanup,
         buffers: ReplayStore,
+        limits: RateLimiter,
     ) -> None:
         self._runs = runs
         self._groups = groups
@@ -44,6 +62,7 @@ class RunAdministration:
         self._staleness = staleness
         self._replay = replay
         self._buffers = buffers
+        self._limits = limits
 
     async def create(
         self, run: str, config: RunConfig, policy: Policy, named: Collection[str] | None = None
@@ -75,6 +94,7 @@ class RunAdministration:
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
+                await self._limits.learn(run, limits_of(policy))
                 emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 
@@ -86,13 +106,26 @@ class RunAdministration:
         """
         return await self._runs.existing(run)
 
-    async def all(self) -> tuple[dict[str, RunSummary], dict[str, Failure]]:
-        """Return all configured runs, by name.
+    async def check(self, run: str) -> None:
+        """Check that there is a run of this name.
 
-        Returns:
-            The runs, and the errors of those that cannot be read.
+        Raises:
+            RunNotFound: The run does not exist, or no trainer has registered with it.
         """
-        return await each(self._runs.summaries, await self._runs.names())
+        if not await self._runs.is_made(run):
+            raise RunNotFound(f"there is no run {run}")
+
+    async def page(self, limit: int, after: str, own: Callable[[Iterable[str]], Sequence[str]] = list) -> RunPage:
+        """Return configured runs by name.
+
+        Args:
+            limit: The number of names to look at, ``>= 1``.
+            after: Return runs with later names.
+            own: Returns those of the runs that may be shown.
+        """
+        names = own(name for name in await self._runs.names() if name > after)
+        runs, unreadable = await each(self._runs.summaries, names[:limit])
+        return RunPage(runs, unreadable, names[limit - 1] if len(names) > limit else None)
 
     async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
         """Change a run while it runs.
@@ -116,7 +149,9 @@ class RunAdministration:
             await self._check_fresh_fraction(run, others.get("fresh_fraction", 1.0))
             assert view.config is not None, "as get() says"  # noqa: S101
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
-            if await self._runs.put(run, config, Policy.model_validate(view.policy.model_dump() | others), view.epoch):
+            policy = Policy.model_validate(view.policy.model_dump() | others)
+            if await self._runs.put(run, config, policy, view.epoch):
+                await self._limits.learn(run, limits_of(policy))
                 emit(RunChanged(run=run, changes=changes))
                 break
         await self._retention.trim(run)
@@ -147,7 +182,9 @@ class RunAdministration:
         held = sum(lease.state is LeaseState.HELD for lease in view.leases)
         trained = after_version(view.trained, view.policy_version, version, held)
         await self._runs.set_policy_version(run, version, trained, rewinds)
-        return await self._sweep_versions(run)
+        dropped = await self._sweep_versions(run)
+        emit(PolicyVersionSet(run=run, policy_version=version, before=view.policy_version, dropped_groups=dropped))
+        return dropped
 
     async def rewind(self, run: str, step: int) -> RewindResult:
         """Go back to the state that a trainer saved after ``step`` (`app.services.batches.rewind.Retention.rewind`).
@@ -172,14 +209,13 @@ class RunAdministration:
             RunNotFound: There is no such run.
             RunInUse: Groups keep coming, which make the run again each time.
         """
-        if not await self._runs.is_made(run):
-            raise RunNotFound(f"there is no run {run}")
+        await self.check(run)
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
             await self._groups.mark_abandoned(run, (await self._runs.view(run)).clock_ms)
             await self._groups.delete_marked(run)
-            await self._runs.forget_recent(run)
             if await self._runs.forget(run):
+                await self._limits.learn(run, None)
                 emit(RunDeleted(run=run))
                 return
         raise RunInUse(f"groups keep coming for run {run}: stop its environments, then delete it")

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.environments.pacing import live_shares
-from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, LaneId
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, Waiting, is_oversized, limits_for, reached_limit
 from app.core.runs.view import RunView
@@ -90,8 +88,8 @@ class RunCapacity:
         )
         return look
 
-    def _bounds(self, view: RunView) -> dict[int, Bounds]:
-        return {} if view.config is None else bounds_for(view.config.batch_size, live_shares(view, self._ttl_ms))
+    def _bounds(self, view: RunView) -> Mapping[int, Bounds]:
+        return {} if view.config is None else view.live(self._ttl_ms).bounds(view.config.batch_size)
 
     async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> Waiting:
         if view.config is None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.services.access.limits import RateLimiter
 from app.services.batches.factory import BatchServices
 from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayCleanup
@@ -29,6 +30,7 @@ class RunServices:
         staleness: Staleness,
         cleanup: ReplayCleanup,
         warnings: RunWarnings,
+        limits: RateLimiter,
         environment_ttl_ms: int,
         durability: str,
     ) -> "RunServices":
@@ -36,9 +38,17 @@ class RunServices:
         failures = RunFailures("upkeep of a run")
         return cls(
             administration=RunAdministration(
-                stores.runs, stores.groups, batches.retention, staleness, cleanup, stores.replay
+                stores.runs, stores.groups, batches.retention, staleness, cleanup, stores.replay, limits
             ),
-            status=Status(stores.runs, stores.groups, batches.diagnostics, failures, environment_ttl_ms, durability),
+            status=Status(
+                stores.runs,
+                stores.groups,
+                stores.limits,
+                batches.diagnostics,
+                failures,
+                environment_ttl_ms,
+                durability,
+            ),
             warnings=warnings,
             failures=failures,
         )

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.core.errors import LachesisError, StoreRefused, StoreUnavailable, UnreadableRecord
-from app.logs import Backoff
+from app.logs import LogBackoff
+from lachesis.wire.errors import LachesisError, StoreRefused, StoreUnavailable, UnreadableRecord
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class RunFailures:
         self._what = what
         self._clock = clock
         self._troubles: dict[str, RepeatedFailure] = {}
-        self._lines = Backoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
+        self._lines = LogBackoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
 
     def rests(self, run: str) -> bool:
         """Return whether to skip a run for now, because it failed recently."""

@@ -1,15 +1,17 @@
 """Find problems that cannot solve themselves in a run. Replies repeat a warning while it lasts; the log has it once."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from app.core.errors import LachesisError
+from app.core.environments.live import shared_for_s
 from app.core.model import LaneId
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning, WarningKind, warnings_of
 from app.events import RunWarned, emit
 from app.store.runs.store import RunStore
+from lachesis.wire.errors import LachesisError
 
 _MOST_LANES = 1024  # remembered per run: groups of ever new sizes do not cause a check each time
 
@@ -20,11 +22,14 @@ class _WarningCheck:
 
     Attributes:
         epoch: The run's epoch then; another epoch means other environments or settings.
+        again_s: When a submission may check again, on the clock of the event loop: in a run of many environments not
+            for each of them that joins.
         lanes: The lanes it had then, and those that got groups since.
         warnings: The warnings found.
     """
 
     epoch: int
+    again_s: float
     lanes: frozenset[LaneId]
     warnings: tuple[RunWarning, ...]
 
@@ -67,7 +72,8 @@ class RunWarnings:
         found = warnings_of(view, self._ttl_ms)
         before = self._looks.get(run)
         known = before.lanes if before is not None and before.epoch == view.epoch else frozenset()
-        self._looks[run] = _WarningCheck(view.epoch, known.union(view.lanes, lanes), found)
+        again_s = asyncio.get_running_loop().time() + shared_for_s(len(view.environments), len(view.lanes))
+        self._looks[run] = _WarningCheck(view.epoch, again_s, known.union(view.lanes, lanes), found)
         for warning in found:
             if warning.kind not in self._logged[run]:
                 self._logged[run].add(warning.kind)
@@ -87,6 +93,8 @@ class RunWarnings:
         known = look is not None and (not too_long or WarningKind.SEQUENCES_TOO_LONG in look.kinds())
         if (look is not None and known and look.is_of(epoch, lanes)) or run in self._looking:
             return
+        if look is not None and asyncio.get_running_loop().time() < look.again_s:
+            return  # a later submission checks
         self._looking.add(run)
         try:
             self.note(run, await self._runs.view(run), lanes)

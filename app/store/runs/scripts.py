@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import RunKeys, ServiceKeys
 from app.store.redis.scripts import script
 
 
 class LeaseChange(NamedTuple):
-    """A lease as it was read, and from now on: JSON."""
+    """A lease as it was read, and as it is from now on: JSON."""
 
     batch_id: str
     seen: str
@@ -27,12 +27,30 @@ def announce_run(keys: RunKeys, *, name: str, most_runs: int) -> None: ...
 
 
 @script
+def ask_turn(keys: RunKeys, *, worker: str, turn_ms: int) -> None: ...
+
+
+@script
+def pass_turn(keys: RunKeys, *, worker: str, turn_ms: int, again: bool) -> None: ...
+
+
+@script
 def forget_run(keys: RunKeys, *, all_held: Sequence[str], name: str) -> None: ...
 
 
 @script
 def put_run(
-    keys: RunKeys, *, epoch: int, config: str, policy: str, step: int | None, aging: bool, made_by: str
+    keys: RunKeys,
+    *,
+    epoch: int,
+    config: str,
+    policy: str,
+    step: int | None,
+    aging: bool,
+    remembered_ms: int,
+    made_by: str,
+    name: str,
+    rate_limits: str,
 ) -> None: ...
 
 
@@ -50,6 +68,7 @@ def reset_run(
     deleted: Sequence[str],
     spare_native: bool,
     tokens: Sequence[str],
+    name: str,
     names: Sequence[str],
 ) -> None: ...
 
@@ -69,12 +88,35 @@ def set_run_field(keys: RunKeys, *, record: str, field: str, value: str | int, k
 
 
 @script
+def request_sweep(keys: RunKeys) -> None: ...
+
+
+@script
+def finish_sweep(keys: RunKeys, *, sweep: int) -> None: ...
+
+
+@script
+def beat_process(keys: ServiceKeys, *, process: str, patience_ms: int, forgotten_ms: int) -> None: ...
+
+
+@script
+def remove_process(keys: ServiceKeys, *, process: str) -> None: ...
+
+
+@script
+def record_heartbeats(keys: RunKeys, *, environments_heard: Mapping[int, int], members_seen: Sequence[str]) -> None: ...
+
+
+@script
 def tick(
     keys: RunKeys,
     *,
-    worker: str,
-    recognised_ms: int,
+    name: str,
+    term: int | None,
+    kept_after_reset_ms: int,
     member_ttl_ms: int,
-    environments_heard: Mapping[int, int],
-    members_seen: Sequence[str],
+    remembered_ms: int,
+    shortest_sleep_ms: int,
+    longest_sleep_ms: int,
+    most_events: int,
 ) -> None: ...

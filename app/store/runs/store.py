@@ -1,62 +1,84 @@
 """Read and change runs: their configuration, policy, environments, clock, and end."""
 
+import asyncio
 import json
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import islice
 
+from app.core.access.limits import limits_of
 from app.core.batches.leases import LeaseState, returned
+from app.core.environments.live import Environments
 from app.core.environments.record import EnvironmentRecord
-from app.core.errors import InvalidField, RunNotFound, RunRewound
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.view import DemandView, QueueView, RunConfig, RunView
+from app.store.access.limits import limits_text
 from app.store.environments import scripts as environment_scripts
+from app.store.environments.records import EnvironmentRecords, SharedEnvironments
+from app.store.events.store import MOST_EVENTS
 from app.store.groups import scripts as group_scripts
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
-from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
+from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts
 from app.store.runs.tick import HeardOf, Tick
 from app.store.runs.view import (
+    Activity,
+    QueueReplies,
     RunSummary,
+    activity_commands,
+    count_commands,
     lease_text,
+    queue_commands,
+    read_activity,
+    read_counts,
+    read_numbers,
+    read_queue,
     read_summary,
-    read_view,
     reading,
     sent_text,
     summary_command,
-    view_commands,
 )
+from lachesis.wire.errors import InvalidField, RunNotFound, RunRewound
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
-_RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
+_KEPT_AFTER_RESET_MS = 120_000  # commands of before a reset may be repeated, but not as long as this
+_SHORTEST_SLEEP_MS = 30_000  # what a run that sleeps has to forget may wait that long
+_LONGEST_SLEEP_MS = 1_800_000
 MOST_FORGOTTEN = 1000
 """Given ids, and histories, forgotten at once."""
 
 
 class RunStore:
-    """Reads and changes what a run is, not what is in its queue."""
+    """Reads and changes what a run is, not what is in its queue.
 
-    def __init__(self, connection: RedisClient) -> None:
+    Attributes:
+        records: The records of environments that this process knows.
+    """
+
+    def __init__(self, connection: RedisClient, most_events: int = MOST_EVENTS) -> None:
         self._connection = connection
+        self._most_events = most_events
+        self.records = EnvironmentRecords(connection)
+        self._environments: dict[str, SharedEnvironments] = {}
 
     async def names(self) -> list[str]:
         """Return the names of all runs that have any state, sorted.
 
         Invalid names in the set are left out. They must not stop the maintenance of the other runs.
         """
-        members = await self._connection.call("SMEMBERS", RUNS)
+        members = await self._connection.call("ZRANGE", RUNS, 0, -1)
         return sorted(filter(is_run_name, (member.decode(errors="replace") for member in members)))
 
     async def announce(self, run: str) -> None:
-        """Note that ``run`` exists, so that every API process looks after it.
+        """Note that ``run`` exists, so that it is maintained.
 
         Raises:
             InvalidField: It is not the name of a run, or there are as many runs as we look after.
@@ -70,22 +92,84 @@ class RunStore:
         return (await self.views([run]))[run]
 
     async def views(self, runs: Sequence[str]) -> dict[str, RunView]:
-        """Read runs without their queues, in one round trip; one that is not there looks empty.
+        """Read runs without their queues, in one round trip; a run that does not exist looks empty.
 
         Raises:
             StoreRefused: A key of one of them is of another type.
             UnreadableRecord: A record of one of them cannot be read.
         """
-        commands = [view_commands(RunKeys(run)) for run in runs]
-        replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))))
+        commands = []
+        for keys in map(RunKeys, runs):
+            commands += [*queue_commands(keys), *activity_commands(keys), ("HGETALL", keys.running)]
+            commands += count_commands(keys)
+        replies = iter(await self._connection.pipeline(commands))
         views = {}
-        for run, own in zip(runs, commands, strict=True):
+        for run in runs:
+            queue = QueueReplies._make(islice(replies, len(QueueReplies._fields)))
+            seen, members, running, *counts = islice(replies, 8)
+            records = await self.records.of(run, queue.epoch, queue.environments)
             with reading(run):
-                views[run] = read_view(list(islice(replies, len(own))))
+                environments, rest = _joined(records, read_activity(seen, members)), read_counts(*counts)
+                views[run] = RunView(**read_queue(queue, environments), running=read_numbers(running), **rest)
         return views
 
+    async def queue(self, run: str) -> QueueView:
+        """Read what batches are decided on, in one round trip that costs about the same in every run.
+
+        In a run of many environments, what these did last may be as old as `shared_for_s` allows, unless a record has
+        changed since. So a batch may form as if it were planned that much earlier.
+
+        Raises:
+            UnreadableRecord: A record cannot be read.
+        """
+        keys, known = RunKeys(run), self._environments.get(run)
+        began_s = asyncio.get_running_loop().time()
+        commands = queue_commands(keys)
+        is_old = known is None or known.is_old(began_s)
+        replies = await self._connection.pipeline([*commands, *activity_commands(keys)] if is_old else commands)
+        queue, activity = QueueReplies._make(replies[: len(commands)]), replies[len(commands) :]
+        records = await self.records.of(run, queue.epoch, queue.environments)
+        if known is not None and known.records is not records and not activity:
+            activity = await self._connection.pipeline(activity_commands(keys))
+        with reading(run):
+            if known is None or activity:
+                known = SharedEnvironments(records, _joined(records, read_activity(*activity)), began_s)
+                self._share(run, known)
+            return QueueView(**read_queue(queue, known.environments))
+
+    def _share(self, run: str, environments: SharedEnvironments) -> None:
+        if environments.are_many:
+            self._environments[run] = environments
+        else:
+            self._environments.pop(run, None)
+
+    def forget_unused(self) -> None:
+        """Forget the environments of runs without a request since the last call."""
+        self.records.forget_unused()
+        self._environments = {run: known for run, known in self._environments.items() if self.records.knows(run)}
+
+    async def demand(self, run: str) -> tuple[DemandView, dict[int, int]]:
+        """Read what the credits of all environments are computed from, in one round trip.
+
+        Returns:
+            The run, and how many groups the members of each environment had started before it was read.
+
+        Raises:
+            UnreadableRecord: A record cannot be read.
+        """
+        keys = RunKeys(run)
+        started: Command = ("HGETALL", keys.started)  # first: a group that is started in between counts twice
+        commands = [started, *queue_commands(keys), *activity_commands(keys), ("HGETALL", keys.running)]
+        before, *queued, seen, members, running = await self._connection.pipeline(commands)
+        queue = QueueReplies._make(queued)
+        records = await self.records.of(run, queue.epoch, queue.environments)
+        with reading(run):
+            environments = _joined(records, read_activity(seen, members))
+            view = DemandView(**read_queue(queue, environments), running=read_numbers(running))
+            return view, read_numbers(before)
+
     async def existing(self, run: str) -> RunView:
-        """Read a run that somebody has made, or a trainer has registered with.
+        """Read a run that was created, or that a trainer has registered with.
 
         Raises:
             RunNotFound: There is none of this name.
@@ -96,7 +180,7 @@ class RunStore:
         return view
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
-        """Read what runs are set to and how far they are, in one round trip; those nobody has made are left out."""
+        """Read the settings and the progress of runs, in one round trip; runs that do not exist are left out."""
         replies = await self._connection.pipeline([summary_command(RunKeys(run)) for run in runs]) if runs else []
         summaries = {}
         for run, reply in zip(runs, replies, strict=True):
@@ -112,13 +196,13 @@ class RunStore:
 
     async def admission_context(self, run: str) -> AdmissionContext:
         """Read the admission context of a run, and the epoch that it belongs to."""
-        return await read_admission_context(self._connection, run)
+        return await read_admission_context(self._connection, self.records, run)
 
     async def register(self, run: str, config: RunConfig) -> bool:
         """Set the run's configuration, and return every batch a former trainer of Atropos has not acknowledged.
 
         Returns:
-            Whether the configuration is new. The same one again changes nothing: the step goes on.
+            Whether the configuration is new. A repetition changes nothing, and the step stays.
         """
         keys = RunKeys(run)
         attempts = Attempts("register a trainer", run)
@@ -141,10 +225,10 @@ class RunStore:
                 return bool(changed)
 
     async def _run_and_announce(self, run: str, command: Command) -> int:
-        """Run a script that makes a run hold something, and see to it that its name is known.
+        """Run a script that adds data to a run, and then add the run's name to the set of runs.
 
-        It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
-        Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
+        The name was added before, but the run may have been forgotten since. Now it holds data, so it stays. (This is
+        not a plain ZADD: Redis refuses that when memory is full, and a trainer must be able to empty a full queue.)
         """
         announcement = scripts.announce_run(RunKeys(run), name=run, most_runs=_ANY_NUMBER)
         changed, _ = await self._connection.pipeline([command, announcement])
@@ -160,7 +244,7 @@ class RunStore:
             config: Its configuration.
             policy: Its policy.
             epoch: The epoch of the view this was decided on.
-            step: The step from now on, or None to go on.
+            step: The step from now on; None: unchanged.
             made_by: Id of the request that creates the run; empty to change a run.
 
         Returns:
@@ -173,7 +257,10 @@ class RunStore:
             policy=policy.model_dump_json(),
             step=step,
             aging=policy.max_age_s is not None,
+            remembered_ms=policy.remembered_ms,
             made_by=made_by,
+            name=run,
+            rate_limits=limits_text(limits_of(policy)),
         )
         return bool(await self._run_and_announce(run, command))
 
@@ -195,6 +282,19 @@ class RunStore:
         if await self._connection.run(command) < 0:
             raise RunRewound(f"run {run} was rewound after this trainer began")
 
+    async def requested_sweep(self, run: str) -> int | None:
+        """Return the number of the sweep of waiting groups that is to be done; None if there is none."""
+        found = await self._connection.call("HGET", RunKeys(run).run, "unswept")
+        return None if found is None else int(found)
+
+    async def request_sweep(self, run: str) -> None:
+        """Note that waiting groups are to be checked against the policy version."""
+        await self._connection.run(scripts.request_sweep(RunKeys(run)))
+
+    async def finish_sweep(self, run: str, sweep: int) -> None:
+        """Note that a sweep is done, unless another one was requested since."""
+        await self._connection.run(scripts.finish_sweep(RunKeys(run), sweep=sweep))
+
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
         await self._set_field(RunKeys(run), "started", 1)
@@ -206,7 +306,7 @@ class RunStore:
             False if any environment or the configuration changed since ``epoch``: read the run and decide again.
         """
         keys = RunKeys(run)
-        # The token makes the record unlike any other: sent again after a lost reply, it is recognised.
+        # The token makes the record unique, so a repetition after a lost reply is recognised.
         record = asdict(environment) | {"token": uuid.uuid4().hex}
         del record["heard_ms"], record["members"]
         written = await self._connection.run(
@@ -273,37 +373,60 @@ class RunStore:
         command = environment_scripts.forget_environments(keys, epoch=view.epoch, forgotten=forgotten)
         return bool(await self._connection.run(command))
 
-    async def tick(self, run: str, worker: str, heard_of: HeardOf, member_ttl_ms: int) -> Tick:
-        """Advance the run clock and store signs of life."""
-        return (await self.tick_all(worker, {run: heard_of}, member_ttl_ms))[run]
+    async def record_heartbeats(self, heard_of: Mapping[str, HeardOf]) -> None:
+        """Store signs of life, by run, in one round trip.
 
-    async def tick_all(self, worker: str, heard_of: Mapping[str, HeardOf], member_ttl_ms: int) -> dict[str, Tick]:
+        Raises:
+            StoreRefused: A key of one run is of another type; those of the other runs are stored.
+        """
+        commands = [
+            scripts.record_heartbeats(
+                RunKeys(run),
+                environments_heard=heard.environments,
+                members_seen=[member_name(*member) for member in heard.members],
+            )
+            for run, heard in heard_of.items()
+        ]
+        if commands:
+            await self._connection.pipeline(commands)
+
+    async def tick(self, run: str, member_ttl_ms: int) -> Tick:
+        """Advance the run clock, and return what there is to do; a run with nothing to do falls asleep."""
+        return (await self.tick_all([run], None, member_ttl_ms))[run]
+
+    async def tick_all(self, runs: Sequence[str], term: int | None, member_ttl_ms: int) -> dict[str, Tick]:
         """Tick runs in one round trip.
 
         Args:
-            worker: This API process.
-            heard_of: The runs, and the signs of life in each.
+            runs: Their names.
+            term: That of this process, if it maintains runs; None for any. In a later term, nothing happens.
             member_ttl_ms: Silence after which a member expires, milliseconds of run clock.
+
+        Returns:
+            The ticks, by run.
 
         Raises:
             StoreRefused: A key of one run is of another type; the others have been ticked.
         """
-        commands = []
-        for run, heard in heard_of.items():
-            commands.append(
-                scripts.tick(
-                    RunKeys(run),
-                    worker=worker,
-                    recognised_ms=_RECOGNISED_FOR_MS,
-                    member_ttl_ms=member_ttl_ms,
-                    environments_heard=heard.environments,
-                    members_seen=[member_name(*member) for member in heard.members],
-                )
+        commands = [
+            scripts.tick(
+                RunKeys(run),
+                name=run,
+                term=term,
+                kept_after_reset_ms=_KEPT_AFTER_RESET_MS,
+                member_ttl_ms=member_ttl_ms,
+                remembered_ms=Policy().remembered_ms,
+                shortest_sleep_ms=_SHORTEST_SLEEP_MS,
+                longest_sleep_ms=_LONGEST_SLEEP_MS,
+                most_events=self._most_events,
             )
+            for run in runs
+        ]
         replies = await self._connection.pipeline(commands) if commands else []
         return {
-            run: Tick(clock, tuple(parse_member_name(name.decode()) for name in expired), *map(bool, facts))
-            for run, (clock, expired, *facts) in zip(heard_of, replies, strict=True)
+            run: Tick(reply[0], tuple(parse_member_name(name.decode()) for name in reply[1]), *map(bool, reply[2:]))
+            for run, reply in zip(runs, replies, strict=True)
+            if reply
         }
 
     async def forget(self, run: str) -> bool:
@@ -319,16 +442,13 @@ class RunStore:
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
 
     async def forget_old(self, run: str) -> int:
-        """Forget given ids and histories whose time has come; returns how many."""
-        command = group_scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, look_again_ms=_RECOGNISED_FOR_MS)
+        """Forget groups and batches that left or ended long ago; returns how many were looked at."""
+        remembered_ms = Policy().remembered_ms
+        command = group_scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, remembered_ms=remembered_ms)
         return int(await self._connection.run(command))
 
-    async def forget_recent(self, run: str) -> None:
-        """Forget which groups were admitted lately, so that a run that was reset can be forgotten at once."""
-        await self._connection.call("UNLINK", RunKeys(run).recent)
-
     async def reset(self, run: str, token: str, *, spare_native: bool = False) -> bool:
-        """Forget everything about the run but its clock. Payloads are removed in the background.
+        """Delete everything about the run except its clock. Payloads are deleted in the background.
 
         Args:
             run: The run's name.
@@ -348,7 +468,7 @@ class RunStore:
             queues |= {f"buffer {name}": keys.buffer(name) for name in buffers}
             curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            of_curricula = [key for own in curricula for key in keys.curriculum_keys(own)[1:]]
+            of_curricula = [key for own in curricula for key in CurriculumKeys(keys, own).own()]
             done = await self._connection.run(
                 scripts.reset_run(
                     keys,
@@ -356,6 +476,7 @@ class RunStore:
                     deleted=[*keys.state(), *queues.values(), *of_curricula],
                     spare_native=spare_native,
                     tokens=list(tokens),
+                    name=run,
                     names=[*queues, *(f"curriculum {own}" for own in curricula)],
                 )
             )
@@ -372,3 +493,7 @@ class RunStore:
 
 def _config_text(config: RunConfig) -> str:
     return json.dumps(asdict(config), sort_keys=True)
+
+
+def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> Environments:
+    return Environments(records, activity.heard_ms, activity.members)

@@ -1,4 +1,4 @@
-"""Define the values that maintenance writes to a run each second, and those that it reads."""
+"""Define the values that maintenance writes to a run, and those that it reads."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class HeardOf:
-    """The signs of life in a run since the last tick.
+    """The signs of life in a run since they were last written.
 
     Attributes:
         environments: Environments without members, such as those of Atropos: by id, the run clock of the last sign,
@@ -23,7 +23,9 @@ NOBODY = HeardOf()
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a tick tells of a run, so that a run with nothing to do costs no further look.
+    """The state of a run at a tick. A run with nothing to do needs no further read.
+
+    A run sleeps after the tick if there is nothing to do but to forget environments.
 
     Attributes:
         clock_ms: The run clock, milliseconds; 0 if the run is not there.
@@ -32,10 +34,11 @@ class Tick:
         unreferenced: Whether there are payloads that no index entry names.
         marked_hashes: Whether payloads of a reset are still to be deleted.
         leased: Whether there are batches that were taken and have not ended.
-        due: Whether there are names and histories whose time to be forgotten has come.
+        due: Whether there are ids or histories to forget.
         aging: Whether groups grow too old by waiting.
         replay: Whether the run has a replay buffer.
         loading: Whether states of curricula are being loaded.
+        unswept: Whether waiting groups are to be checked against the policy version.
         environments: Whether the run has environments.
         held: Whether the run holds anything at all.
     """
@@ -50,5 +53,6 @@ class Tick:
     aging: bool
     replay: bool
     loading: bool
+    unswept: bool
     environments: bool
     held: bool

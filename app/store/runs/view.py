@@ -1,25 +1,28 @@
-"""Read a run without its queue in one round trip, as one frozen value."""
+"""Read a run without its queue in one round trip, in parts: the run, the activity of environments, their counts."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease, LeaseState
 from app.core.environments.record import EnvironmentRecord
-from app.core.errors import UnreadableRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig, RunView
-from app.store.redis.keys import NONE, RunKeys, parse_lane_name
+from app.core.runs.view import RunConfig
+from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
+from app.store.runs.clock import CLOCK_COMMANDS, Now
+from lachesis.wire.errors import UnreadableRecord
 
 _MOST_SHOWN = 200  # characters of an error message
-_LONGEST_CLOCK_STEP_MS = 3000
+_MOST_PARSED = 256  # different settings to remember: they are read with each view of a run
+_NONE = NONE.encode()
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
 _TOTALS = tuple(RunTotals.__dataclass_fields__)
@@ -27,7 +30,7 @@ _TOTALS = tuple(RunTotals.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run is set to, and how far it is; the fields are those of `app.core.runs.view.RunView`."""
+    """The settings and the progress of a run. The fields are those of `app.core.runs.view.RunView`."""
 
     config: RunConfig
     policy: Policy
@@ -36,30 +39,126 @@ class RunSummary:
     rewinds: int
 
 
-def view_commands(keys: RunKeys) -> list[Command]:
-    """Return the commands whose replies `read_view` reads.
+def queue_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `QueueReplies` names.
 
     The run comes before its leases. So a commit in between shows as a step that changed.
     """
-    hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
-    hashes += [
-        keys.lease_states,
-        keys.served,
-        keys.dropped,
-        keys.sent,
-        keys.running,
-        keys.member_counts,
-        keys.starvation,
-    ]
-    workers: Command = ("ZRANGE", keys.workers, 0, -1, "WITHSCORES")
-    return [("TIME",), *(("HGETALL", key) for key in hashes), workers, ("ZCARD", keys.kept_steps)]
+    workers: Command = ("ZRANGE", PROCESSES, 0, -1, "WITHSCORES")
+    hashes = ("HGETALL", keys.run), ("HGETALL", keys.lanes), ("HGETALL", keys.buffers), ("HGETALL", keys.lease_states)
+    return [*CLOCK_COMMANDS, *hashes, ("HLEN", keys.environments), workers, ("ZCARD", keys.kept_steps)]
 
 
-def read_view(replies: Sequence[Any]) -> RunView:
-    """Read what Redis answered to `view_commands`."""
-    time, *hashes, workers, kept = replies
-    texts = ({key.decode(): value.decode() for key, value in a_hash.items()} for a_hash in hashes)
-    return _view(time, *texts, workers={worker.decode(): int(ms) for worker, ms in workers}, kept=kept)
+def activity_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `read_activity` reads."""
+    return [("HGETALL", keys.seen), ("HGETALL", keys.member_counts)]
+
+
+def count_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `read_counts` reads."""
+    return [("HGETALL", key) for key in (keys.served, keys.dropped, keys.ledger, keys.sent, keys.starvation)]
+
+
+Hash = Mapping[bytes, bytes]
+"""A hash as Redis answers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The last signs of life of environments, and their live members.
+
+    Attributes:
+        heard_ms: Run clock at the last sign of life, milliseconds, by id.
+        members: Live members, by id.
+    """
+
+    heard_ms: Mapping[int, int]
+    members: Mapping[int, int]
+
+
+class QueueReplies(NamedTuple):
+    """The replies to `queue_commands`."""
+
+    time: Sequence[bytes]
+    service: Sequence[bytes | None]
+    run: Hash
+    lanes: Hash
+    buffers: Hash
+    leases: Hash
+    environments: int
+    workers: Sequence[tuple[bytes, float]]
+    kept: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the run."""
+        return int(self.run.get(b"epoch", 0))
+
+
+def read_activity(seen: Hash, member_counts: Hash) -> Activity:
+    """Parse the replies to `activity_commands`."""
+    return Activity(read_numbers(seen), read_numbers(member_counts))
+
+
+def read_numbers(by_environment: Hash) -> dict[int, int]:
+    """Read a hash of numbers by environment."""
+    return {int(key): int(value) for key, value in by_environment.items()}
+
+
+def read_counts(served: Hash, dropped: Hash, ledger: Hash, sent: Hash, starvation: Hash) -> dict[str, Any]:
+    """Read what Redis answered to `count_commands`, by field of `RunView`."""
+    return {
+        "served": {_environment(key): int(count) for key, count in served.items()},
+        "dropped": _by_state(dropped),
+        "tokens": _by_state(ledger),
+        "sent": {int(key): parse_sent(text) for key, text in sent.items()},
+        "starvation": parse_starvation(_texts(starvation)),
+    }
+
+
+def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentRecord]) -> dict[str, Any]:
+    """Read a run and its environments, by field of `QueueView`."""
+    run, now = _texts(replies.run), Now(replies.time, replies.service)
+    clock_ms = now.run_clock(run)
+    return {
+        "config": parse_config(run["config"]) if "config" in run else None,
+        "epoch": replies.epoch,
+        "step": int(run.get("step", 0)),
+        "started": run.get("started") == "1",
+        "clock_ms": clock_ms,
+        "environments": environments,
+        "lanes": _lanes(replies.lanes),
+        "buffers": _lanes(replies.buffers),
+        "leases": _leases(replies.leases),
+        "workers": {worker.decode(): clock_ms - (now.service_ms - int(ms)) for worker, ms in replies.workers},
+        "totals": RunTotals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
+        "debts": {int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
+        "conflict_since_ms": _optional_int(run.get("conflict_since_ms")),
+        "last_batch_ms": _optional_int(run.get("last_batch_ms")),
+        "relaxed_batches": int(run.get("relaxed_batches", 0)),
+        "latest": run.get("latest"),
+        "policy": parse_policy(run.get("policy")),
+        "policy_version": int(run.get("policy_version", 0)),
+        "rewinds": int(run.get("rewinds", 0)),
+        "kept": KeptBatches(
+            _optional_int(run.get("checkpoint")),
+            _optional_int(run.get("unkept_step")),
+            replies.kept,
+            int(run.get("kept_bytes", 0)),
+            _optional_int(run.get("checkpoint_version")),
+        ),
+        "balance": _balance(run.get("balance")),
+        "delays": json.loads(run.get("delays", "{}")),
+        "next_environment": int(run.get("next_environment", 0)),
+        "unfilled": "unfilled" in run,
+        "undivided": Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
+        "scarce": {int(key): since_ms for key, since_ms in json.loads(run.get("scarce", "{}")).items()},
+        "trained": Trained(
+            int(run.get("trained_batches", 0)),
+            int(run.get("trained_ms", 0)),
+            int(run.get("trained_per_version", 1)),
+        ),
+    }
 
 
 def summary_command(keys: RunKeys) -> Command:
@@ -68,18 +167,18 @@ def summary_command(keys: RunKeys) -> Command:
 
 
 def read_summary(reply: Sequence[bytes | None]) -> RunSummary | None:
-    """Read what Redis answered to `summary_command`; None if nobody has made the run."""
+    """Parse the reply to `summary_command`; None if the run does not exist."""
     config, policy, step, version, rewinds = reply
     if config is None:
         return None
     return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0), int(rewinds or 0))
 
 
-def parse_environment(record: str | bytes, heard_ms: int | None = None, members: int = 0) -> EnvironmentRecord:
-    """Read an environment's JSON record."""
+def parse_environment(record: str | bytes) -> EnvironmentRecord:
+    """Read an environment's JSON record; its activity is elsewhere."""
     fields: dict[str, Any] = json.loads(record)
     del fields["token"]
-    return EnvironmentRecord(**fields, heard_ms=heard_ms, members=members)
+    return EnvironmentRecord(**fields)
 
 
 class reading:  # noqa: N801 - a context manager, as of the standard library
@@ -104,20 +203,21 @@ class reading:  # noqa: N801 - a context manager, as of the standard library
             raise UnreadableRecord(f"a record of run {self._run} cannot be read ({why}): {cure}") from error
 
 
-def run_clock(time: Sequence[bytes], run: Mapping[str, str] | Mapping[str, int]) -> int:
-    """Return the run clock as `lua/lib/clock.lua` would advance it now, without writing it down."""
-    seconds, microseconds = map(int, time)
-    now = seconds * 1000 + microseconds // 1000
-    passed = now - int(run.get("time_ms", now))
-    return int(run.get("clock_ms", 0)) + min(max(passed, 0), _LONGEST_CLOCK_STEP_MS)
-
-
 def _optional_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
-    return {parse_lane_name(name): int(count) for name, count in a_hash.items()}
+def _texts(a_hash: Hash) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in a_hash.items()}
+
+
+def _lanes(a_hash: Hash) -> dict[LaneId, int]:
+    return {parse_lane_name(name.decode()): int(count) for name, count in a_hash.items()}
+
+
+def _leases(a_hash: Hash) -> tuple[Lease, ...]:
+    leases = (parse_lease(batch_id.decode(), text.decode()) for batch_id, text in a_hash.items())
+    return tuple(sorted(leases, key=lambda lease: lease.step))
 
 
 def parse_lease(batch_id: str, text: str) -> Lease:
@@ -140,23 +240,25 @@ def _sharding(fields: dict[str, Any] | None) -> Sharding | None:
 
 
 def lease_text(lease: Lease) -> str:
-    """Invert `parse_lease`; equal leases give equal text."""
+    """Encode a lease for `parse_lease`. Equal leases give equal text."""
     values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
     values["sharding"] = lease.sharding and _sharding_values(lease.sharding)
     return json.dumps(values, separators=(",", ":"))
 
 
 def _sharding_values(sharding: Sharding) -> dict[str, Any]:
-    """As `dataclasses.asdict`, which copies each of thousands of ranks."""
-    values = {field.name: getattr(sharding, field.name) for field in fields(Sharding)}
+    """Return the fields of a sharding that are stored. `dataclasses.asdict` would copy each of thousands of ranks."""
+    values = {field.name: getattr(sharding, field.name) for field in fields(Sharding) if field.name != "loads"}
     return values | {"spec": asdict(sharding.spec), "balance": asdict(sharding.balance)}
 
 
+@lru_cache(maxsize=_MOST_PARSED)
 def parse_config(text: str | bytes) -> RunConfig:
     """Read the JSON of a configuration."""
     return RunConfig(**json.loads(text))
 
 
+@lru_cache(maxsize=_MOST_PARSED)
 def parse_policy(text: str | bytes | None) -> Policy:
     """Read the JSON of a policy; the default one where there is none."""
     if text is None:
@@ -165,7 +267,7 @@ def parse_policy(text: str | bytes | None) -> Policy:
 
 
 def balance_text(history: BalanceHistory) -> str:
-    """Write down how evenly batches were divided."""
+    """Encode the history of balances."""
     return json.dumps(asdict(history))
 
 
@@ -182,90 +284,23 @@ def parse_starvation(a_hash: Mapping[str, str]) -> Starvation:
     return Starvation(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
 
 
-def parse_sent(text: str) -> Sent:
+def parse_sent(text: bytes) -> Sent:
     """Parse what an environment has sent."""
     return Sent(*map(int, text.split()))
 
 
 def sent_text(sent: Sent) -> str:
-    """Invert `parse_sent`."""
+    """Encode what an environment has sent, for `parse_sent`."""
     return f"{sent.last_ms} {sent.last_size} {sent.sequences}"
 
 
-def _environment(key: str) -> int | None:
-    return None if key == NONE else int(key)
+def _environment(key: bytes) -> int | None:
+    return None if key == _NONE else int(key)
 
 
-def _dropped(a_hash: Mapping[str, str]) -> dict[tuple[str, int | None], int]:
+def _by_state(a_hash: Hash) -> dict[tuple[str, int | None], int]:
     counts = {}
     for key, count in a_hash.items():
-        reason, environment = key.split(":")
-        counts[reason, _environment(environment)] = int(count)
+        state, environment = key.split(b":")
+        counts[state.decode(), _environment(environment)] = int(count)
     return counts
-
-
-def _view(
-    time: Sequence[bytes],
-    run: dict[str, str],
-    environments: dict[str, str],
-    seen: dict[str, str],
-    lanes: dict[str, str],
-    buffers: dict[str, str],
-    leases: dict[str, str],
-    served: dict[str, str],
-    dropped: dict[str, str],
-    sent: dict[str, str],
-    running: dict[str, str],
-    member_counts: dict[str, str],
-    starvation: dict[str, str],
-    *,
-    workers: dict[str, int],
-    kept: int,
-) -> RunView:
-    return RunView(
-        config=parse_config(run["config"]) if "config" in run else None,
-        epoch=int(run.get("epoch", 0)),
-        step=int(run.get("step", 0)),
-        started=run.get("started") == "1",
-        clock_ms=run_clock(time, run),
-        environments={
-            int(key): parse_environment(record, _optional_int(seen.get(key)), int(member_counts.get(key, 0)))
-            for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
-        },
-        lanes=_lanes(lanes),
-        buffers=_lanes(buffers),
-        leases=tuple(sorted((parse_lease(*item) for item in leases.items()), key=lambda lease: lease.step)),
-        workers=workers,
-        served={_environment(key): int(count) for key, count in served.items()},
-        dropped=_dropped(dropped),
-        totals=RunTotals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
-        debts={int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
-        conflict_since_ms=_optional_int(run.get("conflict_since_ms")),
-        last_batch_ms=_optional_int(run.get("last_batch_ms")),
-        relaxed_batches=int(run.get("relaxed_batches", 0)),
-        latest=run.get("latest"),
-        policy=parse_policy(run.get("policy")),
-        policy_version=int(run.get("policy_version", 0)),
-        rewinds=int(run.get("rewinds", 0)),
-        kept=KeptBatches(
-            _optional_int(run.get("checkpoint")),
-            _optional_int(run.get("unkept_step")),
-            kept,
-            int(run.get("kept_bytes", 0)),
-            _optional_int(run.get("checkpoint_version")),
-        ),
-        sent={int(key): parse_sent(text) for key, text in sent.items()},
-        running={int(key): int(count) for key, count in running.items()},
-        balance=_balance(run.get("balance")),
-        delays=json.loads(run.get("delays", "{}")),
-        starvation=parse_starvation(starvation),
-        next_environment=int(run.get("next_environment", 0)),
-        unfilled="unfilled" in run,
-        undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
-        scarce={int(key): since_ms for key, since_ms in json.loads(run.get("scarce", "{}")).items()},
-        trained=Trained(
-            int(run.get("trained_batches", 0)),
-            int(run.get("trained_ms", 0)),
-            int(run.get("trained_per_version", 1)),
-        ),
-    )

@@ -1,6 +1,7 @@
 """A trainer's side of a run, for asyncio."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Literal
 
@@ -8,9 +9,10 @@ from typing_extensions import Self, Unpack
 
 from lachesis._prefetch.acquire import BatchAcquirer, Held, ShardCursor
 from lachesis._prefetch.feed import Feed
-from lachesis._prefetch.leased import Lease
+from lachesis._prefetch.leased import HeldLease
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
+from lachesis._transport.events import followed
 from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
@@ -21,7 +23,8 @@ from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_fai
 from lachesis.errors import LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import Explanation, LeasedBatches
-from lachesis.wire.groups import Lineage
+from lachesis.wire.events import RunEvent
+from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupHistory, GroupState, ListedGroups
 from lachesis.wire.options import NewRun, RunChanges
 from lachesis.wire.runs import (
     RetentionState,
@@ -50,7 +53,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     """
 
     settings: Settings
-    """Where the service is, and which run is meant."""
+    """The URL of the service, the name of the run, and the timeouts."""
 
     def __init__(
         self,
@@ -58,30 +61,31 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         *,
         url: str | None = None,
         run: str | None = None,
+        token: str | None = None,
         name: str | None = None,
     ) -> None:
         """Check the settings. Does not connect: ``AsyncTrainer("http://lachesis:8000", run="math")``.
 
         Args:
-            settings: The service's URL, or all `Settings`. None: read the environment variables.
-            url, run: The same by name; they take precedence.
-            name: What operators see beside the batches it holds.
+            settings: The service's URL, or all `Settings`. None means the environment variables.
+            url, run, token: The URL, the run and the token. They take precedence over ``settings``.
+            name: Name of the trainer, for operators.
 
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self.settings = settings_from(settings, url, run)
+        self.settings = settings_from(settings, url, run, token)
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._curricula = Curricula(self.settings, self._sender)
         self._name = name
         self._acquirer = BatchAcquirer(self._calls, self._sender, name)
         self._feeds: dict[Feed[Taken], ShardCursor | None] = {}
-        self._taken: set[Lease] = set()
+        self._taken: set[HeldLease] = set()
         self._wait_log = WaitLog(f"run {self.settings.run}", "batch", self._why)
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
-        """Create the run. If it exists with these settings, nothing changes.
+        """Create the run. A run that exists with these settings stays as it is.
 
         Args:
             batch_size: Sequences in each batch, exactly, ``>= 1``.
@@ -89,7 +93,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
 
         Raises:
             InvalidField: A setting is wrong or unknown.
-            RunExists: It exists with other settings than these. Settings that are not named here do not count.
+            RunExists: The run exists, and one of these settings differs. Settings that you leave out are not compared.
         """
         new = checked(RunCreate, name=self.settings.run, batch_size=batch_size, **settings)
         return await self._sender.send(self._calls.create(new))
@@ -103,10 +107,10 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.show())
 
     async def change_run(self, **changes: Unpack[RunChanges]) -> Run:
-        """Change settings of the run while it runs. Settings that are not named stay.
+        """Change settings of the run while it runs. Settings that you leave out stay.
 
         Args:
-            changes: New values of what `create_run` took, or ``archived``.
+            changes: New values of the settings of `create_run`, except ``atropos``.
 
         Raises:
             InvalidField: A setting is wrong or unknown.
@@ -114,7 +118,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.change(checked(RunChange, **changes)))
 
     async def delete_run(self) -> None:
-        """Delete the run and everything it owns."""
+        """Delete the run with its groups, batches, environments, replay buffer and curricula."""
         await self._sender.send(self._calls.delete())
         self._acquirer.rewinds = None
 
@@ -126,15 +130,32 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Return whether a batch would form now, and why not."""
         return await self._sender.send(self._calls.explain())
 
+    async def events(self, after: str | None = None) -> AsyncGenerator[RunEvent, None]:
+        """Follow what happens in the run. The iterator connects again if the connection breaks, and misses nothing.
+
+        It ends after the event ``run deleted``. An event ``gap`` says that older events are no longer kept.
+
+        Args:
+            after: The id of an event, or a time in milliseconds since 1970: begin with what came after it, ``"0"`` with
+                all events that are kept. None means from now on.
+
+        Raises:
+            RunNotFound: The run does not exist.
+            InvalidField: ``after`` is not the id of an event.
+        """
+        async with aclosing(followed(self._sender, self._calls, after)) as events:
+            async for event in events:
+                yield event
+
     async def leased_batches(self) -> LeasedBatches:
-        """Return the batches that trainers hold, that wait to be handed out again, or that are quarantined."""
+        """Return the batches that are held, returned (to be handed out again) or quarantined."""
         return await self._sender.send(self._calls.leased())
 
     async def release_quarantined(self, batch: str) -> None:
         """Put the groups of a quarantined ``batch`` back into the queue.
 
         Raises:
-            LeaseLost: It is not quarantined: a trainer holds it.
+            LeaseLost: The batch is not quarantined. A trainer holds it.
         """
         await self._sender.send(self._calls.lease(batch, None).nack(None))
 
@@ -142,11 +163,11 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Drop a quarantined ``batch`` and its groups.
 
         Raises:
-            BatchInUse: It is not quarantined.
+            BatchInUse: The batch is not quarantined.
         """
         await self._sender.send(self._calls.discard(batch))
 
-    async def find_group(self, group: str) -> Lineage:
+    async def find_group(self, group: str) -> GroupHistory:
         """Return where the ``group`` with this id is, and what happened to it.
 
         Raises:
@@ -154,12 +175,92 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """
         return await self._sender.send(self._calls.find_group(group))
 
-    async def delete_group(self, group: str) -> None:
-        """Delete the waiting ``group`` with this id. Safe to repeat.
+    async def list_groups(
+        self,
+        *,
+        state: GroupState | None = None,
+        environment: int | str | None = None,
+        item: str | None = None,
+        score_min: float | None = None,
+        staleness_min: int | None = None,
+        dropped: str | None = None,
+        limit: int = GROUPS_SHOWN,
+        cursor: str | None = None,
+    ) -> ListedGroups:
+        """Return a page of the groups that match every given criterion, newest first.
+
+        Args:
+            state: Where they are.
+            environment: Id or name of their environment. ``"none"`` means groups without an environment.
+            item: The dataset entry or task they come from.
+            score_min: Their smallest mean score.
+            staleness_min: Their smallest age, in policy versions.
+            dropped: The reason why they were dropped.
+            limit: Maximum number of groups on the page, 1 to 1,000.
+            cursor: The ``cursor`` of the page before.
+
+        Returns:
+            The page. If its ``cursor`` is not None, there may be more groups, even after an empty page.
+
+        Raises:
+            InvalidField: A value is wrong.
+            EnvironmentNotFound: No environment has this name.
+        """
+        given = {"state": state, "environment": environment, "item": item, "score_min": score_min}
+        given |= {"staleness_min": staleness_min, "dropped": dropped, "limit": limit, "cursor": cursor}
+        query = {name: str(value) for name, value in given.items() if value is not None}
+        return await self._sender.send(self._calls.list_groups(query))
+
+    async def read_group(
+        self, group: str, *, sequence: int | None = None, first_token: int = 0, tokens: int | None = None
+    ) -> GroupContent:
+        """Return the contents of the ``group`` with this id, whole or a part of a sequence.
+
+        Args:
+            group: Its id.
+            sequence: Read this sequence only, counted from 0.
+            first_token: Skip so many of its tokens.
+            tokens: Maximum number of its tokens. None means all.
 
         Raises:
             GroupNotFound: The run does not know it.
-            GroupNotWaiting: It is in a batch, or has left the queue.
+            GroupGone: It has left, and the run no longer keeps its contents.
+            InvalidField: It has no such sequence.
+        """
+        given = {} if sequence is None else {"sequence": sequence, "from": first_token, "tokens": tokens}
+        query = {name: str(value) for name, value in given.items() if value is not None}
+        return await self._sender.send(self._calls.read_group(group, query))
+
+    async def annotate_group(self, group: str, annotations: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
+        """Add values per token to the ``group`` with this id, for instance their entropy. Repeating it is safe.
+
+        Args:
+            group: Its id. The run must still keep its contents.
+            annotations: By name, a row of finite values per sequence, one per token; at most 8 names in all. Values
+                are stored in 32 bits.
+
+        Returns:
+            The names of all its annotations.
+
+        Raises:
+            GroupGone: It has left, and the run no longer keeps its contents.
+            InvalidField: The values do not fit its tokens. Nothing was stored.
+            AnnotationsFull: The run has too many annotations. Nothing was stored.
+        """
+        rows = {name: [list(map(float, row)) for row in values] for name, values in annotations.items()}
+        values = checked(Annotate, annotations=rows)
+        return (await self._sender.send(self._calls.annotate_group(group, values))).annotations
+
+    async def group_annotations(self, group: str) -> dict[str, list[list[float]]]:
+        """Return the annotations of the ``group`` with this id, as long as the run remembers the group."""
+        return (await self._sender.send(self._calls.group_annotations(group))).annotations
+
+    async def delete_group(self, group: str) -> None:
+        """Delete the waiting ``group`` with this id. A repetition changes nothing.
+
+        Raises:
+            GroupNotFound: The run does not know it.
+            GroupNotWaiting: The group is in a batch, or has left the run.
         """
         await self._sender.send(self._calls.delete_group(group))
 
@@ -173,15 +274,15 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Delete all waiting groups that match every given criterion. At least one is required.
 
         Args:
-            environment: Id of their environment. ``"none"``: groups without an environment.
+            environment: Id of their environment. ``"none"`` means groups without an environment.
             size: Number of their sequences.
             older_than_version: Matches groups sampled by a policy version below this one.
 
         Returns:
-            How many groups were deleted. The count is too low if an answer was lost.
+            The number of deleted groups. It is too low if an answer was lost.
 
         Raises:
-            InvalidField: No criterion is given, or one is wrong.
+            InvalidField: There is no criterion, or a value is wrong.
         """
         given = {"environment": environment, "size": size, "older_than_version": older_than_version}
         query = {name: str(value) for name, value in given.items() if value is not None}
@@ -195,16 +296,16 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             cursor = {"cursor": answer.cursor}
 
     async def set_policy_version(self, version: int) -> int:
-        """Report how many weight updates there were: ``version``. Call it after each, or after some of them.
+        """Report ``version``, the number of weight updates so far. Call it after each update, or after some of them.
 
-        Prefetched batches with groups that are too old now are given back and replaced. Batches that are sharded
-        between ranks stay, because all ranks must train on the same ones.
+        The trainer gives back prefetched batches with groups that are too old now, and takes others. Batches that are
+        divided between ranks stay, because all ranks must train on the same batch.
 
         Returns:
-            Queued groups that were dropped because of their version.
+            Waiting groups that were dropped by now because of their version. Of more than a thousand, the rest follows.
 
         Raises:
-            RunRewound: Another trainer rewound the run after this one started; nothing has changed.
+            RunRewound: Another trainer rewound the run after this trainer started. Nothing has changed.
         """
         call = self._calls.set_policy_version(version, self._acquirer.rewinds)
         answer = await self._acquirer.fenced(self._sender.send(call))
@@ -215,32 +316,31 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return answer.dropped_groups
 
     async def checkpoint(self, step: int, policy_version: int | None = None) -> RetentionState:
-        """Report that the trainer's state after ``step`` was saved. Batches up to it are not needed again.
+        """Report that the trainer has saved its state after ``step``. The run then releases the batches up to it.
 
         Args:
-            step: Step of the last batch in that state.
-            policy_version: The policy version of that state, which `rewind` restores. None: the current one.
+            step: Step of the last batch in the saved state.
+            policy_version: The policy version of this state. `rewind` restores it. None means the current version.
 
         Raises:
-            RunRewound: Another trainer rewound the run after this one started; nothing has changed.
+            RunRewound: Another trainer rewound the run after this trainer started. Nothing has changed.
         """
         call = self._calls.checkpoint(step, policy_version, self._acquirer.rewinds)
         return await self._acquirer.fenced(self._sender.send(call))
 
     async def rewind(self, step: int) -> Rewound:
-        """Go back to the state that was saved after ``step``. The batches since then are handed out again, in order.
+        """Go back to the state that was saved after ``step``. The run hands out the later batches again, in order.
 
-        They come whatever their age, and stay whole if they are given back. Batches of later steps that this trainer
-        holds or has prefetched are among them. A trainer that still runs in another process cannot end any of them; it
-        gets `RunRewound` when it takes more. If a trainer has several ranks, one of them calls this before the others
-        start their loops.
+        Limits of age and staleness do not apply to these batches, and a batch that is given back stays whole. They
+        include later batches that this trainer holds or has prefetched. If another process still trains, its leases
+        are lost, and it gets `RunRewound` with its next request for a batch. In a trainer of several ranks, one rank
+        calls this method before the others start their loops.
 
         Returns:
-            The batches, the quarantined ones that are left out, and ``policy_version``: the one stored with the
-            checkpoint, which is in force again.
+            The batches, the quarantined batches that are left out, and the ``policy_version`` from now on.
 
         Raises:
-            RewindImpossible: The batches since then are not kept.
+            RewindImpossible: The run no longer keeps all later batches.
         """
         feeds = dict(self._feeds)
         for feed in feeds:
@@ -258,27 +358,27 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return rewound
 
     def curriculum(self, name: str) -> AsyncCurriculum:
-        """Return the run's curriculum with this ``name``, over these connections. It need not exist yet."""
+        """Return the run's curriculum with this ``name``, over these connections. You can create it later."""
         return self._curricula.named(name)
 
     async def take(
         self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None
     ) -> AsyncBatch | None:
-        """Take the next batch. `batches` is the usual way to do so.
+        """Take the next batch. Training loops usually use `batches`.
 
         Args:
-            wait_s: How long to wait for one, 0 to 600.
-            lease_s: Seconds of the lease and of each extension. None: the setting of the run.
+            wait_s: Maximum time to wait for a batch, seconds, 0 to 600.
+            lease_s: Seconds of the lease and of each extension. None means the setting of the run.
             rank: Take this rank's shard of the oldest batch that it has not acknowledged.
 
         Returns:
-            The batch, or None if there was none in time.
+            The batch, or None if no batch formed in time.
 
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer rewound the run after this one started.
-            RanksDisagree: Other ranks that have the batch shard it in another way.
+            RunRewound: Another trainer rewound the run after this trainer started.
+            RanksDisagree: Other ranks asked for another division of the batch.
         """
         self._acquirer.begin()
         with self._wait_log.watching():
@@ -298,24 +398,24 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         lease_s: float | None = None,
         rank: Rank | None = None,
     ) -> AsyncGenerator[AsyncBatch, None]:
-        """Take batch after batch, some ahead. Acknowledge each after training on it.
+        """Take batches, and prefetch some. Acknowledge each batch after training on it.
 
-        When the loop is left, batches that are not acknowledged are given back. asyncio closes an iterator that was
-        left early only later; `contextlib.aclosing` closes it at once.
+        When the loop ends, the trainer gives back batches that are not acknowledged. After an early end, asyncio closes
+        the iterator later. `contextlib.aclosing` closes it at once.
 
         Args:
             prefetch: Batches to keep ready in addition to the current one.
-            wait_s: How long to wait for the next one. None: forever.
-            lease_s: Seconds of a lease; it is extended in the background. None: the setting of the run.
-            rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop; no broadcast is
-                needed. A batch ends when all ranks have acknowledged their shards. One rank that gives up gives up for
-                all.
+            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
+            lease_s: Seconds of a lease; it is extended in the background. None means the setting of the run.
+            rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop, without a
+                broadcast. A batch ends when all ranks have acknowledged their shards. If one rank gives its shard back,
+                the batch goes back for all ranks.
 
         Raises:
-            NoBatch: None came within ``wait_s``; the message says what was missing.
+            NoBatch: No batch came within ``wait_s``. The message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer rewound the run after this one started.
-            RanksDisagree: Other ranks that have the batch shard it in another way.
+            RunRewound: Another trainer rewound the run after this trainer started.
+            RanksDisagree: Other ranks asked for another division of the batch.
         """
         if prefetch < 0:
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
@@ -327,7 +427,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             await self._close_feed(feed)
 
     async def aclose(self) -> None:
-        """Give back batches that are not acknowledged, and close all connections. Safe to repeat."""
+        """Give back batches that are not acknowledged, and close all connections. A repetition changes nothing."""
         for feed in list(self._feeds):
             await self._close_feed(feed)
         for lease in self._taken:
@@ -364,7 +464,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return feed
 
     async def _explained(self) -> str | None:
-        """Return why there is no batch. None: there is one."""
+        """Return why there is no batch. None means that there is a batch."""
         try:
             explained = await self._sender.send(self._calls.explain(), 0.0)
         except LachesisError as error:

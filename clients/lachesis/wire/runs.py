@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.filters import RunFilters
+from lachesis.wire.limits import RateLimitSettings
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
@@ -27,11 +28,11 @@ PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
 class AtroposSettings(Body):
-    """The run's settings for environments of the Atropos surface. The service hands them on, and uses few itself."""
+    """The run's settings for environments of the Atropos surface. The service hands all on, and uses a few itself."""
 
     max_token_len: _Count = Field(
         default=-1,
-        description="Longest sequence that the trainer takes, tokens; 0 or less: no limit. `max_sequence_tokens` has "
+        description="Maximum length of a sequence, tokens. 0 or less means no limit. `max_sequence_tokens` has "
         "precedence.",
     )
     wandb_group: _Text = Field(default="", description="Weights & Biases group that environments log to.")
@@ -39,10 +40,10 @@ class AtroposSettings(Body):
     checkpoint_dir: _Text = Field(default="", description="Folder where environments keep their checkpoints.")
     save_checkpoint_interval: _Count = Field(default=-1, description="Steps between checkpoints.")
     starting_step: _Count = Field(default=0, description="Step that the run starts at.")
-    num_steps: _Count = Field(default=-1, description="Steps that the run takes in all.")
+    num_steps: _Count = Field(default=-1, description="Total number of steps of the run.")
 
 
-class RunSettings(RunFilters):
+class RunSettings(RunFilters, RateLimitSettings):
     """How a run keeps groups and forms batches: the one definition, for the service, the SDK and the documents.
 
     `RunCreate`, `RunChange` and `Run` inherit it, and the rules of `app.core` read it. The defaults are those of
@@ -53,128 +54,159 @@ class RunSettings(RunFilters):
         default=None,
         ge=0,
         le=MAX_INTEGER,
-        description="Most policy versions between sampling and training. The run drops older groups. Null: no limit.",
+        description="Maximum number of policy versions between sampling and training. The run drops older groups. Null "
+        "means no limit.",
     )
     max_age_s: float | None = Field(
         default=None,
         gt=0,
         le=YEAR_S,
-        description="Longest time that a group waits, seconds. The run drops older groups. Null: no limit.",
+        description="Maximum time that a group waits, seconds. The run drops older groups. Null means no limit.",
     )
     future_versions: FutureVersions = Field(
         default="restamp",
         description="What happens to a group whose policy version is later than the current one, as after a rewind. "
-        "`restamp`: it counts as sampled by the current version. `refuse`: the run refuses it, or drops it from the "
-        "queue.",
+        "`restamp`: the group counts as sampled by the current version. `refuse`: the run drops the group, on arrival "
+        "or from the queue.",
     )
     max_sequence_tokens: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Most tokens in a sequence, for groups that arrive from now on. Null: `max_token_len` of `atropos` "
-        "if that is above 0, else no limit.",
+        description="Maximum number of tokens in a sequence, for groups that arrive from now on. Null means "
+        "`max_token_len` of `atropos` if `max_token_len` is above 0, and no limit otherwise.",
     )
     long_sequences: LongSequences = Field(
         default="refuse",
-        description="What happens to a group with a longer sequence. `refuse`: the request fails (422). `drop`: the "
-        "run drops the group and counts it as `too_long`. Groups of Atropos environments are always dropped.",
+        description="What happens to a group with a sequence over `max_sequence_tokens`. `refuse`: the request fails "
+        "(422). `drop`: the run drops the group and counts it as `too_long`. The run drops too long groups of Atropos "
+        "environments under both values.",
     )
     relax_after_s: float | None = Field(
         default=None,
         ge=0,
         le=YEAR_S,
-        description="How long a batch waits if group sizes make the minimum shares impossible together, seconds. Then "
-        "the batch with the smallest shortfall is served, marked relaxed. Null: LACHESIS_RELAX_AFTER_S of the service.",
+        description="How long a batch waits if the sizes of groups make the minimum shares impossible together, "
+        "seconds. Then the run hands out the batch with the smallest shortfall, marked relaxed. Null means "
+        "LACHESIS_RELAX_AFTER_S of the service.",
     )
     relax_scarce_after_s: float | None = Field(
         default=None,
         ge=0,
         le=YEAR_S,
-        description="How long a batch waits for a live environment if only its minimum share is missing, seconds. Then "
-        "the batch contains less of it, is marked relaxed, and owes it the rest. Null: forever.",
+        description="How long batches wait for a live environment that sends too little for its minimum share, "
+        "seconds. Then the run hands out batches with less of the environment, marked relaxed, and owes it the rest. "
+        "Null means no limit.",
     )
     max_queued_groups: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Waiting groups at which the run refuses further ones (429). Groups that can never enter a batch "
-        "are counted apart, up to the same number. Null: no limit.",
+        description="Maximum number of waiting groups. The run refuses further groups (429). Groups that are too large "
+        "for a batch count apart, with the same maximum. Null means no limit.",
     )
     max_queued_bytes: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Payload of waiting groups at which the run refuses further ones (429), bytes. Null: no limit.",
+        description="Maximum payload of waiting groups, bytes. The run refuses further groups (429). Null means no "
+        "limit.",
     )
     lease_s: LeaseSeconds = Field(
         default=600.0,
-        description="How long a trainer may hold a batch, seconds. Then the run hands it out again.",
+        description="Time that a trainer may hold a batch, seconds. Then the run hands the batch out again.",
     )
     max_deliveries: int = Field(
         default=5,
         ge=1,
         le=1_000_000,
-        description="How often the run hands out a batch. If its lease expires this often, the batch is quarantined.",
+        description="Maximum number of deliveries of a batch. When the lease of the last delivery expires, the run "
+        "quarantines the batch.",
     )
     keep_batches: int = Field(
         default=16,
         ge=0,
         le=100_000,
-        description="Acknowledged batches that the run keeps for a rewind. A checkpoint releases them.",
+        description="Maximum number of acknowledged batches that the run keeps for a rewind. A checkpoint releases "
+        "them.",
     )
     keep_bytes: int = Field(
         default=1024**3,
         ge=0,
         le=MAX_INTEGER,
-        description="Most payload of the batches that the run keeps for a rewind, bytes.",
+        description="Maximum payload of the batches that the run keeps for a rewind, bytes.",
     )
     dedup_window_s: float = Field(
         default=3600.0,
         ge=0,
         le=YEAR_S,
-        description="How long the run recognises a repeated submission by the group's id, seconds.",
+        description="Time during which the run recognises a repeated submission by the group's id, seconds. "
+        "While the run holds the group, it recognises the id in any case. After that time, a group with the same id "
+        "is a new one. `groups.remembered` of the status counts the groups that have left and are remembered.",
     )
     history_retention_s: float = Field(
         default=3600.0,
         ge=120,
         le=YEAR_S,
-        description="How long the run remembers what happened to a group that has left, seconds.",
+        description="Time during which the run remembers what happened to a group that has left, seconds. A "
+        "shorter time takes effect at once, and saves memory if `dedup_window_s` is not longer.",
     )
     balance_window: int = Field(
         default=0,
         ge=0,
         le=64,
-        description="Lookahead for rank balancing, in batches: the run chooses among so many batches of the oldest "
-        "groups to load ranks evenly. 0 or 1: it takes the oldest. Only for batches that ranks share.",
+        description="Lookahead for rank balancing, in batches. To load ranks evenly, the run chooses groups among the "
+        "oldest groups that would fill this many batches. 0 or 1 means that the run takes the oldest groups. The "
+        "setting affects batches that ranks share.",
     )
     max_delay_batches: int = Field(
         default=2,
         ge=1,
         le=1000,
-        description="How many batches a group may miss because of `balance_window`.",
+        description="Maximum number of batches that a group misses because of `balance_window`.",
     )
     alert_after_batches: int | None = Field(
         default=10,
         ge=1,
         le=1_000_000,
-        description="The status carries an alert when so many batches of sequences have arrived and the run dropped "
-        "all of them. Null: never.",
+        description="Number of batches. The status carries an alert when this many batches of sequences have arrived "
+        "in a row that the run dropped or kept with loss weight 0. Null means no alert.",
     )
     fresh_fraction: float = Field(
         default=1.0,
         gt=0,
         le=1,
-        description="Smallest share of a batch that comes from the queue. The rest comes from the replay buffer, if "
-        "that has groups that fit exactly. Below 1 needs a replay buffer with `groups`.",
+        description="Minimum share of a batch that comes from the queue. The rest comes from the replay buffer, if the "
+        "buffer has groups that fit exactly. A value below 1 needs a replay buffer with `groups`.",
+    )
+    cost_per_million_tokens: float | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="What a million generated tokens cost, in any unit. With it, `ledger` of the status has costs. "
+        "Null means unknown.",
+    )
+    intake_paused: bool = Field(
+        default=False,
+        description="Whether intake is paused. Environments get no credits, and groups are refused (429 "
+        "`intake_paused`), so that senders repeat them until intake goes on. Environments of Atropos get a "
+        "`queue_size` that holds them back. The run still takes the groups that they send, because they would lose "
+        "refused groups.",
+    )
+    serving_paused: bool = Field(
+        default=False,
+        description="Whether serving is paused. The run hands out no batch: requests for batches wait, and `explain` "
+        "says `serving_paused`. Trainers keep the batches that they hold, and may extend and acknowledge them.",
     )
     archived: bool = Field(
         default=False,
-        description="Whether the run is archived: it takes no groups and hands out no batches. Nothing is deleted.",
+        description="Whether the run is archived. An archived run keeps its data, and refuses groups and requests for "
+        "batches (409).",
     )
 
 
 class _NewRun(Body):
-    """What a new run must be given."""
+    """The required fields of a new run."""
 
     name: str = Field(pattern=f"^{RUN_NAME}$", description="The name of the run, for paths.", examples=["math-rl"])
     batch_size: BatchSize
@@ -189,7 +221,7 @@ class RunCreate(RunSettings, _NewRun):
 
 
 class RunChange(RunSettings, Change):
-    """Changes to a run (`PATCH /v1/runs/{run}`). Only the fields that it names change (JSON merge patch)."""
+    """Changes to a run (`PATCH /v1/runs/{run}`): a JSON merge patch. Fields that are left out stay."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"batch_size": 256, "max_staleness": None}]})
 
@@ -203,21 +235,24 @@ class Run(RunCreate):
 
     step: int = Field(description="Batches taken so far, from the starting step on.")
     policy_version: int = Field(description="Weight updates so far, as the trainer reported.")
-    rewinds: int = Field(default=0, description="How often a trainer rewound the run to a saved state.")
+    rewinds: int = Field(default=0, description="Number of rewinds of the run.")
 
 
 class UnreadableRun(BaseModel):
     """A run whose settings cannot be read."""
 
     name: str
-    detail: str = Field(description="Why, and what to do.")
+    detail: str = Field(description="The reason, and what to do.")
 
 
 class Runs(BaseModel):
-    """All runs (`GET /v1/runs`), by name."""
+    """Runs by name, page by page (`GET /v1/runs`)."""
 
     runs: list[Run]
     unreadable: list[UnreadableRun] = Field(description="Runs whose settings cannot be read.")
+    next_after: str | None = Field(
+        default=None, description="Send this value as `after` to get the next page. Null on the last page."
+    )
 
 
 class PolicyVersion(Body):
@@ -227,8 +262,8 @@ class PolicyVersion(Body):
     rewinds: Rewinds | None = Field(
         default=None,
         examples=[0],
-        description="`rewinds` of the run when this trainer began. If the run was rewound since, nothing changes: 409 "
-        "`run_rewound`.",
+        description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
+        "fails (409 `run_rewound`).",
     )
 
 
@@ -236,7 +271,10 @@ class PolicyVersionSet(BaseModel):
     """What setting a policy version did."""
 
     policy_version: int = Field(description="The version now in force.")
-    dropped_groups: int = Field(description="Queued groups that this made too old (or, if refused, too new).")
+    dropped_groups: int = Field(
+        description="Waiting groups dropped so far because the new version made them too old, or too new with "
+        "`future_versions` `refuse`. With more than 1,000 such groups, the rest follows within seconds.",
+    )
 
 
 class Checkpoint(Body):
@@ -248,47 +286,47 @@ class Checkpoint(Body):
     policy_version: PolicyVersionNumber | None = Field(
         default=None,
         examples=[5],
-        description="The policy version of that state; a rewind restores it. Null: the one in force.",
+        description="The policy version of the saved state; a rewind restores it. Null means the version in force.",
     )
     rewinds: Rewinds | None = Field(
         default=None,
         examples=[0],
-        description="`rewinds` of the run when this trainer began. If the run was rewound since, nothing changes: 409 "
-        "`run_rewound`.",
+        description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
+        "fails (409 `run_rewound`).",
     )
 
 
 class RetentionState(BaseModel):
-    """Which steps a run can be rewound to."""
+    """The steps that a run can be rewound to."""
 
     checkpoint: int | None = Field(description="Step of the last checkpoint that the trainer reported.")
     policy_version: int | None = Field(default=None, description="The policy version stored with that checkpoint.")
     rewindable_to: int = Field(description="Earliest step that `rewind` accepts.")
     kept_batches: int = Field(description="Acknowledged batches kept.")
-    kept_bytes: int = Field(description="Their payload.")
+    kept_bytes: int = Field(description="Payload of these batches, bytes.")
 
 
 class Rewind(Body):
-    """The trainer goes back to the state it saved after a step (`POST /v1/runs/{run}/rewind`)."""
+    """The trainer goes back to the state that it saved after a step (`POST /v1/runs/{run}/rewind`)."""
 
     step: int = Field(
-        ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in that state.", examples=[5]
+        ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in the saved state.", examples=[5]
     )
 
 
 class Rewound(BaseModel):
     """The batches that are handed out again, in this order, and those that are left out."""
 
-    batches: list[str] = Field(description="Batch ids; the first `POST …/batches` gets the first.")
-    steps: list[int] = Field(description="Their steps.")
+    batches: list[str] = Field(description="Batch ids. The next `POST …/batches` gets the first batch.")
+    steps: list[int] = Field(description="Steps of these batches.")
     quarantined: list[str] = Field(
         default_factory=list,
-        description="Quarantined batches after that step, which are left out. Nack puts their groups "
-        "back into the queue, DELETE drops them.",
+        description="Quarantined batches after the step, which are left out. Nack puts their groups back into the "
+        "queue. DELETE drops the groups.",
     )
-    quarantined_steps: list[int] = Field(default_factory=list, description="Their steps.")
+    quarantined_steps: list[int] = Field(default_factory=list, description="Steps of the quarantined batches.")
     policy_version: int = Field(
-        description="The policy version from now on: that of the checkpoint of this step, or without one the version "
-        "in force when the batch after it was acknowledged."
+        description="The policy version from now on. It is the version of the checkpoint of this step. Without such a "
+        "checkpoint, it is the version in force when the batch after the step was acknowledged."
     )
     rewinds: int = Field(description="Number of rewinds of the run; trainers send it when they take batches.")

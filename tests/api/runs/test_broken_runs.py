@@ -41,7 +41,6 @@ UNREADABLE: dict[str, Break] = {
     "a configuration of another type": put(KEYS.run, "config", ODD_CONFIG),
     "a count that is no number": put(KEYS.lanes, "0:1", "many"),
     "a key of another type": lambda redis: redis.set(KEYS.served, "x"),
-    "a key of another type that the tick writes to": lambda redis: overwrite(redis, KEYS.workers),
 }
 
 
@@ -71,6 +70,12 @@ def quarantined(client: httpx.AsyncClient, run: str) -> Callable[[], Awaitable[b
 def sample(metrics: str, name: str, run: str) -> str | None:
     found = re.search(rf'^{name}{{[^}}]*run="{run}"[^}}]*}} (\S+)$', metrics, re.M)
     return found[1] if found else None
+
+
+async def test_a_run_that_cannot_be_ticked_is_in_nobodys_way(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await made(client)
+    await overwrite(redis_client, KEYS.left)
+    await wait_until(quarantined(client, SOUND))
 
 
 @pytest.mark.parametrize("broken", UNREADABLE)

@@ -20,9 +20,8 @@ from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
 from app.store.runs.tick import HeardOf
 from tests.one_by_one import OneByOne
-from tests.services.accounting import books_of
+from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import Process
-from tests.waiting import wait_until
 
 RUN = "run"
 KEYS = RunKeys(RUN)
@@ -39,7 +38,7 @@ async def pass_time(redis_client: Redis, ms: int) -> None:
 
 
 async def keys_of(redis_client: Redis) -> list[str]:
-    return sorted([key.decode() async for key in redis_client.scan_iter("*")])
+    return sorted(key.decode() for key in await keys_of_runs(redis_client))
 
 
 async def enrolled(registry: EnvironmentRegistry, name: str, group_size: int) -> int:
@@ -82,7 +81,6 @@ async def _reserved(services: object, redis_client: Redis) -> None:
 async def _trash(services: object, redis_client: Redis) -> None:
     await _queued(services, redis_client)
     await services.environments.registry.reset(RUN)  # type: ignore[attr-defined]
-    await redis_client.delete(KEYS.recent)
 
 
 @pytest.mark.parametrize("make", [_configured, _queued, _reserved, _trash], ids=lambda make: make.__name__)
@@ -107,7 +105,8 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
         lambda: services.environments.registry.reset(RUN),
-        lambda: runs.tick(RUN, "host/1/x", HeardOf({0: 0}, {(0, "one")}), 1000),
+        lambda: runs.record_heartbeats({RUN: HeardOf({0: 0}, {(0, "one")})}),
+        lambda: runs.tick(RUN, 1000),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),
     ]
@@ -200,27 +199,6 @@ class Twice(RedisClient):
         return await self._connection.run(command)
 
 
-async def test_an_idle_run_costs_one_command_a_pass(process: Callable[..., Process], redis_client: Redis) -> None:
-    services, maintenance = process()
-    for number in range(20):
-        await services.environments.registry.register_trainer(f"run{number}", CONFIG)
-
-    async def sent() -> int:
-        stats = await redis_client.info("commandstats")
-        counts = (stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "hgetall", "smembers"))
-        return int(sum(counts))
-
-    async def ticked() -> bool:
-        return await sent() - before >= 1 + 20
-
-    before = await sent()
-    upkeep = asyncio.create_task(maintenance.run_forever())
-    await wait_until(ticked)
-    await asyncio.sleep(0.2)
-    upkeep.cancel()
-    assert await sent() - before == 1 + 20
-
-
 async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_run_nobody_knows(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
@@ -233,9 +211,9 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
 
     async def check(run: str) -> None:
         async with redis_client.pipeline(transaction=True) as pipe:
-            pipe.exists(RunKeys(run).groups).sismember(RUNS, run)
+            pipe.exists(RunKeys(run).groups).zscore(RUNS, run)
             holds_groups, is_known = await pipe.execute()
-        seen.add((run, bool(holds_groups), bool(is_known)))
+        seen.add((run, bool(holds_groups), is_known is not None))
 
     async def produce(services_index: int) -> None:
         services, _ = processes[services_index]
@@ -252,7 +230,7 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
         while producing:
             run = generator.choice(names)
             await services.environments.registry.reset(run)
-            await redis_client.delete(RunKeys(run).recent)  # as if repetitions were no longer recognised
+            await redis_client.hdel(RunKeys(run).run, "reset_ms")  # type: ignore[misc]  # as if it were long ago
             for _ in range(2):  # one to sweep, one to forget
                 await maintenance.look_after(run)
             await check(run)

@@ -10,7 +10,7 @@ from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
-from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
+from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 
 POLICY = Policy(
     max_staleness=3,
@@ -43,7 +43,7 @@ async def test_a_policy_that_was_decided_on_an_older_run_changes_nothing(store: 
 
 
 async def test_what_cannot_be_a_run_is_none(store: Store, redis_client: Redis) -> None:
-    await redis_client.sadd(RUNS, "-x", "x" * 65, b"\xff", "", "b")
+    await redis_client.zadd(RUNS, dict.fromkeys(["-x", "x" * 65, b"\xff", "", "b"], 0))
     assert await store.runs.names() == ["b", RUN]
 
 
@@ -123,9 +123,8 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     lease = await store.take("one")
     await store.runs.reset(RUN, "token")
     await store.groups.delete_marked(RUN)
-    await store.runs.forget_recent(RUN)
     assert await store.runs.forget(RUN)
     assert await store.acknowledge(lease) == 0
     assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0
-    assert await store.groups.drop(RUN, [("one", (0, 2))], DropReason.STALE, LASTING_MS) == 0
+    assert await store.groups.drop(RUN, [("one", (0, 2))], DropReason.STALE) == 0
     assert [key async for key in store.redis.scan_iter("*")] == []

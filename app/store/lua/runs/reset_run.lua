@@ -13,11 +13,16 @@ local LANES = KEYS[4]  -- hash: lane -> groups queued
 local BUFFERS = KEYS[5]  -- hash: lane -> groups buffered
 local CURRICULA = KEYS[6]  -- hash: curriculum -> its id
 local CURRICULA_LOADING = KEYS[7]  -- zset: ids of curricula that are being loaded
+local LIMITS = KEYS[8]  -- hash: limits of rates of runs
 local spare_native = ARGV[1]  -- 1 to leave a run alone that was made under /v1, else 0
 local tokens = cjson.decode(ARGV[2])  -- JSON list: the tokens of the marked hashes
-local payload_hashes = rows(KEYS, 8, {'hash', 'marked_hash'}, #tokens)  -- the hashes that name payloads
-local DELETED = rest(KEYS, 8 + 2 * #tokens)  -- every other key of the run
-local names = rest(ARGV, 3)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
+local name = ARGV[3]  -- of the run
+local payload_hashes = rows(KEYS, 9, {'hash', 'marked_hash'}, #tokens)  -- the hashes that name payloads
+local DELETED = rest(KEYS, 9 + 2 * #tokens)  -- every other key of the run
+local names = rest(ARGV, 4)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
+-- include clock
+-- include epoch
+-- include run_limits
 
 if redis.call('EXISTS', RUN) == 0 then return 1 end
 if spare_native == '1' and redis.call('HEXISTS', RUN, 'made_by') == 1 then return -1 end
@@ -29,6 +34,7 @@ for _, id in ipairs(redis.call('HVALS', CURRICULA)) do if not named['curriculum 
 for _, id in ipairs(redis.call('ZRANGE', CURRICULA_LOADING, 0, -1)) do
   if not named['curriculum ' .. id] then return 0 end
 end
+advance_clock(RUN)
 local kept = redis.call('HMGET', RUN, 'clock_ms', 'time_ms', 'epoch', 'latest')
 for i, pair in ipairs(payload_hashes) do
   if redis.call('EXISTS', pair.hash) == 1 then
@@ -37,9 +43,10 @@ for i, pair in ipairs(payload_hashes) do
   end
 end
 if kept[4] then redis.call('ZADD', UNREFERENCED, -1, kept[4]) end
+put_run_limits(LIMITS, name, '')
 redis.call('UNLINK', RUN, LANES, BUFFERS, CURRICULA, CURRICULA_LOADING)
 for _, key in ipairs(DELETED) do redis.call('UNLINK', key) end
-redis.call('HSET', RUN, 'clock_ms', kept[1] or 0, 'time_ms', kept[2] or 0)
--- Without an epoch nobody ever registered, so no decision depends on one. The next registration chooses the epoch.
-if kept[3] then redis.call('HSET', RUN, 'epoch', kept[3] + 1) end
+redis.call('HSET', RUN, 'clock_ms', kept[1], 'time_ms', kept[2], 'reset_ms', kept[1])
+if kept[3] then redis.call('HSET', RUN, 'epoch', kept[3]) end
+next_epoch(RUN)  -- submissions that are repeated after this are outdated: the run no longer knows their groups
 return 1

@@ -10,6 +10,8 @@ local policy_version = ARGV[1]
 local trained_batches = ARGV[2]  -- batches trained on that are in no version then
 local trained_per_version = ARGV[3]  -- batches that made a version
 local rewinds = ARGV[4]  -- of the run when its trainer began, or ''
+-- include clock
+-- include sweeping
 -- include change_policy_version
 
 if redis.call('EXISTS', RUN) == 0 then return 0 end

@@ -1,24 +1,27 @@
 #!lua flags=allow-oom
--- tick: advance the run clock, store signs of life, expire silent members, and return what there is to do.
+-- tick: advance the run clock, expire silent members, and return what there is to do; a run with nothing to do sleeps.
+--
+-- A run that sleeps is not ticked until something wakes it (`clock`), or until the time comes at which it has to forget
+-- something.
 --
 -- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unreferenced
 -- payloads, marked hashes, leases, ids and histories to forget, groups that grow too old by waiting, a replay buffer,
--- states of curricula that are being loaded, environments, anything at all}. If there is no such run (it was forgotten,
--- or is about to be made), none is made.
--- Cost: O(signs of life + groups and members forgotten); at most 10,000 groups and 1,000 members at once.
+-- states of curricula that are being loaded, groups to check against the policy version, environments, anything at
+-- all}. If there is no such run (it was forgotten, or is about to be made), none is made. {} if another process
+-- maintains runs by now; then nothing has changed.
+-- Cost: O(members forgotten), at most 1,000 at once. If groups were dropped: O(environments), at most every 5 s.
 --
--- include rows
 local RUN = KEYS[1]  -- hash: run clock, configuration
-local WORKERS = KEYS[2]  -- zset: API process -> run clock at its last tick, ms
-local SEEN = KEYS[3]  -- hash: environment id -> run clock at its last sign of life, ms
+local SERVICE = KEYS[2]  -- hash: service clock, term of the process that maintains runs
+local RUNS = KEYS[3]  -- zset: names of runs by the service clock at which they need maintenance, ms
 local ENVIRONMENTS = KEYS[4]  -- hash: environment id -> JSON record
-local RECENT = KEYS[5]  -- zset: group id -> run clock at admission, ms
+local KNOWN = KEYS[5]  -- hash: name of a group -> its id, and how it ended
 local BUFFERS = KEYS[6]  -- hash: lane -> groups buffered
 local UNREFERENCED = KEYS[7]  -- zset: payloads that are pending or marked for deletion
 local MARKED_HASHES = KEYS[8]  -- set: their tokens
 local LEASE_STATES = KEYS[9]  -- hash: batch id -> its lease
-local GIVEN_IDS_UNTIL = KEYS[10]  -- zset: given ids by the run clock at which they are forgotten
-local ENDED = KEYS[11]  -- zset: groups and batches by the run clock at which what became of them is forgotten
+local LEFT = KEYS[10]  -- list: 'clock_ms name name ...' of groups that have left
+local ENDED = KEYS[11]  -- zset: batches and samples by the run clock at which what happened to them is forgotten
 local REPLAY = KEYS[12]  -- hash: the replay buffer's configuration and totals
 local GROUPS = KEYS[13]  -- hash: group id -> entry
 -- zset: curricula whose state is being loaded, by the run clock at their last progress
@@ -28,39 +31,46 @@ local MEMBERS_HEARD = KEYS[16]  -- zset: members by the run clock at their last 
 local MEMBER_COUNTS = KEYS[17]  -- hash: environment id -> its live members
 local RUNNING = KEYS[18]  -- hash: environment id -> groups that its members run
 local STARTED = KEYS[19]  -- hash: environment id -> groups that its members have started
-local worker = ARGV[1]  -- this API process
-local recognised_ms = ARGV[2]  -- how long a repeated submission is recognised
-local member_ttl_ms = ARGV[3]  -- silence after which a member is gone
-local environments_heard = cjson.decode(ARGV[4])  -- JSON object: environment id -> run clock when it was heard
-local members_seen = rest(ARGV, 5)  -- 'environment:member' of each member that was heard
+local EVENTS = KEYS[20]  -- stream: events
+local DROPPED = KEYS[21]  -- hash: 'reason:environment' -> groups
+local DROPPED_TOLD = KEYS[22]  -- hash: the same, as far as events tell of it
+local name = ARGV[1]  -- of the run
+local term = ARGV[2]  -- of the process that maintains runs, or '' for any
+local kept_after_reset_ms = ARGV[3]  -- how long a run that was reset is kept: old commands may be repeated
+local member_ttl_ms = ARGV[4]  -- silence after which a member is gone
+local remembered_ms = ARGV[5]  -- how long groups are remembered, unless the run says so
+local shortest_sleep_ms = ARGV[6]
+local longest_sleep_ms = ARGV[7]
+local most_events = ARGV[8]  -- about how many events to keep
 -- include clock
 -- include members
--- include member_heartbeats
+-- include expire_members
+-- include next_due
+-- include fall_asleep
+-- include tell_drops
 
-if redis.call('EXISTS', RUN) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+if term ~= '' and redis.call('HGET', SERVICE, 'term') ~= term then return {} end
+if redis.call('EXISTS', RUN) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 local clock = advance_clock(RUN)
-redis.call('ZADD', WORKERS, clock, worker)
-redis.call('ZREMRANGEBYSCORE', WORKERS, '-inf', clock - 600000)
-for id, heard_ms in pairs(environments_heard) do
-  local heard = math.max(heard_ms, tonumber(redis.call('HGET', SEEN, id) or 0))
-  if redis.call('HEXISTS', ENVIRONMENTS, id) == 1 then redis.call('HSET', SEEN, id, heard) end
-end
-beat_members(m, SEEN, members_seen, clock)
 local expired = expire_members(m, clock - member_ttl_ms)
-local old = redis.call('ZCOUNT', RECENT, '-inf', clock - recognised_ms)
-if old > 0 then redis.call('ZREMRANGEBYRANK', RECENT, 0, math.min(old, 10000) - 1) end
 local facts = {clock, expired}
 for i, key in ipairs({BUFFERS, UNREFERENCED, MARKED_HASHES, LEASE_STATES}) do
   facts[2 + i] = redis.call('EXISTS', key)
 end
-local due = redis.call('ZCOUNT', GIVEN_IDS_UNTIL, '-inf', clock) + redis.call('ZCOUNT', ENDED, '-inf', clock)
-facts[#facts + 1] = math.min(due, 1)
-facts[#facts + 1] = tonumber(redis.call('HGET', RUN, 'aging') or 0)
+local due_ms = next_due()
+facts[#facts + 1] = due_ms <= clock and 1 or 0
+facts[#facts + 1] = redis.call('EXISTS', GROUPS) == 1 and tonumber(redis.call('HGET', RUN, 'aging') or 0) or 0
 facts[#facts + 1] = redis.call('EXISTS', REPLAY)
 facts[#facts + 1] = redis.call('EXISTS', CURRICULA_LOADING)
+facts[#facts + 1] = redis.call('HEXISTS', RUN, 'unswept')
+local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + tell_drops(clock)
+for i = 3, #facts do busy = busy + facts[i] end
 facts[#facts + 1] = redis.call('EXISTS', ENVIRONMENTS)
-local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, RECENT, BUFFERS, UNREFERENCED,
-  MARKED_HASHES, LEASE_STATES, GIVEN_IDS_UNTIL, ENDED, REPLAY, GROUPS, CURRICULA_LOADING, MEMBERS, MEMBERS_HEARD,
-  MEMBER_COUNTS, RUNNING, STARTED)
+local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, KNOWN, BUFFERS, UNREFERENCED,
+  MARKED_HASHES, LEASE_STATES, ENDED, REPLAY, GROUPS, CURRICULA_LOADING, MEMBERS, MEMBERS_HEARD, MEMBER_COUNTS, RUNNING,
+  STARTED)
+local kept_until_ms = (redis.call('HGET', RUN, 'reset_ms') or -kept_after_reset_ms) + kept_after_reset_ms
+if kept_until_ms > clock then held, due_ms = held + 1, math.min(due_ms, kept_until_ms) end
 facts[#facts + 1] = math.min(held, 1)
+if busy == 0 and held > 0 then fall_asleep(clock, due_ms) end
 return facts

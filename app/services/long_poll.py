@@ -1,0 +1,359 @@
+"""Let requests wait for what they ask for: batches, room for inserts, samples.
+
+The requests of a run wait in one queue. One task serves them, first come, first served. After each change, the task
+tries the first request. While the first request is blocked, the task tries only the requests that the policy names. So
+n waiting requests cost at most n attempts per change, and one attempt if all wait for the same object.
+
+If several API processes serve a run, they may take turns (`app.services.turns`). The process whose turn it is tries its
+first request, and serves all requests that wait in it. Then the turn goes to the next process.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from app.events import Caller, caller
+from app.services.turns import Turns
+from lachesis.wire.errors import LachesisError, TooManyConflicts
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+Changes = Callable[[str], AsyncGenerator[frozenset[bytes], None]]
+
+_REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost at most a quarter of a core
+_SHORTEST_REST_S = 0.005
+_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of the attempts of a round
+
+
+@asynccontextmanager
+async def in_line(lock: asyncio.Lock) -> AsyncIterator[None]:
+    """Hold a lock during an attempt. The time to get the lock does not count as work, so it causes no rest."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    async with lock:
+        _waited_s.set(_waited_s.get() + clock() - began)
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitPolicy(Generic[Q, R]):
+    """How requests ``Q`` of a run are served, with results ``R``.
+
+    Attributes:
+        attempt: Tries to serve a request once. Its result has what was asked for, or says what is missing. None means
+            that other requests or another process come first. The third argument lists earlier requests that wait: the
+            attempt must not take their results. The fourth argument says whether to compete with other processes.
+        overtaking: Returns the positions of requests that can be served while the first request is blocked.
+        found: Returns whether a result has what was asked for.
+        own_errors: Errors of an attempt that concern its request alone. Other errors concern all waiting requests.
+        release: Hands on a result whose request has gone away. None means that the result stays.
+        overtaking_news: The changes that may let a request overtake. None means any change.
+        turns: The turns of this process. None means that processes take no turns.
+        shares: Returns whether a request can be served from the result of another request. Such a request is also tried
+            in the turn of another process.
+    """
+
+    attempt: Callable[[str, Q, Sequence[Q], bool], Awaitable[R | None]]
+    overtaking: Callable[[str, Sequence[Q]], Awaitable[Iterable[int]]]
+    found: Callable[[R], bool]
+    own_errors: tuple[type[LachesisError], ...]
+    release: Callable[[str, R], Awaitable[None]] | None = None
+    overtaking_news: frozenset[bytes] | None = None
+    turns: Turns | None = None
+    shares: Callable[[Q], bool] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter(Generic[Q, R]):
+    """A request that waits.
+
+    Attributes:
+        last: The reason of its last attempt without success. None means that there was no attempt.
+        attempted: The event that marks the end of the attempt in progress. None means that no attempt is in progress.
+    """
+
+    request: Q
+    last: R | None
+    answer: "asyncio.Future[R]"
+    attempted: asyncio.Event | None = None
+    caller: Caller = field(default_factory=caller.get)
+
+
+@dataclass(slots=True)
+class _Queue(Generic[Q, R]):
+    """The requests that wait in a run, in the order they came.
+
+    Attributes:
+        last: The reason of the last attempt without success. None means that there was no such attempt since the queue
+            was empty.
+        serving: The lock of the task that serves the waiters.
+        in_turn: Whether this queue uses the turn of this process.
+        in_this_turn: The requests that are served before the turn ends. None while the end of the turn is not due.
+    """
+
+    last: R | None
+    waiters: dict[_Waiter[Q, R], None] = field(default_factory=dict)
+    serving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    in_turn: bool = False
+    in_this_turn: set[_Waiter[Q, R]] | None = None
+
+    def requests(self) -> list[Q]:
+        return [waiter.request for waiter in self.waiters]
+
+
+class LongPoll(Generic[Q, R]):
+    """Long polls of one kind of request.
+
+    Args:
+        policy: How requests are served.
+        changes: Yields the set of changes of a run when the run may have changed. Yields at least once a second, with
+            an empty set if there was no change.
+
+    Attributes:
+        blocked: Number of requests so far that could not be served at once.
+    """
+
+    def __init__(self, policy: WaitPolicy[Q, R], changes: Changes) -> None:
+        self._policy = policy
+        self._changes = changes
+        self._queues: dict[str, _Queue[Q, R]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.blocked = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of requests that wait now, over all runs."""
+        return sum(len(queue.waiters) for queue in self._queues.values())
+
+    async def take(self, run: str, request: Q, wait_s: float = 0.0, stop: asyncio.Event | None = None) -> R:
+        """Serve a request. Wait up to ``wait_s`` seconds, or until ``stop`` is set.
+
+        An attempt in progress goes on to its end, and its result counts. To end this call, set ``stop`` instead of
+        cancelling it. A cancelled call loses its result, unless the policy releases results.
+
+        Returns:
+            A result with what was asked for, or a result that says what is missing.
+
+        Raises:
+            LachesisError: The error of an attempt, which concerns this request or all requests.
+        """
+        answer = await (self._newcomer(run, request) if wait_s > 0 else self._first_attempt(run, request, compete=True))
+        if answer is not None and self._policy.found(answer):
+            return answer
+        self.blocked += 1
+        queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(answer))
+        waiter = _Waiter[Q, R](request, answer, asyncio.get_running_loop().create_future())
+        gone = wait_s > 0 and await self._wait(run, queue, waiter, wait_s, stop or asyncio.Event())
+        if not waiter.answer.cancel():
+            result = waiter.answer.result()
+            if not gone or self._policy.release is None:
+                return result
+            await self._policy.release(run, result)
+        reason = queue.last if waiter.last is None else waiter.last
+        if reason is None:  # it was always the turn of another process
+            reason = await self._policy.attempt(run, request, (), True)
+            assert reason is not None, "nothing is ahead of this request"  # noqa: S101
+        return reason
+
+    async def stop(self) -> None:
+        """End all tasks, and pass on the turns of this process. Requests that still wait get no answer."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _newcomer(self, run: str, request: Q) -> R | None:
+        """Try once to serve a new request that can wait. None means that it must wait for other requests."""
+        turns, queue = self._policy.turns, self._queues.get(run)
+        if turns is None or not turns.is_crowded(run):
+            return await self._first_attempt(run, request, compete=False)
+        waits = queue is not None and bool(queue.waiters) and not queue.in_turn
+        if waits or not await turns.enter(run):
+            shares = self._policy.shares is not None and self._policy.shares(request)
+            may_try = shares and list(await self._policy.overtaking(run, [request]))
+            return await self._policy.attempt(run, request, (), True) if may_try else None
+        try:
+            return await self._first_attempt(run, request, compete=False)
+        finally:
+            waiting = self._queues.get(run)
+            again = waiting is not None and bool(waiting.waiters)
+            await turns.leave(run, listens=waiting is not None, again=again)
+            if waiting is not None:
+                self._serve_soon(run, waiting)
+
+    async def _first_attempt(self, run: str, request: Q, *, compete: bool) -> R | None:
+        """Try once to serve a new request. None means that it must wait for other requests."""
+        while True:
+            queue = self._queues.get(run)
+            ahead = [] if queue is None else queue.requests()
+            answer = await self._policy.attempt(run, request, ahead, compete)
+            if answer is not None or (run in self._queues and self._queues[run].waiters) or not (ahead or compete):
+                return answer
+
+    async def _wait(
+        self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: asyncio.Event
+    ) -> bool:
+        """Wait for the answer. Return whether the request went away before the answer came."""
+        queue.waiters[waiter] = None
+        if waiter.last is None:
+            self._serve_soon(run, queue)
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            either: set[asyncio.Future[Any]] = {waiter.answer, stopped}
+            await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            gone = stop.is_set() and not waiter.answer.done()
+            queue.waiters.pop(waiter, None)
+            if waiter.attempted is not None:
+                await waiter.attempted.wait()
+            return gone
+        except asyncio.CancelledError:
+            waiter.answer.cancel()
+            raise
+        finally:
+            stopped.cancel()
+            queue.waiters.pop(waiter, None)
+
+    def _start(self, run: str, last: R | None) -> _Queue[Q, R]:
+        queue = self._queues[run] = _Queue(last)
+        self._spawn(run, queue, self._serve_run(run, queue))
+        return queue
+
+    def _serve_soon(self, run: str, queue: _Queue[Q, R]) -> None:
+        """Serve the waiters without waiting for a change, if it may have become the turn of this process."""
+        turns = self._policy.turns
+        if turns is not None and turns.is_crowded(run) and queue.waiters and not queue.serving.locked():
+            self._spawn(run, queue, self._serve_now(run, queue))
+
+    def _spawn(self, run: str, queue: _Queue[Q, R], work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def closed(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:  # a bug: without this the waiters would wait forever
+                self._queues.pop(run, None)
+                self._fail_all(queue, error)
+
+        task.add_done_callback(closed)
+
+    async def _serve_run(self, run: str, queue: _Queue[Q, R]) -> None:
+        """Serve the waiters after each change. End when the queue is empty and nothing changed for a second."""
+        turns = self._policy.turns
+        try:
+            async with aclosing(self._changes(run)) as changes:
+                async for news in changes:
+                    if turns is not None:
+                        await turns.hear(run, news, needed=bool(queue.waiters))
+                    if not queue.waiters and not news:
+                        del self._queues[run]
+                        return
+                    await asyncio.sleep(await self._serve(run, queue, not news or self._lets_overtake(news)))
+        finally:
+            if turns is not None:
+                await self._leave_turn(run, queue)
+                await turns.end(run)
+
+    async def _serve_now(self, run: str, queue: _Queue[Q, R]) -> None:
+        await self._serve(run, queue, may_overtake=False)
+
+    def _lets_overtake(self, news: frozenset[bytes]) -> bool:
+        telling = self._policy.overtaking_news
+        return bool(news) and (telling is None or not telling.isdisjoint(news))
+
+    async def _serve(self, run: str, queue: _Queue[Q, R], may_overtake: bool) -> float:
+        """Serve the waiters that can be served now. Return how long to rest, seconds."""
+        async with queue.serving:
+            try:
+                return await self._serve_in_order(run, queue, may_overtake)
+            except LachesisError as error:
+                self._fail_all(queue, error)
+                return 0.0
+
+    async def _serve_in_order(self, run: str, queue: _Queue[Q, R], may_overtake: bool) -> float:
+        clock = asyncio.get_running_loop().time
+        started, failed = clock(), False
+        _waited_s.set(0.0)
+        while not failed and queue.waiters and await self._has_turn(run, queue):
+            started = clock()
+            _waited_s.set(0.0)
+            failed = bool(queue.waiters) and not await self._attempt(run, queue, next(iter(queue.waiters)))
+        if not queue.waiters:
+            queue.last = None
+            await self._leave_turn(run, queue)
+            return 0.0
+        if may_overtake:
+            await self._serve_overtaking(run, queue)
+        worked_s = clock() - started - _waited_s.get()
+        return max(_SHORTEST_REST_S, _REST_FACTOR * worked_s) if failed or may_overtake else 0.0
+
+    async def _has_turn(self, run: str, queue: _Queue[Q, R]) -> bool:
+        """Return whether this process may try the first waiter now."""
+        turns = self._policy.turns
+        if turns is None or not (queue.in_turn or turns.is_crowded(run)):
+            return True
+        if queue.in_turn and turns.is_ending(run):
+            if queue.in_this_turn is None:
+                queue.in_this_turn = set(queue.waiters)
+            if next(iter(queue.waiters), None) not in queue.in_this_turn:
+                await self._leave_turn(run, queue)
+        queue.in_turn = await (turns.keep(run) if queue.in_turn else turns.enter(run))
+        return queue.in_turn
+
+    async def _leave_turn(self, run: str, queue: _Queue[Q, R]) -> None:
+        queue.in_this_turn = None
+        if queue.in_turn and self._policy.turns is not None:
+            queue.in_turn = False
+            await self._policy.turns.leave(run, listens=True, again=bool(queue.waiters))
+
+    async def _serve_overtaking(self, run: str, queue: _Queue[Q, R]) -> None:
+        waiters = list(queue.waiters)
+        for position in await self._policy.overtaking(run, [waiter.request for waiter in waiters]):
+            if waiters[position] in queue.waiters:
+                await self._attempt(run, queue, waiters[position])
+
+    async def _attempt(self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R]) -> bool:
+        """Try once to serve a waiter. Return False if it still waits.
+
+        Raises:
+            LachesisError: The error concerns all waiting requests.
+        """
+        caller.set(waiter.caller)  # the sender of this request; another request started the task
+        waiter.attempted = asyncio.Event()
+        try:
+            answer = await self._policy.attempt(run, waiter.request, (), self._policy.turns is None)
+        except Exception as error:
+            self._fail(waiter, error)  # also a waiter that has left the queue and waits for this attempt alone
+            queue.waiters.pop(waiter, None)
+            if not isinstance(error, (*self._policy.own_errors, TooManyConflicts)):
+                raise
+            return True
+        else:
+            if answer is None:
+                return True  # other processes were faster: try again in the turn of this process
+            if not self._policy.found(answer):
+                queue.last = waiter.last = answer
+                return waiter not in queue.waiters
+            queue.waiters.pop(waiter, None)
+            if not waiter.answer.done():
+                waiter.answer.set_result(answer)
+            elif self._policy.release is not None:  # it was cancelled
+                await self._policy.release(run, answer)
+            return True
+        finally:
+            waiter.attempted.set()
+            waiter.attempted = None
+
+    @staticmethod
+    def _fail(waiter: _Waiter[Q, R], error: BaseException) -> None:
+        if not waiter.answer.done():
+            waiter.answer.set_exception(error)
+
+    def _fail_all(self, queue: _Queue[Q, R], error: BaseException) -> None:
+        for waiter in queue.waiters:
+            self._fail(waiter, error)
+        queue.waiters.clear()

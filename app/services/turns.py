@@ -1,0 +1,190 @@
+"""Let API processes take turns in serving a run, so that they do not plan the same batch again and again.
+
+Correctness does not depend on turns: a commit fails if the run has changed. A process asks for the turn only while it
+meets others there. It has the turn until others want it and it has served all who waited for it by then. Then the next
+process has it, in the order in which they asked. So every trainer gets a batch in each round of the processes.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from app.store.runs.turns import GRANTED, NEWS, TURN_MS, WANTED, TurnStore
+
+_TURN_S = TURN_MS / 1000
+_CROWDED_S = 5.0  # how long a process expects others after it met one
+_LOOK_EACH_S = 0.25  # trainers that are slower hardly ever meet
+_LOOK_IN_TURN_S = 0.05  # a process that serves one after the other does not hear that it is wanted
+_ASK_AGAIN_S = 0.5  # word that it is this process's turn may be lost
+_FORGOTTEN_S = 60.0
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What this process knows about the turn in a run. Times are those of the event loop, seconds.
+
+    Attributes:
+        crowded_until: When this process stops expecting others.
+        until: When the turn ends unless it is renewed; in the past: this process does not have it.
+        users: Requests and queues of this process that use the turn now.
+        is_used: Whether any did since the process got it.
+        is_wanted: Whether other processes wait for it.
+        is_asked: Whether this process waits for it.
+        asked: When it asked last.
+        busy: When it planned last.
+        looked: When it looked last whether another process has the turn.
+    """
+
+    crowded_until: float = 0.0
+    until: float = 0.0
+    users: int = 0
+    is_used: bool = False
+    is_wanted: bool = False
+    is_asked: bool = False
+    asked: float = 0.0
+    busy: float = 0.0
+    looked: float = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        return _now() < self.until
+
+
+class Turns:
+    """The turns of this process.
+
+    Args:
+        store: Hands the turn from process to process.
+        worker: The name of this process.
+    """
+
+    def __init__(self, store: TurnStore, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._turns: dict[str, _Turn] = {}
+
+    def note_others(self, run: str) -> None:
+        """Note that another process serves the same run now."""
+        self._turn(run).crowded_until = _now() + _CROWDED_S
+
+    async def look(self, run: str) -> None:
+        """Look now and then whether another process has the turn, while this one is busy with the run.
+
+        Without this, the others would lose to a process that never loses, and so never notes them.
+        """
+        turn, now = self._turn(run), _now()
+        is_busy, turn.busy = now < turn.busy + _LOOK_EACH_S, now
+        if is_busy and not turn.is_held and now >= turn.looked + _LOOK_EACH_S:
+            turn.looked = now
+            if await self._has_another(run, turn):
+                self.note_others(run)
+
+    def is_crowded(self, run: str) -> bool:
+        """Return whether other processes serve the same run."""
+        turn = self._turns.get(run)
+        return turn is not None and _now() < turn.crowded_until
+
+    def is_held(self, run: str) -> bool:
+        """Return whether this process has the turn."""
+        turn = self._turns.get(run)
+        return turn is not None and turn.is_held
+
+    def is_ending(self, run: str) -> bool:
+        """Return whether others wait for the turn of this process. Requests that come now wait for the next turn."""
+        return self._turns[run].is_wanted
+
+    async def enter(self, run: str) -> bool:
+        """Begin to use the turn; end it with `leave`. False: this process does not have it, and waits for it."""
+        turn = self._turn(run)
+        is_over = turn.is_held and turn.is_wanted and turn.is_used
+        if is_over and (turn.users > 0 or await self._pass_on(run, turn, again=True)):
+            return False
+        if not await self._renew(run, turn):
+            return False
+        turn.is_used = True
+        turn.users += 1
+        return True
+
+    async def keep(self, run: str) -> bool:
+        """Keep using the turn; False if this process has lost it. Then it is left."""
+        turn = self._turns[run]
+        has_turn = await self._renew(run, turn)
+        turn.users -= not has_turn
+        return has_turn
+
+    async def leave(self, run: str, *, listens: bool, again: bool) -> None:
+        """Stop using the turn. The last one who does passes it on if others wait, or could not say so.
+
+        Args:
+            run: The run's name.
+            listens: Whether this process listens for changes of the run, and so hears that others wait.
+            again: Whether requests of this process wait for its next turn.
+        """
+        turn = self._turns[run]
+        turn.users -= 1
+        if turn.users == 0 and turn.is_held and (turn.is_wanted or not listens):
+            await self._pass_on(run, turn, again=again)
+
+    async def end(self, run: str) -> None:
+        """Stop listening for changes of a run, and waiting for its turn."""
+        turn = self._turns.get(run)
+        if turn is not None and turn.users == 0 and (turn.is_held or turn.is_asked):
+            await self._pass_on(run, turn, again=False)
+
+    async def hear(self, run: str, news: Collection[bytes], *, needed: bool) -> None:
+        """Follow what was said about the turn; ``needed`` says whether any request waits in this process."""
+        if not NEWS.isdisjoint(news):
+            self.note_others(run)
+        turn = self._turns.get(run)
+        if turn is None:
+            return
+        if GRANTED in news or not news:  # without news a grant may be lost, or came before this process listened
+            turn.asked = 0.0
+        turn.is_wanted |= turn.is_held and WANTED in news
+        if not needed and not turn.is_asked and turn.users == 0 and (turn.is_wanted or GRANTED in news):
+            await self._pass_on(run, turn, again=False)
+
+    def _turn(self, run: str) -> _Turn:
+        turn = self._turns.get(run)
+        if turn is None:
+            long_ago = _now() - _FORGOTTEN_S
+            self._turns = {name: turn for name, turn in self._turns.items() if turn.users or turn.busy > long_ago}
+            turn = self._turns[run] = _Turn(looked=_now())
+        return turn
+
+    async def _renew(self, run: str, turn: _Turn) -> bool:
+        """Ask for the turn, if this process does not have it for some time to come."""
+        now = _now()
+        if turn.until - now > _TURN_S / 2:
+            if turn.is_wanted or now < turn.looked + _LOOK_IN_TURN_S:
+                return True
+            turn.looked = now
+            if not await self._has_another(run, turn):
+                return True
+            turn.until = 0.0
+        if turn.is_asked and now < turn.asked + _ASK_AGAIN_S:
+            return False
+        had_turn, turn.asked = turn.is_held, now
+        has_turn, turn.is_wanted = await self._store.ask(run, self._worker)
+        turn.until, turn.is_asked = (now + _TURN_S if has_turn else 0.0), not has_turn
+        turn.is_used = turn.is_used and had_turn
+        if turn.is_asked or turn.is_wanted:
+            self.note_others(run)
+        return has_turn
+
+    async def _has_another(self, run: str, turn: _Turn) -> bool:
+        """Return whether another process has the turn."""
+        holder, turn.is_wanted = await self._store.look(run)
+        return holder not in (None, self._worker)
+
+    async def _pass_on(self, run: str, turn: _Turn, *, again: bool) -> bool:
+        turn.until, turn.is_wanted, turn.is_asked, turn.asked = 0.0, False, again, _now()
+        is_passed = await self._store.pass_on(run, self._worker, again=again)
+        if again and not is_passed:  # no other waits; or another has it already
+            turn.is_asked, turn.asked = False, 0.0
+            return not await self._renew(run, turn)
+        return is_passed
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

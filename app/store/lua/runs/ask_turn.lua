@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- ask_turn: give an API process the turn to plan batches of a run, or queue it up for that.
+--
+-- Returns {1, processes that wait for it} if the process has the turn, or {0, 0}: then it gets word when it is next.
+-- Cost: O(processes that wait).
+--
+local TURN = KEYS[1]  -- string: the API process that has the turn; it expires. Each process has a channel of this name
+local TURN_QUEUE = KEYS[2]  -- list: the API processes that wait for it, first come first served; it expires
+local worker = ARGV[1]  -- the process that asks
+local turn_ms = ARGV[2]  -- how long it may have the turn without asking again
+
+local holder = redis.call('GET', TURN)
+if holder and holder ~= worker then
+  local again = redis.call('LPOS', TURN_QUEUE, worker)
+  if again or redis.call('RPUSH', TURN_QUEUE, worker) == 1 then
+    redis.call('PUBLISH', TURN .. ':' .. holder, 'turn wanted')
+  end
+  redis.call('PEXPIRE', TURN_QUEUE, 10000)
+  return {0, 0}
+end
+redis.call('SET', TURN, worker, 'PX', turn_ms)
+redis.call('LREM', TURN_QUEUE, 0, worker)
+return {1, redis.call('LLEN', TURN_QUEUE)}

@@ -1,0 +1,13 @@
+#!lua flags=allow-oom
+-- request_sweep: note that waiting groups are to be checked against the policy version.
+--
+-- Returns 1, or 0 if there is no such run; then none is made.
+-- Cost: O(1).
+--
+local RUN = KEYS[1]  -- hash: run clock, number of the sweep to do
+-- include clock
+-- include sweeping
+
+if redis.call('EXISTS', RUN) == 0 then return 0 end
+request_sweep(RUN)
+return 1

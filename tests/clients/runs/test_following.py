@@ -1,0 +1,79 @@
+"""The SDK follows the events of a run, also over connections that break."""
+
+import asyncio
+from contextlib import aclosing
+from itertools import islice
+
+import pytest
+
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
+from lachesis.errors import InvalidField, RunNotFound
+from lachesis.wire.events import RunEvent
+from tests.clients.proxy import CuttingProxy
+from tests.clients.run import group, submitted
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def test_events_come_once_and_in_order_over_connections_that_break(run: Settings, proxy: CuttingProxy) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as follower:
+        found: list[RunEvent] = []
+        async with aclosing(follower.events(after="0")) as events:
+            async for event in events:
+                found.append(event)
+                if event.kind == "run changed":
+                    step = len(found)
+                    await proxy.drop_all()
+                    await trainer.change_run(max_staleness=step)
+                if len(found) == 6:
+                    break
+                if len(found) == 1:
+                    await trainer.change_run(max_staleness=100)
+        assert [event.kind for event in found] == ["run created", *["run changed"] * 5]
+        changes = [event.model_dump()["changes"]["max_staleness"] for event in found[1:]]
+        assert changes == [100, 2, 3, 4, 5]
+
+
+async def test_events_begin_now_and_end_with_the_run(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer:
+        kinds: list[str] = []
+        began = asyncio.Event()
+
+        async def follow() -> None:
+            async for event in trainer.events():
+                kinds.append(event.kind)
+                began.set()
+
+        task = asyncio.create_task(follow())
+        number = 0
+        while not began.is_set():  # until it follows
+            number += 1
+            await trainer.change_run(max_staleness=number)
+            await asyncio.sleep(0.1)
+        await trainer.delete_run()
+        await task
+        assert kinds[-1] == "run deleted"
+        assert set(kinds[:-1]) <= {"run created", "run changed"}
+
+
+async def test_what_cannot_be_followed_is_an_error(settings: Settings) -> None:
+    async with AsyncTrainer(settings) as trainer:
+        with pytest.raises(RunNotFound):
+            await anext(trainer.events())
+        await trainer.create_run(batch_size=2)
+        with pytest.raises(InvalidField, match="after"):
+            await anext(trainer.events(after="yesterday"))
+
+
+async def test_threads_follow_a_run_too(run: Settings) -> None:
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+    with Trainer(run) as trainer:
+        batch = await asyncio.to_thread(trainer.take)
+        assert batch is not None
+        await asyncio.to_thread(batch.ack)
+        events = await asyncio.to_thread(lambda: list(islice(trainer.events(after="0"), 7)))
+        kinds = [event.kind for event in events]
+        assert kinds[0] == "run created"
+        assert kinds.index("batch taken") < kinds.index("batch acknowledged")
+        assert events[kinds.index("batch taken")].model_dump()["batch"] == batch.info.batch

@@ -1,0 +1,147 @@
+"""One process maintains runs, and each process does what only it can do."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.batches.leases import LeaseState
+from app.main import wire
+from app.settings import Settings
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import PROCESSES, RunKeys
+from app.store.redis.pipeline import Command
+from lachesis.wire.errors import StoreUnavailable
+from tests.script_names import name_of
+from tests.services.conftest import RUN, Process, config, encoded, join
+from tests.waiting import wait_until
+
+KEYS = RunKeys(RUN)
+
+
+class Counted(RedisClient):
+    """Counts the commands that it sends, by script or name."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, 5.0)
+        self.sent: Counter[str] = Counter()
+
+    async def run(self, command: Command) -> object:
+        self.sent[name_of(command) or str(command[0])] += 1
+        return await super().run(command)
+
+    async def call(self, *words: str | int | float | bytes) -> object:  # type: ignore[override]
+        self.sent[str(words[0])] += 1
+        return await super().call(*words)  # type: ignore[arg-type]
+
+    async def pipeline(self, commands: Sequence[Command]) -> list[object]:
+        self.sent.update(name_of(command) or str(command[0]) for command in commands)
+        return await super().pipeline(commands)
+
+
+@pytest.fixture
+async def counted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Counted]]:
+    connection = Counted(redis_url)
+    yield wire(Settings(redis_url=SecretStr(redis_url)), connection, "tested", "host/1/counted"), connection
+    await connection.aclose()
+
+
+async def test_idle_runs_cost_nothing(
+    counted: tuple[Services, Counted], process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, connection = counted
+    (_, other) = process()
+    for number in range(20):
+        await services.environments.registry.register_trainer(f"run{number}", config(4))
+    loops = [asyncio.create_task(one.run_forever()) for one in (services.maintenance, other)]
+    try:
+
+        async def all_asleep() -> bool:
+            fields = [redis_client.hexists(RunKeys(f"run{n}").run, "asleep_ms") for n in range(20)]
+            return all(await asyncio.gather(*fields))  # type: ignore[arg-type]
+
+        await wait_until(all_asleep)
+        await wait_until(lambda: connection.sent["beat_process"] > 0)
+        # The last look at the alerts of each run comes after it has fallen asleep.
+        await wait_until(lambda: not services.maintenance._unlooked and not other._unlooked)
+        before = connection.sent.copy()
+        await wait_until(lambda: connection.sent["beat_process"] >= before["beat_process"] + 3)
+        assert connection.sent.keys() - before.keys() <= {"beat_process"}
+        assert {name for name, count in connection.sent.items() if count > before[name]} == {"beat_process"}
+    finally:
+        for loop in loops:
+            loop.cancel()
+
+
+async def test_a_heartbeat_counts_whichever_process_hears_it(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    (first, maintains), (hears, other) = process(), process()
+    await first.environments.registry.register_trainer(RUN, config(4))
+    joined = await join(first)
+    loops = [asyncio.create_task(maintains.run_forever())]
+    try:
+
+        async def maintained() -> bool:
+            return bool(await redis_client.zcard(PROCESSES))
+
+        await wait_until(maintained)
+        loops.append(asyncio.create_task(other.run_forever()))
+        long_ago = {f"{joined.environment}:{joined.member}": 1}
+        await redis_client.zadd(KEYS.members_heard, long_ago)
+        await hears.environments.registry.heartbeat(RUN, joined.environment, joined.member, 0)
+
+        async def heard() -> bool:
+            score = await redis_client.zscore(KEYS.members_heard, next(iter(long_ago)))
+            return score is not None and score > 1
+
+        await wait_until(heard)
+    finally:
+        for loop in loops:
+            loop.cancel()
+
+
+async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
+    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis commits a batch and its answer is lost: nobody else may hand it out while this process lives."""
+    (first, maintains), (loses, other) = process(), process()
+    await first.environments.registry.register_trainer(RUN, config(2))
+    await first.groups.atropos.submit(RUN, [encoded(2, 1)])
+    connection = loses.connection
+    run = type(connection).run
+
+    async def lost(self: RedisClient, command: Command) -> object:
+        answer = await run(self, command)
+        if self is connection and name_of(command) == "commit_batch":
+            raise StoreUnavailable("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(type(connection), "run", lost)
+    with pytest.raises(StoreUnavailable):
+        await loses.batches.dispatch.take(RUN)
+    view = await first.environments.registry.view(RUN)
+    assert [lease.state for lease in view.leases] == [LeaseState.SENDING]
+    assert (await first.batches.dispatch.take(RUN)).batch is None, "its sender lives"
+    loops = [asyncio.create_task(maintains.run_forever())]
+    try:
+
+        async def two_processes() -> bool:
+            return int(await redis_client.zcard(PROCESSES)) == 2
+
+        loops.append(asyncio.create_task(other.run_forever()))
+        await wait_until(two_processes)
+
+        async def returned() -> bool:
+            leases = (await first.environments.registry.view(RUN)).leases
+            return [lease.state for lease in leases] == [LeaseState.RETURNED]
+
+        await wait_until(returned)
+    finally:
+        for loop in loops:
+            loop.cancel()
+    assert (await first.batches.dispatch.take(RUN)).batch is not None

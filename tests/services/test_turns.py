@@ -1,0 +1,142 @@
+"""API processes take turns: one after the other in the order they asked, and none waits for one that died."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.runs.settings import Policy
+from app.services.batches.request import BatchRequest
+from app.services.turns import Turns
+from app.store.redis.client import RedisClient
+from app.store.redis.keys import RunKeys
+from app.store.redis.notifications import changes
+from app.store.runs.turns import GRANTED, WANTED, TurnStore
+from tests.services.conftest import RUN, Process, config, encoded
+
+KEYS = RunKeys(RUN)
+
+
+@pytest.fixture
+async def processes(redis_url: str, redis_client: Redis) -> AsyncIterator[list[Turns]]:
+    """The turns of four API processes that have met."""
+    connections = [RedisClient(redis_url, 5.0) for _ in range(4)]
+    found = [Turns(TurnStore(connection), f"worker{number}") for number, connection in enumerate(connections)]
+    for turns in found:
+        turns.note_others(RUN)
+    yield found
+    for connection in connections:
+        await connection.aclose()
+
+
+async def hear(redis_url: str, worker: str, word: bytes, act: Callable[[], Awaitable[object]]) -> None:
+    """Do something, and wait until a process that listens hears a word of it."""
+    connection = RedisClient(redis_url, 5.0)
+    async with aclosing(changes(connection, RUN, worker)) as listening, asyncio.timeout(15):
+        await anext(listening)
+        await act()
+        while word not in await anext(listening):
+            pass
+    await connection.aclose()
+
+
+async def test_only_one_process_has_the_turn_and_passes_it_on_in_the_order_they_asked(processes: list[Turns]) -> None:
+    assert [await turns.enter(RUN) for turns in processes] == [True, False, False, False]
+    holder, order = processes[0], []
+    for _ in range(5):
+        await holder.hear(RUN, {WANTED}, needed=True)
+        assert holder.is_ending(RUN)
+        await holder.leave(RUN, listens=True, again=True)
+        for turns in processes:
+            await turns.hear(RUN, frozenset(), needed=True)
+        (holder,) = [turns for turns in processes if turns is not holder and await turns.enter(RUN)]
+        order.append(processes.index(holder))
+    assert order == [1, 2, 3, 0, 1]
+
+
+async def test_a_process_keeps_the_turn_for_all_who_use_it_and_lets_nobody_in_who_comes_after_others_want_it(
+    processes: list[Turns],
+) -> None:
+    first, second, *_ = processes
+    assert await first.enter(RUN)
+    assert await first.enter(RUN)
+    assert not await second.enter(RUN)
+    await first.hear(RUN, {WANTED}, needed=True)
+    assert not await first.enter(RUN)
+    await first.leave(RUN, listens=True, again=False)
+    assert first.is_held(RUN)
+    await first.leave(RUN, listens=True, again=False)
+    assert not first.is_held(RUN)
+    await second.hear(RUN, {GRANTED}, needed=True)
+    assert await second.enter(RUN)
+
+
+async def test_a_process_that_died_is_not_waited_for(processes: list[Turns], redis_client: Redis) -> None:
+    assert await processes[0].enter(RUN)
+    assert not await processes[1].enter(RUN)
+    assert 0 < await redis_client.pttl(KEYS.turn) <= 3000, "it ends by itself"
+    await redis_client.delete(KEYS.turn)
+    await processes[1].hear(RUN, frozenset(), needed=True)
+    assert await processes[1].enter(RUN)
+
+
+async def test_a_process_that_nobody_asks_any_more_gets_no_turn(processes: list[Turns], redis_client: Redis) -> None:
+    first, second, third, _ = processes
+    assert await first.enter(RUN)
+    assert not await second.enter(RUN)
+    assert not await third.enter(RUN)
+    await second.end(RUN)
+    await first.hear(RUN, {WANTED}, needed=True)
+    await first.leave(RUN, listens=True, again=False)
+    assert await redis_client.get(KEYS.turn) == b"worker2"
+    await third.hear(RUN, {GRANTED}, needed=False)
+    assert await redis_client.exists(KEYS.turn, KEYS.turn_queue) == 1, "it waits for its turn itself"
+    assert await third.enter(RUN)
+    await third.leave(RUN, listens=False, again=False)
+    assert await redis_client.exists(KEYS.turn, KEYS.turn_queue) == 0
+
+
+async def test_the_holder_hears_that_others_wait_and_the_next_that_it_is_its_turn(
+    processes: list[Turns], redis_url: str
+) -> None:
+    first, second, *_ = processes
+    assert await first.enter(RUN)
+    await hear(redis_url, "worker0", WANTED, lambda: second.enter(RUN))
+    await first.hear(RUN, {WANTED}, needed=True)
+    await hear(redis_url, "worker1", GRANTED, lambda: first.leave(RUN, listens=True, again=False))
+
+
+async def test_what_is_heard_too_late_gives_no_second_turn(processes: list[Turns]) -> None:
+    first, second, *_ = processes
+    assert await first.enter(RUN)
+    await second.hear(RUN, {GRANTED}, needed=True)
+    assert not await second.enter(RUN)
+
+
+async def test_trainers_of_four_processes_do_not_read_what_others_take_and_each_gets_its_share(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services = [process()[0] for _ in range(4)]
+    await services[0].runs.administration.create(RUN, config(2), Policy())
+    trainers, batches = 16, 160
+    for number in range(batches):
+        await services[0].groups.native.submit(RUN, [replace(encoded(2, number), group_id=f"g{number}")])
+    taken: Counter[int] = Counter()
+    await redis_client.config_resetstat()
+
+    async def train(trainer: int) -> None:
+        own = services[trainer % len(services)].batches
+        while taken.total() <= batches - trainers:
+            batch = (await own.long_poll.take(RUN, BatchRequest(), 60)).batch
+            assert batch is not None
+            taken[trainer] += 1
+            await own.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+
+    await asyncio.gather(*map(train, range(trainers)))
+    reads = (await redis_client.info("commandstats"))["cmdstat_mget"]["calls"]
+    assert reads < 1.5 * taken.total()
+    assert max(taken.values()) <= 3 * min(taken.values())

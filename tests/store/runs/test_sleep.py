@@ -1,0 +1,166 @@
+"""A run in which nothing happens sleeps: nobody ticks it, and its clock goes on."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.core.model import DropReason
+from app.core.runs.settings import Policy
+from app.store.groups.entries import Placement
+from app.store.redis.keys import PROCESSES, RUNS, SERVICE
+from app.store.runs.processes import Maintained, ProcessStore
+from app.store.runs.tick import HeardOf
+from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
+from tests.store.replay.moves import replay_moves
+
+Step = Callable[[Store], Awaitable[object]]
+US, OTHER = "host/1/us", "host/2/other"
+HOUR_MS = 3_600_000
+
+
+async def is_due(store: Store) -> bool:
+    """Whether the process that maintains runs ticks this one."""
+    maintained = await ProcessStore(store.connection).beat(US)
+    assert maintained is not None
+    return RUN in maintained.due
+
+
+async def serve_for(store: Store, ms: int) -> None:
+    """Let the service be served for a time."""
+    await store.redis.hincrby(SERVICE, "clock_ms", ms)  # type: ignore[misc]
+
+
+async def fall_asleep(store: Store) -> None:
+    """Let the run sleep."""
+    await store.tick()
+    assert not await is_due(store)
+
+
+async def test_a_run_with_nothing_to_do_is_not_ticked_and_its_clock_goes_on(store: Store) -> None:
+    assert await is_due(store), "it is new"
+    await store.tick()
+    assert not await is_due(store)
+    before_ms = (await store.view()).clock_ms
+    await serve_for(store, HOUR_MS // 4)
+    assert not await is_due(store)
+    asleep_ms = (await store.view()).clock_ms
+    assert asleep_ms >= before_ms + HOUR_MS // 4
+    assert await store.members.put(RUN, 0, "one")
+    awake_ms = (await store.view()).clock_ms
+    assert asleep_ms <= awake_ms < asleep_ms + 60_000, "a script and a view read it by the same rule"
+    assert await is_due(store)
+
+
+async def test_an_outage_adds_no_more_to_the_clock_of_a_run_that_sleeps_than_to_others(store: Store) -> None:
+    await fall_asleep(store)
+    before_ms = (await store.view()).clock_ms
+    await store.redis.hincrby(SERVICE, "time_ms", -HOUR_MS)  # type: ignore[misc]
+    assert before_ms <= (await store.view()).clock_ms <= before_ms + 3000 + 1000
+    await store.members.put(RUN, 0, "one")
+    assert before_ms <= (await store.view()).clock_ms < before_ms + 60_000
+
+
+async def _aging(store: Store) -> None:
+    view = await store.view()
+    await store.runs.put(RUN, CONFIG, Policy(max_age_s=60.0), view.epoch)
+    await store.admit(encoded())
+
+
+async def _pending(store: Store) -> None:
+    await store.admit(encoded(), encoded(), ids=["lost", "newest"])
+    await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.DELETED)
+
+
+async def _leased(store: Store) -> None:
+    await store.admit(encoded(), ids=["taken"])
+    await store.take("taken")
+
+
+BUSY: dict[str, Step] = {
+    "a member": lambda store: store.members.put(RUN, 0, "one"),
+    "a group in a buffer": lambda store: store.admit(encoded(), place=Placement(0, buffered=True)),
+    "a payload to delete": _pending,
+    "a lease": _leased,
+    "a group that grows too old": _aging,
+    "a replay buffer": replay_moves,
+}
+
+
+@pytest.mark.parametrize("make", BUSY.values(), ids=BUSY)
+async def test_a_run_is_ticked_while_anything_can_expire(store: Store, make: Step) -> None:
+    await make(store)
+    for _ in range(2):
+        await store.tick()
+        assert await is_due(store)
+
+
+async def _kept(store: Store) -> None:
+    await store.admit(encoded(), ids=["kept"])
+    await store.acknowledge(await store.take("kept"), keep=True)
+    await store.admit(encoded(), ids=["newest"])  # whose payload is kept in any case
+
+
+WAKING: dict[str, tuple[Step, Step]] = {
+    "a submission": (lambda store: store.tick(), lambda store: store.admit(encoded())),
+    "a batch is taken": (lambda store: store.admit(encoded(), ids=["taken"]), lambda store: store.take("taken")),
+    "a member joins": (lambda store: store.tick(), lambda store: store.members.put(RUN, 0, "one")),
+    "an environment is heard": (
+        lambda store: store.tick(),
+        lambda store: store.runs.record_heartbeats({RUN: HeardOf({0: 1})}),
+    ),
+    "a kept batch is released": (_kept, lambda store: store.batches.release_kept(RUN, ["batch1"])),
+    "a reset": (lambda store: store.admit(encoded()), lambda store: store.runs.reset(RUN, "token")),
+}
+
+
+@pytest.mark.parametrize(("prepare", "wake"), WAKING.values(), ids=WAKING)
+async def test_what_happens_in_a_run_that_sleeps_wakes_it(store: Store, prepare: Step, wake: Step) -> None:
+    await prepare(store)
+    await fall_asleep(store)
+    await wake(store)
+    assert await is_due(store)
+
+
+async def test_a_run_wakes_when_it_has_to_forget_something(store: Store) -> None:
+    policy = Policy(history_retention_s=600.0, dedup_window_s=300.0)
+    await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
+    await store.admit(encoded(given="given"), place=Placement(0, dropped=DropReason.STALE))
+    await fall_asleep(store)
+    await serve_for(store, 540_000)
+    assert not await is_due(store)
+    await serve_for(store, 120_000)
+    assert await is_due(store)
+    assert (await store.tick()).due
+
+
+async def test_one_process_maintains_runs_until_it_is_silent_or_leaves(store: Store) -> None:
+    processes = ProcessStore(store.connection)
+    assert await processes.beat(US) == Maintained(1, [RUN])
+    assert await processes.beat(OTHER) is None
+    assert await processes.beat(US) == Maintained(1, [RUN]), "it goes on in the same term"
+    await store.redis.zincrby(PROCESSES, -2001, US)
+    assert await processes.beat(OTHER) == Maintained(2, [RUN])
+    assert await processes.beat(US) is None, "it was paused, and is not needed any more"
+    await processes.remove(OTHER)
+    assert await processes.beat(US) == Maintained(3, [RUN])
+
+
+async def test_a_tick_of_an_earlier_term_changes_nothing(store: Store) -> None:
+    processes = ProcessStore(store.connection)
+    await store.members.put(RUN, 0, "silent")
+    await processes.beat(US)
+    await processes.remove(US)
+    await processes.beat(OTHER)
+    await store.pass_time(HOUR_MS)
+    before = await store.redis.hgetall(KEYS.run)  # type: ignore[misc]
+    assert await store.runs.tick_all([RUN], 1, 1000) == {}
+    assert await store.redis.hgetall(KEYS.run) == before  # type: ignore[misc]
+    assert (await store.runs.tick_all([RUN], 2, 1000))[RUN].expired == ((0, "silent"),)
+
+
+async def test_a_run_that_is_forgotten_is_not_due(store: Store) -> None:
+    await store.runs.reset(RUN, "token")
+    await store.groups.delete_marked(RUN)
+    assert await store.runs.forget(RUN)
+    assert await store.redis.zscore(RUNS, RUN) is None
+    assert not await is_due(store)
