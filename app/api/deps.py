@@ -5,32 +5,47 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
+from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
 from app.api.codec.json_reader import check_structure, parse_in_python
 from app.api.http.body import read_body
-from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget
-from app.core.errors import InvalidField
+from app.api.http.body_budget import BodyBudget, BodyShare
+from app.api.http.caller import IDENTITY, account_of, sender_of
+from app.api.http.client_connection import has_arrived
+from app.api.http.connections import OpenConnections
+from app.api.http.content_budget import ContentBudget
+from app.api.http.shared_answers import SharedAnswers
+from app.api.http.tracing import Tracing
+from app.services.access.factory import AccessServices
 from app.services.batches.factory import BatchServices
 from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
 from app.services.environments.factory import EnvironmentServices
+from app.services.events.factory import EventServices
 from app.services.groups.factory import GroupServices
+from app.services.groups.token_text import TokenText
+from app.services.history.factory import HistoryServices
 from app.services.maintenance import Maintenance
-from app.services.metrics import Metrics
+from app.services.metrics.scrape import Metrics
 from app.services.replay.factory import ReplayServices
 from app.services.request_counts import RequestCounts
 from app.services.runs.factory import RunServices
+from app.services.status import MOST_ENVIRONMENTS_SHOWN
 from app.settings import Settings
 from app.store.redis.client import RedisClient
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.errors import InvalidField, Unauthorized
 from lachesis.wire.problems import format_validation_error, most_telling
 from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
 DEFAULT_RUN = "default"
+_SMALL_BYTES = 1024 * 1024
 MOST_SHOWN = 80  # characters of an unknown name
 
 
@@ -38,20 +53,28 @@ MOST_SHOWN = 80  # characters of an unknown name
 class Services:
     """The use cases by noun, and what the HTTP edge needs; built once per process by `app.main.wire`."""
 
+    access: AccessServices
+    events: EventServices
     runs: RunServices
     environments: EnvironmentServices
     groups: GroupServices
     batches: BatchServices
     replay: ReplayServices
     curriculum: CurriculumServices
+    history: HistoryServices
     datasets: ShardPlanner
+    token_text: TokenText | None
     maintenance: Maintenance
     metrics: Metrics
     requests: RequestCounts
     settings: Settings
     connection: RedisClient
     bodies: BodyBudget
+    contents: ContentBudget
+    answers: SharedAnswers
+    connections: OpenConnections
     decoder: Decoder
+    tracing: Tracing | None
 
 
 async def get_services(request: Request) -> Services:
@@ -83,7 +106,29 @@ def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", 
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise RequestValidationError([one | {"loc": (where, *one["loc"])} for one in error.errors()]) from None
+        raise RequestValidationError(_located(error, where)) from None
+
+
+def parameters_of(request: Request, path: type[M], query: type[Q]) -> tuple[M, Q]:
+    """Read the path and the query of a request to a `DirectRoute`. Errors are the same as FastAPI's.
+
+    Raises:
+        RequestValidationError: Parameters are wrong. It has the errors of both.
+    """
+    try:
+        of_path = path.model_validate(request.path_params)
+    except ValidationError as error:
+        wrong = _located(error, "path")
+        try:
+            parameters(query, dict(request.query_params), "query")
+        except RequestValidationError as more:
+            wrong += more.errors()
+        raise RequestValidationError(wrong) from None
+    return of_path, parameters(query, dict(request.query_params), "query")
+
+
+def _located(error: ValidationError, where: str) -> list[dict[str, Any]]:
+    return [{**one, "loc": (where, *one["loc"])} for one in error.errors()]
 
 
 async def run_name(request: Request) -> str:
@@ -100,16 +145,15 @@ class SubmittedBody:
     def __init__(self, request: Request, limit_bytes: int | None = None) -> None:
         self._request = request
         self._services: Services = request.scope["state"]["services"]
-        self._share = self._services.bodies.share()
+        self._share = self._services.bodies.share(sender_of(request.scope), account_of(request.scope))
         most_bytes = self._services.settings.max_body_bytes
         # A route whose decoder takes more memory has a lower limit.
         self._limit_bytes = most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
         run = await run_name(self._request)
-        timeout_s = self._services.settings.body_timeout_s
         try:
-            text = await read_body(self._request, self._share, limit_bytes=self._limit_bytes, timeout_s=timeout_s)
+            text = await _body(self._request, self._services, self._share, self._limit_bytes)
         except BaseException:
             self._share.release()
             raise
@@ -122,8 +166,33 @@ class SubmittedBody:
 async def small_body(request: Request, services: Annotated[Services, Depends(get_services)]) -> bytes:
     """Read a small body."""
     settings = services.settings
-    limit = min(settings.max_body_bytes, UNCOUNTED_BYTES)
-    return await read_body(request, services.bodies.share(), limit_bytes=limit, timeout_s=settings.body_timeout_s)
+    limit, share = (
+        min(settings.max_body_bytes, _SMALL_BYTES),
+        services.bodies.share(sender_of(request.scope), account_of(request.scope)),
+    )
+    try:
+        return await _body(request, services, share, limit)
+    finally:
+        share.release()
+
+
+async def _body(request: Request, services: Services, share: BodyShare, limit_bytes: int) -> bytes:
+    came_at_once = has_arrived(request.scope)
+    text = await read_body(request, share, limit_bytes=limit_bytes, timeout_s=services.settings.body_timeout_s)
+    if share.waited or not came_at_once:
+        await check_credentials(request.scope)
+    return text
+
+
+async def check_credentials(scope: Scope) -> None:
+    """Check the credentials of a request again, after it had to wait for its body.
+
+    Raises:
+        Unauthorized: They have ended since the request began, or the service was open then and is closed now.
+    """
+    services: Services = scope["state"]["services"]
+    if not await services.access.authenticator.is_valid(scope[IDENTITY]):
+        raise Unauthorized("the credentials are no longer valid: they ended before the body of the request had arrived")
 
 
 def parse(model: type[M], text: bytes) -> M:
@@ -157,4 +226,6 @@ def unknown(name: str, known: Collection[str]) -> str:
 Run = Annotated[str, Depends(run_name)]
 ServicesDep = Annotated[Services, Depends(get_services)]
 SmallBody = Annotated[bytes, Depends(small_body)]
+ShownEnvironments = Annotated[int, Query(ge=1, le=MOST_ENVIRONMENTS_SHOWN, description="Environments on a page.")]
+AfterEnvironment = Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="Show environments with larger ids.")]
 NamedRun = Annotated[str, Depends(checked_run_name)]

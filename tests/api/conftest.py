@@ -12,11 +12,15 @@ import uvicorn
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
+from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.server_protocol import make_protocol
 from app.main import create_app
 from app.settings import Settings
 from tests.api.http.conformance import check_reply
 from tests.api.log_capture import LogLines, captured_log
+
+MANY = 1e9
+"""Refusals a second: tests send wrong requests all the time, and wait for none of them."""
 
 Start = Callable[..., Awaitable[httpx.AsyncClient]]
 
@@ -24,19 +28,20 @@ Start = Callable[..., Awaitable[httpx.AsyncClient]]
 @contextlib.asynccontextmanager
 async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[httpx.AsyncClient]:
     """Serve on a free loopback port with these settings, until the block ends. Answers must be as documented."""
-    settings = Settings(redis_url=SecretStr(redis_url), **overrides)
+    settings = Settings(redis_url=SecretStr(redis_url), **{"max_refusals_per_s": MANY} | overrides)
+    files = TlsFiles.of(settings)
     config = uvicorn.Config(
         create_app(settings),
         log_level="warning",
         access_log=False,
         proxy_headers=False,
-        http=make_protocol(settings.header_timeout_s),
+        http=make_protocol(settings.header_timeout_s, None if files is None else TlsContexts(files)),
         timeout_graceful_shutdown=2,
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with serving(config, listener):
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            # Without TLS there is nothing to verify, and to load the certificates would take 25 ms a test.
+            url = f"{'http' if files is None else 'https'}://127.0.0.1:{listener.getsockname()[1]}"
+            # To load the certificates would take 25 ms a test. Tests of TLS verify with clients of their own.
             hooks = {"response": [_conforms]}
             async with httpx.AsyncClient(base_url=url, timeout=30, verify=False, event_hooks=hooks) as client:
                 yield client
@@ -55,9 +60,11 @@ async def serving(config: uvicorn.Config, listener: socket.socket) -> AsyncItera
     server.lifespan = config.lifespan_class(config)
     await server.startup([listener])
     await server.on_tick(0)  # sets the headers of every reply
+    clock = asyncio.create_task(_tell_the_time(server))
     try:
         yield
     finally:
+        clock.cancel()
         for listening in server.servers:
             listening.close()
         for connection in list(server.server_state.connections):
@@ -65,6 +72,13 @@ async def serving(config: uvicorn.Config, listener: socket.socket) -> AsyncItera
         async with asyncio.timeout(config.timeout_graceful_shutdown):
             await asyncio.gather(*server.server_state.tasks)
         await server.lifespan.shutdown()
+
+
+async def _tell_the_time(server: uvicorn.Server) -> None:
+    """Renew the header ``Date`` each second, as uvicorn's own loop does."""
+    while True:
+        await asyncio.sleep(1)
+        await server.on_tick(0)
 
 
 @pytest.fixture

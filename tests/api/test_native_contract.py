@@ -8,9 +8,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core import errors
 from app.logs import TextLines
 from app.store.redis.keys import PREFIX
+from lachesis.wire import errors
 from tests.api.native_groups import BINARY, in_binary
 from tests.scenarios.native_calls import trainers_wait
 
@@ -55,6 +55,12 @@ async def _run_exists(client: httpx.AsyncClient) -> httpx.Response:
 async def _run_archived(client: httpx.AsyncClient) -> httpx.Response:
     await made(client)
     await client.patch("/v1/runs/r", json={"archived": True})
+    return await client.post("/v1/runs/r/groups", json=GROUP)
+
+
+async def _intake_paused(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await client.patch("/v1/runs/r", json={"intake_paused": True})
     return await client.post("/v1/runs/r/groups", json=GROUP)
 
 
@@ -141,6 +147,7 @@ async def _in(client: httpx.AsyncClient, method: str, path: str, **sent: Any) ->
 
 CASES: dict[type[errors.ServiceError], Call] = {
     errors.MalformedBody: lambda client: _in(client, "POST", "/groups", content=b"{"),
+    errors.MethodNotAllowed: lambda client: _in(client, "PUT", ""),
     errors.BodyTooLarge: lambda client: _in(client, "PATCH", "", content=b" " * 2**21),
     errors.UnsupportedEncoding: lambda client: _in(
         client, "POST", "/groups", content=b"{}", headers={"Content-Encoding": "br"}
@@ -161,9 +168,11 @@ CASES: dict[type[errors.ServiceError], Call] = {
     errors.BatchNotFound: lambda client: _in(client, "DELETE", "/batches/ab"),
     errors.ReplayNotFound: lambda client: _in(client, "GET", "/replay"),
     errors.SnapshotNotFound: _snapshot_not_found,
+    errors.TokenNotFound: lambda client: client.delete("/v1/tokens/0f3a5c7e9b1d"),
     errors.CurriculumNotFound: lambda client: _in(client, "GET", "/curricula/c"),
     errors.RunExists: _run_exists,
     errors.RunArchived: _run_archived,
+    errors.IntakePaused: _intake_paused,
     errors.GroupExists: _group_exists,
     errors.GroupNotWaiting: _group_not_waiting,
     errors.LeaseLost: _lease_lost,
@@ -183,7 +192,19 @@ ELSEWHERE = {
     errors.FragmentExists: "test_replay.py",
     errors.ReplayBlocked: "test_replay.py",
     errors.NotAnAtroposRun: "test_browser_guard.py: on the Atropos surface",
+    errors.IssuerUnavailable: "test_jwt.py: takes an issuer",
+    errors.RateLimited: "test_limits.py: takes limits",
+    errors.Unauthorized: "test_tokens.py: takes a token",
+    errors.PermissionDenied: "test_matrix.py: takes a token",
+    errors.ClosedByDefault: "test_tokens.py: takes another address",
+    errors.TooManyConnections: "test_connections.py: takes a connection",
+    errors.GroupGone: "test_content.py",
+    errors.AnnotationsFull: "takes 256 MiB of annotations",
+    errors.TooManyReads: "test_content.py: takes a client that does not read",
+    errors.TooManyNewEnvironments: "test_newcomers.py: takes a setting",
     errors.RequestTimeout: "test_body.py: takes time",
+    errors.BadRequest: "test_server_protocol.py: takes a connection",
+    errors.HeadersTooLarge: "test_server_protocol.py",
     errors.RunInUse: "takes a flood of groups",
     errors.TooManyConflicts: "test_compare_and_swap.py",
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",
@@ -214,6 +235,20 @@ async def test_an_error_is_a_problem_with_its_status_and_code(
 
 
 # What is done twice is done once
+
+
+async def test_runs_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
+    for name in ("c", "a", "e", "b", "d"):
+        (await client.post("/v1/runs", json=RUN | {"name": name})).raise_for_status()
+    pages, after = [], ""
+    while after is not None:
+        page = (await client.get("/v1/runs", params={"limit": 2, "after": after})).json()
+        pages.append([run["name"] for run in page["runs"]])
+        after = page["next_after"]
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+    assert (await client.get("/v1/runs")).json()["next_after"] is None
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"after": "x" * 65}, {"from": "a"}):
+        assert (await client.get("/v1/runs", params=wrong)).status_code == 422
 
 
 async def test_a_run_is_made_once(client: httpx.AsyncClient) -> None:

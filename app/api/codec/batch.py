@@ -1,29 +1,26 @@
 """Build the replies with batches of the native API: slices of the stored blobs, column by column, or JSON."""
 
 import asyncio
-import base64
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import repeat
-from typing import Any
 
-import orjson
 from fastapi import Request, Response
 
-from app.api.codec.atropos_batch import column_rows
-from app.api.codec.group_details import present
-from app.api.http.replies import WatchedReply, compressed
+from app.api.codec.atropos_batch import comma_separated
+from app.api.codec.group_content import in_json
+from app.api.http.replies import WatchedReply, streamed
 from app.core.batches.leases import LeasedGroup, Replayed
-from app.core.errors import LachesisError
 from app.core.groups.staleness import staleness
 from app.core.model import NotReady
 from app.services.batches.dispatch import Dispatch
-from app.services.batches.request import Batch
+from app.services.batches.request import OutgoingBatch
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.blob import LENGTH_BYTES, Buffer
-from lachesis.wire.columns import NATIVE_COLUMNS, unpack
+from lachesis.wire.columns import in_full, unpack
+from lachesis.wire.errors import LachesisError
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
@@ -45,24 +42,26 @@ def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
 class Layout:
     """Lay a batch out in binary while it is committed and Redis waits for the disk."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, compact: bool) -> None:
+        """Lay batches of a run out. ``compact``: the reader knows compact columns."""
         self._run = run
-        self._batch: Batch | None = None
+        self._compact = compact
+        self._batch: OutgoingBatch | None = None
         self._parts: asyncio.Task[list[Buffer]]
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: OutgoingBatch) -> None:
         """Start with a batch, at the next wait of the current task."""
         self._batch, self._parts = batch, asyncio.create_task(self._laid_out(batch))
         self._parts.add_done_callback(_looked_at)  # if the commit fails, this reads the result
 
-    async def parts(self, batch: Batch) -> list[Buffer]:
+    async def parts(self, batch: OutgoingBatch) -> list[Buffer]:
         """Return the parts of a batch."""
         if self._batch is not batch:
             self.begin(batch)
         return await self._parts
 
-    async def _laid_out(self, batch: Batch) -> list[Buffer]:
-        return await in_binary(info_of(self._run, batch), batch.payloads)
+    async def _laid_out(self, batch: OutgoingBatch) -> list[Buffer]:
+        return await in_binary(info_of(self._run, batch), batch.payloads, compact=self._compact)
 
 
 def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
@@ -70,7 +69,9 @@ def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
         task.exception()
 
 
-async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, layout: Layout | None) -> Response:
+async def taken_reply(
+    request: Request, dispatch: Dispatch, run: str, batch: OutgoingBatch, layout: Layout | None
+) -> Response:
     """Build the reply with a batch, in JSON without a layout. If the reply breaks off, the trainer may soon retry."""
     # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
     remembered = batch.without_payloads()
@@ -92,16 +93,15 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
         if layout is not None:
             parts = await layout.parts(batch)
             return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
-        text = await asyncio.to_thread(_json, info_of(run, batch), batch.payloads)
-        content, more = await compressed(request, text)
+        body, more = await streamed(request, _json(info_of(run, batch), batch.payloads))
     except BaseException:
         await broke_off()
         raise
     headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
-    return WatchedReply([content], headers, sent, broke_off, status_code=201)
+    return WatchedReply(body, headers, sent, broke_off, status_code=201)
 
 
-def info_of(run: str, batch: Batch) -> BatchInfo:
+def info_of(run: str, batch: OutgoingBatch) -> BatchInfo:
     """Describe a batch without its columns."""
     view, lease = batch.view, batch.lease
     return BatchInfo(
@@ -121,7 +121,7 @@ def info_of(run: str, batch: Batch) -> BatchInfo:
     )
 
 
-def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
+def _parts(batch: OutgoingBatch) -> Iterable[tuple[int, ...] | None]:
     """Yield the sequences of each group that are sent; None for all."""
     if batch.shard is None:
         return repeat(None)
@@ -129,7 +129,7 @@ def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
     return (None if len(sequences) == group.size else sequences for group, sequences in pairs)
 
 
-def _shard(batch: Batch) -> ShardInfo | None:
+def _shard(batch: OutgoingBatch) -> ShardInfo | None:
     sharding = batch.lease.sharding
     if batch.shard is None or sharding is None:
         return None
@@ -145,7 +145,7 @@ def _shard(batch: Batch) -> ShardInfo | None:
     )
 
 
-def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: Batch) -> BatchGroup:
+def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: OutgoingBatch) -> BatchGroup:
     return BatchGroup(
         id=group.given_id or group.group_id,
         environment=group.environment,
@@ -169,8 +169,10 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
     )
 
 
-async def in_binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
+async def in_binary(info: BatchInfo, payloads: Sequence[Buffer], *, compact: bool) -> list[Buffer]:
     """Lay a batch out as one file, in parts. Many tensors are laid out in a thread."""
+    if not compact:
+        payloads = await asyncio.to_thread(lambda: [in_full(payload) for payload in payloads])
     sizes = [group.size for group in info.groups]
     metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
     if sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads) < _IN_THREAD_HEADER_BYTES:
@@ -178,37 +180,8 @@ async def in_binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
     return await asyncio.to_thread(parts_of, payloads, sizes, metadata)
 
 
-def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
-    described = [group.model_dump_json(exclude_defaults=True).encode() for group in info.groups]
-    groups = b",".join(map(_group_json, described, payloads))
-    return (
-        info.model_dump_json(exclude={"groups"}, exclude_defaults=True).encode()[:-1] + b',"groups":[' + groups + b"]}"
-    )
-
-
-def _group_json(described: bytes, payload: bytes) -> bytes:
-    """Return a group as one object: its description, columns, details and keys."""
-    group = unpack(payload)
-    more: dict[str, Any] = {
-        column.name: column_rows(group.columns[column.name])
-        for column in NATIVE_COLUMNS
-        if column.name in group.columns
-    }
-    if "item" in group.metadata:
-        more["item"] = group.metadata["item"]
-    if "cost" in group.metadata:
-        more["cost"] = float(group.metadata["cost"])
-    if "metadata" in group.metadata:
-        more["metadata"] = orjson.Fragment(group.metadata["metadata"].encode())
-    if group.tensors:
-        more["tensors"] = {
-            name: {
-                "dtype": group.dtypes[name],
-                "shape": list(array.shape),
-                "data": base64.b64encode(array.tobytes()).decode(),
-            }
-            for name, array in group.tensors.items()
-        }
-    own = orjson.dumps(more, option=orjson.OPT_SERIALIZE_NUMPY)
-    parts = (described, own, present(group.details))
-    return b"{" + b",".join(part[1:-1] for part in parts if part != b"{}") + b"}"
+def _json(info: BatchInfo, payloads: Sequence[bytes]) -> Iterator[Buffer]:
+    described = (group.model_dump_json(exclude_defaults=True).encode() for group in info.groups)
+    yield info.model_dump_json(exclude={"groups"}, exclude_defaults=True).encode()[:-1] + b',"groups":['
+    yield from comma_separated(map(in_json, described, map(unpack, payloads)))
+    yield b"]}"

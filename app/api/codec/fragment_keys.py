@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.codec.json_reader import Path, check_structure, described, minified, parse_in_python
-from app.core.errors import InvalidField, MalformedBody
 from app.core.replay.buffer import Versions
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.fragments import FRAGMENT_KEYS, POLICY_VERSIONS, EpisodeIds, Number
 from lachesis.wire.replay import Priority, Session, Worker
 

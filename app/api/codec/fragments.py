@@ -12,10 +12,10 @@ from app.api.codec.fragment_keys import as_strings, encoded, values_of
 from app.api.codec.group_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_header, check_name, check_names, flat, opened
 from app.api.codec.group_json import read_tensor
 from app.api.codec.json_reader import Path, described, parse_in_python
-from app.core.errors import InvalidField, MalformedBody
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.blob import METADATA, Header, write
+from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS
 
 _FRAMED = "fragments"

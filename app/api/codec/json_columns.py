@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.api.codec.json_reader import ARRAYS, Path, described
-from app.core.errors import InvalidField
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Column, Ragged, narrowed
+from lachesis.wire.errors import InvalidField
 
 _INT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)])
 _FLOAT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(allow_inf_nan=False)])

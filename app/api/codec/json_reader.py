@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from app.core.errors import InvalidField, MalformedBody
+from lachesis.wire.errors import InvalidField, MalformedBody
 
 try:
     import simdjson
@@ -37,8 +37,11 @@ Path = tuple[str | int, ...]
 MAX_DEPTH = 128
 """Levels of nesting; the parsers' own limits differ (and the standard library's with the depth of the caller)."""
 
-MAX_REREAD_BYTES = 32 * 1024 * 1024
-"""Largest body that is read again to find the place of an error. Python lists take 6 to 21 times its size."""
+MAX_REREAD_BYTES = 2 * 1024 * 1024
+"""Largest body that is read again, for the place of an error or for integers beyond 64 bits.
+
+No other request is served in the meantime: up to 0.2 s a MiB. Python lists take 6 to 21 times the body's size.
+"""
 
 _MANY_KEYS = 32  # a proxy finds a key by scanning, so an object with more keys is read as a dict
 _MAX_WIDE_BYTES = 16 * 1024 * 1024  # the largest such object

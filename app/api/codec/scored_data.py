@@ -15,10 +15,10 @@ from app.api.codec.group_details import check_details, details_text
 from app.api.codec.group_fields import GroupFields, holds_only, read_fields, read_fields_by_shortcut
 from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
-from app.core.errors import InvalidField, MalformedBody
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
+from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
 
 Parse = Callable[[bytes], Any]

@@ -8,17 +8,18 @@ from contextlib import contextmanager
 
 from starlette.requests import Request
 
-from app.api.http.body_budget import UNCOUNTED_BYTES, Share
+from app.api.http.body_budget import BodyShare
 from app.api.http.client_connection import has_arrived
-from app.api.http.inflate import Inflater
-from app.core.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedEncoding
+from app.api.http.inflate import OUTPUT_BYTES, Inflater
+from app.api.http.limits import count_more
+from app.core.access.limits import Use
+from lachesis.wire.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedEncoding
 
 _MAX_LENGTH_DIGITS = 20
 _SLOWEST_BYTES_PER_S = 16 * 1024
-_CLAIMED_UNSEEN_BYTES = 32 * 1024 * 1024  # room for more than that is claimed when it has arrived
 
 
-async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout_s: float) -> bytes:
+async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, timeout_s: float) -> bytes:
     """Read a request's body and undo its Content-Encoding (none, or one layer of gzip).
 
     A body that is too large is refused as soon as that is known: from its Content-Length, or while it is read.
@@ -34,17 +35,17 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
         UnsupportedEncoding: The body has another encoding than gzip, or several.
         BodyTooLarge: It is over the limit, or inflates too many times.
         MalformedBody: It is not gzip: damaged, cut off, or followed by something else.
-        RequestTimeout: It stopped arriving.
+        RateLimited: It came without Content-Length, and a limit of bytes is reached.
+        RequestTimeout: It stopped arriving, or was evicted because it was slow while others waited for memory.
         starlette.requests.ClientDisconnect: The client went away.
     """
     inflater = Inflater(limit_bytes) if _is_gzip(request) else None
     announced_bytes = _announced_bytes(request, limit_bytes)
-    if inflater is None:
-        await share.claim(min(announced_bytes, _CLAIMED_UNSEEN_BYTES))
-        if announced_bytes and has_arrived(request.scope):
-            return b"".join([chunk async for chunk in request.stream() if chunk])  # one chunk, which is not copied
-    most_bytes = limit_bytes if inflater or not announced_bytes else announced_bytes
+    if inflater is None and announced_bytes and has_arrived(request.scope):
+        await share.claim(announced_bytes)
+        return b"".join([chunk async for chunk in request.stream() if chunk])  # one chunk, which is not copied
     collected, deadline, sent_bytes = io.BytesIO(), _Deadline(timeout_s), 0
+    share.begin(deadline.end)
     try:
         async with deadline.timeout:
             async for chunk in request.stream():
@@ -55,12 +56,20 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
                     size_bytes = collected.tell() + len(part)
                     if not share.covers(size_bytes):
                         with deadline.paused():
-                            await share.claim(min(most_bytes, max(2 * UNCOUNTED_BYTES, 2 * size_bytes)))
+                            await share.claim(size_bytes)
                     collected.write(part)
+                    if len(part) >= OUTPUT_BYTES:
+                        await asyncio.sleep(0)  # others are served while much is inflated
                 if not has_arrived(request.scope):
                     deadline.extend(sent_bytes)
     except TimeoutError as error:
-        raise RequestTimeout(f"the body stopped, or came too slowly, after {sent_bytes} bytes") from error
+        share.end()
+        raise RequestTimeout(
+            f"the body stopped, or came too slowly, after {sent_bytes} bytes (LACHESIS_BODY_TIMEOUT_S)"
+        ) from error
+    share.end()
+    if not announced_bytes:
+        await count_more(request.scope, Use(bytes=sent_bytes))
     if inflater:
         inflater.finish()
     return collected.getvalue()
@@ -78,6 +87,11 @@ class _Deadline:
         self._timeout_s = timeout_s
         self._clock = asyncio.get_running_loop().time
         self._started = self._clock()
+
+    def end(self) -> None:
+        """Let the time be over now."""
+        if not self.timeout.expired():
+            self.timeout.reschedule(self._clock())
 
     def extend(self, sent_bytes: int) -> None:
         """Move the deadline after so many bytes have arrived in all."""
@@ -101,7 +115,7 @@ def _is_gzip(request: Request) -> bool:
 
 
 def _announced_bytes(request: Request, limit_bytes: int) -> int:
-    """Return the Content-Length, 0 if there is none."""
+    """Return the Content-Length; 0 if the header is missing."""
     announced = request.headers.get("content-length", "0")
     if not (announced.isascii() and announced.isdigit()):
         raise MalformedBody(f"Content-Length {reprlib.repr(announced)}: send a whole number")

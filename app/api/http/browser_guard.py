@@ -14,17 +14,17 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.caller import described
-from app.core.errors import CrossSiteRequest, Forbidden, ForeignHost
-from app.logs import Backoff
+from app.core.access.tokens import masked
+from app.logs import LogBackoff
+from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
 
 _OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed
-_PAGES = ("/", "/docs")  # other pages may link to these
 _MOST_KNOWN = 1000
 _MOST_SHOWN = 200
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:@/\s]+))(?::\d+)?")
@@ -77,12 +77,19 @@ def _is_address(name: str) -> bool:
 
 
 class BrowserGuard:
-    """ASGI middleware that refuses requests of web pages of other sites."""
+    """ASGI middleware that refuses requests of web pages of other sites.
 
-    def __init__(self, app: ASGIApp, hosts: HostNames) -> None:
+    Args:
+        app: The application.
+        hosts: The names of the service.
+        may_be_linked: Whether a request is for a page to which other pages may link.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: HostNames, may_be_linked: Callable[[Scope], bool]) -> None:
         self._app = app
         self._hosts = hosts
-        self._refusals = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._may_be_linked = may_be_linked
+        self._refusals = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,7 +110,7 @@ class BrowserGuard:
                 self._hosts.check(value)
             elif name == b"origin":
                 origin = value
-            elif name == b"sec-fetch-site" and value not in _OWN_SITES and not _follows_a_link(scope):
+            elif name == b"sec-fetch-site" and value not in _OWN_SITES and not self._follows_a_link(scope):
                 raise CrossSiteRequest(
                     "a web page of another site sent this request; open the service's own page instead"
                 )
@@ -111,27 +118,30 @@ class BrowserGuard:
             shown = origin.decode("latin-1")[:_MOST_SHOWN]
             raise CrossSiteRequest(f"a web page of {shown!r} sent this request; open a page of this service instead")
 
+    def _follows_a_link(self, scope: Scope) -> bool:
+        """Return whether a person follows a link to one of our pages. The linking page cannot read the answer."""
+        headers = dict(scope["headers"])
+        is_opened = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+        return is_opened and scope["method"] == "GET" and self._may_be_linked(scope)
+
     def _log(self, scope: Scope, refused: Forbidden) -> None:
         if self._refusals.is_due(refused.code):
-            request = {"method": scope["method"], "path": scope["path"][:_MOST_SHOWN], "reason": refused.detail}
+            request = {"method": scope["method"], "path": masked(scope["path"])[:_MOST_SHOWN], "reason": refused.detail}
             log.warning("request refused", extra={"fields": request | described(scope)})
 
 
 def refuse_browsers(request: Request) -> None:
-    """Refuse a GET that changes something if a browser sent it without naming its page.
+    """Refuse a GET that changes something if a browser sent it, unless a page of this service did.
 
-    Over plain HTTP to another machine browsers omit `Sec-Fetch-Site`, and requests for images have no `Origin`.
+    A link in a mail counts as typed (`Sec-Fetch-Site: none`), and the browser adds a password that it knows. Over plain
+    HTTP to another machine, browsers omit `Sec-Fetch-Site`, and requests for images have no `Origin`.
 
     Raises:
-        CrossSiteRequest: A web page of another site may have sent it.
+        CrossSiteRequest: A browser sent it.
     """
-    if "sec-fetch-site" not in request.headers and request.headers.get("user-agent", "").startswith("Mozilla/"):
-        raise CrossSiteRequest("a browser sent this request without naming its page; use a program such as curl")
-
-
-def _follows_a_link(scope: Scope) -> bool:
-    """Return whether a person follows a link to one of our pages. The linking page cannot read the answer."""
-    if scope["path"] not in _PAGES or scope["method"] != "GET":
-        return False
-    headers = dict(scope["headers"])
-    return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+    said = dict(request.scope["headers"])
+    site, agent = said.get(b"sec-fetch-site"), said.get(b"user-agent", b"")
+    of_our_page = site == b"same-origin" or (site is None and b"origin" in said)  # the guard has checked the origin
+    navigates = said.get(b"sec-fetch-mode") == b"navigate"
+    if navigates or (not of_our_page and (site is not None or agent.startswith(b"Mozilla/"))):
+        raise CrossSiteRequest("a browser sent this request, which changes something; use a program such as curl")

@@ -1,11 +1,17 @@
-"""Describe the sender of a request, for the log."""
+"""Name the sender of a request, and describe it for the log."""
 
 from functools import partial
 
 from starlette.types import Scope
 
+from app.core.access.identity import Identity
 from app.events import caller
+from app.services.access.tokens import described_identity
 
+IDENTITY = "lachesis.identity"
+"""The key of a scope for the identity of the sender (`app.api.http.access`)."""
+
+UNIX_SOCKET = "unix socket"
 _SHOWN = {b"user-agent": "agent", b"x-forwarded-for": "forwarded_for"}
 
 
@@ -21,6 +27,17 @@ def described(scope: Scope) -> dict[str, str]:
         ``caller`` (the address), and the request's own claims: ``agent`` (its software) and ``forwarded_for`` (the
         client behind a proxy).
     """
-    client = scope.get("client")
     said = {_SHOWN[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _SHOWN}
-    return {"caller": client[0] if client else "unix socket"} | said
+    return {"caller": sender_of(scope)} | described_identity(scope.get(IDENTITY)) | said
+
+
+def account_of(scope: Scope) -> str | None:
+    """Return the identified sender of a request, the same for all its addresses; None without an identity."""
+    identity: Identity | None = scope.get(IDENTITY)
+    return None if identity is None else identity.account
+
+
+def sender_of(scope: Scope) -> str:
+    """Return the sender for limits: its address."""
+    client = scope.get("client")
+    return client[0] if client else UNIX_SOCKET

@@ -5,21 +5,26 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 SCOPE_KEY = "lachesis.connection"
+SLOW_S = 30.0
+"""A client that takes nothing of its reply for so long is dropped."""
+
 _UNSENT_PAUSE_S = 0.005
 
 
-class Connection:
+class ClientConnection:
     """One request's view of its connection.
 
     Args:
         close: Ends the connection. Called when a watched reply breaks off.
         unsent_bytes: Returns how much was written and is still in this process.
+        abort: Ends the connection, and drops what is still in this process.
     """
 
-    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders", "_unsent_bytes", "request_arrived")
+    __slots__ = ("_abort", "_broken", "_callbacks", "_close", "_last_orders", "_unsent_bytes", "request_arrived")
 
-    def __init__(self, close: Callable[[], None], unsent_bytes: Callable[[], int]) -> None:
+    def __init__(self, close: Callable[[], None], unsent_bytes: Callable[[], int], abort: Callable[[], None]) -> None:
         self._close = close
+        self._abort = abort
         self._unsent_bytes = unsent_bytes
         self._callbacks: list[Callable[[], None]] = []
         self._last_orders: list[Callable[[], None]] = []
@@ -58,6 +63,11 @@ class Connection:
         else:
             self._callbacks.append(callback)
 
+    def give_up(self) -> None:
+        """End the connection: the client does not take the reply. What is still in this process is dropped."""
+        self._close()
+        self._abort()
+
     @property
     def broken(self) -> bool:
         """Return whether it is known that the client will not read the reply."""
@@ -73,9 +83,9 @@ class Connection:
         self._callbacks.clear()
 
 
-def connection_of(scope: MutableMapping[str, Any]) -> Connection | None:
+def connection_of(scope: MutableMapping[str, Any]) -> ClientConnection | None:
     """Return the connection of a request; None with another server, such as a test transport."""
-    return cast("Connection | None", scope.get(SCOPE_KEY))
+    return cast("ClientConnection | None", scope.get(SCOPE_KEY))
 
 
 def has_arrived(scope: MutableMapping[str, Any]) -> bool:

@@ -63,6 +63,11 @@ class GatheringTransport(asyncio.Transport):
         self.flush()
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close the connection now. What was written and has not left is dropped."""
+        self._held, self._held_bytes = [], 0
+        self._transport.abort()
+
     def flush(self) -> None:
         """Write what is held now."""
         if not self._held:

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from app.core.errors import BodyTooLarge, MalformedBody
+from lachesis.wire.errors import BodyTooLarge, MalformedBody
 
 try:
     from isal import isal_zlib as zlib
@@ -12,11 +12,13 @@ except ImportError:  # no wheel for this Python
 
 _DAMAGED: Any = zlib.error
 
+OUTPUT_BYTES = 1024 * 1024
+"""The largest part that is inflated at a time."""
+
 _GZIP = 31  # window bits of zlib for a gzip member
 _INPUT_BYTES = 64 * 1024  # inflated at a time: each step copies what is left of a piece
-_OUTPUT_BYTES = 1024 * 1024
-_HARMLESS_BYTES = 32 * 1024 * 1024
-_MAX_RATIO = 200
+_HARMLESS_BYTES = 4 * 1024 * 1024
+_MAX_RATIO = 100
 
 
 class Inflater:
@@ -33,7 +35,7 @@ class Inflater:
         self._inflated_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Inflate the next part of the body, in pieces of at most `_OUTPUT_BYTES`.
+        """Inflate the next part of the body, in pieces of at most `OUTPUT_BYTES`.
 
         Raises:
             MalformedBody: It is not gzip, or damaged.
@@ -61,10 +63,10 @@ class Inflater:
         full = True
         while full and not self._member.eof:  # a full step may have left more behind
             try:
-                inflated = self._member.decompress(piece, _OUTPUT_BYTES)
+                inflated = self._member.decompress(piece, OUTPUT_BYTES)
             except _DAMAGED as error:
                 raise MalformedBody(f"not gzip, or damaged, within {self._sent_bytes} bytes: {error}") from error
-            piece, full = self._member.unconsumed_tail, len(inflated) == _OUTPUT_BYTES
+            piece, full = self._member.unconsumed_tail, len(inflated) == OUTPUT_BYTES
             self._count(len(inflated))
             yield inflated
         return bytes(self._member.unused_data)

@@ -2,8 +2,9 @@
 
 from starlette.requests import Request
 
-from app.core.errors import NotAcceptable, UnsupportedMediaType
-from lachesis.wire.groups import SAFETENSORS
+from lachesis.wire.errors import NotAcceptable, UnsupportedMediaType
+from lachesis.wire.events import EVENT_STREAM
+from lachesis.wire.groups import COMPACT_SAFETENSORS, SAFETENSORS
 
 JSON = "application/json"
 _BINARY = (SAFETENSORS, "application/octet-stream")
@@ -52,6 +53,29 @@ def accepts_binary(request: Request) -> bool:
     if not max(binary, json) > (0.0, 0):
         raise NotAcceptable(f"Accept {accepted[:_MOST_SHOWN]!r}; send {JSON} or {SAFETENSORS}")
     return binary > json
+
+
+def accepts_compact(request: Request) -> bool:
+    """Return whether the client knows compact columns (`lachesis.wire.compact`) in safetensors."""
+    return COMPACT_SAFETENSORS in ",".join(request.headers.getlist("accept")).lower().replace(" ", "").split(",")
+
+
+def accepts_events(request: Request) -> bool:
+    """Return whether to answer with server-sent events: the client names them, and gives JSON no larger weight.
+
+    A client that accepts anything gets JSON, which ends.
+
+    Raises:
+        NotAcceptable: The client accepts neither server-sent events nor JSON.
+    """
+    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
+    named = weights(accepted)
+
+    events = named.get(EVENT_STREAM, named.get("text/*", 0.0))
+    json = next((named[name] for name in (JSON, *_ANY) if name in named), 0.0)
+    if not max(events, json) > 0:
+        raise NotAcceptable(f"Accept {accepted[:_MOST_SHOWN]!r}; send {EVENT_STREAM} or {JSON}")
+    return events > 0 and events >= json
 
 
 def prefers_html(request: Request) -> bool:

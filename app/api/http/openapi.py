@@ -7,25 +7,31 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.http.problem_json import MEDIA_TYPE
-from app.core import errors
+from lachesis.wire import errors
 from lachesis.wire.curriculum_items import NewItem, Observation
-from lachesis.wire.errors import meaning
 from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
 from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
-from lachesis.wire.problems import Problem
+from lachesis.wire.problems import Problem, meaning
 from lachesis.wire.shards import InlineEpisode
 
 ErrorClass = type[errors.ServiceError]
 Responses = dict[int | str, dict[str, Any]]
 
-_ANY = (
+ACCESS_ERRORS = (
+    errors.Unauthorized,
+    errors.PermissionDenied,
+    errors.ClosedByDefault,
+    errors.IssuerUnavailable,
+    errors.HeadersTooLarge,
     errors.CrossSiteRequest,
     errors.ForeignHost,
-    errors.TooManyConflicts,
+    errors.RateLimited,
     errors.StoreUnavailable,
     errors.StoreRefused,
-    errors.UnreadableRecord,
 )
+"""Errors of every operation that needs an identity, before its route."""
+
+_ANY = (*ACCESS_ERRORS, errors.TooManyConflicts, errors.UnreadableRecord)
 BODY_ERRORS = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
 """Errors of every operation that takes a body."""
 

@@ -1,32 +1,26 @@
 """The JSON of RFC 9457 problem details, for the application and for the protocol below it."""
 
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 
+from lachesis.wire.errors import ServiceError
+from lachesis.wire.printable import printable
+
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem_json(
-    status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), remedy: str = ""
-) -> bytes:
-    """Return a problem as JSON. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
+def problem_json(error: ServiceError) -> bytes:
+    """Return an error as JSON."""
     body: dict[str, Any] = {
         "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "code": code,
-        "detail": detail,
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "code": error.code,
+        "detail": printable(error.detail),
+        "remedy": error.remedy,
     }
-    if remedy:
-        body["remedy"] = remedy
-    if problems:
-        body["errors"] = list(problems)
+    if error.errors:
+        body["errors"] = error.errors
     return orjson.dumps(body)
-
-
-def code_of(status: int) -> str:
-    """Return the code of a status without an error class in this service, such as ``not_found``."""
-    return HTTPStatus(status).phrase.lower().replace(" ", "_")

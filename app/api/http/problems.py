@@ -13,12 +13,17 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
-from app.core import errors
+from app.api.http.problem_json import MEDIA_TYPE, problem_json
+from app.api.http.refusals import Refusals
+from lachesis.wire import errors
 from lachesis.wire.problems import format_validation_error
 
 _MOST_PATH = 200  # characters of a path in a message
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lachesis", Basic realm="lachesis", charset="UTF-8"'}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
+# The rest of a refused body is not read, so the connection cannot be used again. One too many must go.
+_CLOSING = (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding, errors.TooManyConnections)
 
 log = logging.getLogger("lachesis.api")
 
@@ -28,14 +33,13 @@ def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None
     extra = dict(headers or {})
     if error.retry_after_s is not None:
         extra["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
-    text = problem_json(error.status, error.code, error.detail, error.errors, error.remedy)
-    return Response(text, error.status, extra, MEDIA_TYPE)
+    return Response(problem_json(error), error.status, extra, MEDIA_TYPE)
 
 
 def _on_service_error(_: Request, error: errors.ServiceError) -> Response:
-    # The rest of a refused body is not read, so the connection cannot be used again.
-    closing = isinstance(error, (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding))
-    return problem(error, {"Connection": "close"} if closing else None)
+    if isinstance(error, errors.Unauthorized):
+        return problem(error, CHALLENGE)
+    return problem(error, {"Connection": "close"} if isinstance(error, _CLOSING) else None)
 
 
 def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
@@ -46,14 +50,13 @@ def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
 
 
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
-    headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path[:_MOST_PATH]
+    path = request.url.path[:_MOST_PATH]
     if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = f"there is no endpoint {path}; /docs lists all"
+        return problem(errors.NotFound(f"there is no endpoint {path}"))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(_allowed(request))
-        detail = f"{path} takes {headers['Allow']}, not {request.method}"
-    text = problem_json(error.status_code, code_of(error.status_code), detail)
-    return Response(text, error.status_code, headers, MEDIA_TYPE)
+        allowed = ", ".join(_allowed(request))
+        return problem(errors.MethodNotAllowed(f"{path} takes {allowed}, not {request.method}"), {"Allow": allowed})
+    return problem(errors.BadRequest(str(error.detail)), error.headers)
 
 
 def _allowed(request: Request) -> list[str]:
@@ -98,10 +101,16 @@ FRAMEWORK_ERRORS: dict[int | type[Exception], Callable[[Request, Any], Coroutine
 
 
 class Problems:
-    """ASGI middleware that answers every error as a problem. An unexpected error is also raised to the server."""
+    """ASGI middleware that answers every error as a problem. An unexpected error is also raised to the server.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: The application.
+        refusals: Holds back refusals of senders that get many.
+    """
+
+    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
         self._app = app
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,8 +120,9 @@ class Problems:
 
         def watched(message: Message) -> Awaitable[None]:
             nonlocal started
+            held_back = not started and 400 <= message["status"] < 500
             started = True
-            return send(message)
+            return self._send_late(scope, message, send) if held_back else send(message)
 
         try:
             await self._app(scope, receive, watched)
@@ -120,6 +130,10 @@ class Problems:
             answer = _on_bug if started else next(_ANSWERS[cls] for cls in type(error).__mro__ if cls in _ANSWERS)
             reply = answer(Request(scope, receive), error)
             if not started:
-                await reply(scope, receive, send)
+                await reply(scope, receive, watched)
             if answer is _on_bug:
                 raise
+
+    async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
+        await self._refusals.hold_back(scope)
+        await send(message)

@@ -1,7 +1,8 @@
 """Build replies from bytes, and replies that learn whether they arrived."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -9,14 +10,16 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.client_connection import connection_of
-from app.api.http.compression import compress_if_accepted
+from app.api.http.client_connection import ClientConnection, connection_of
+from app.api.http.compression import accepts_gzip, compress_if_accepted, gzipped
+from app.tuning import return_memory
 from lachesis.wire.blob import Buffer
 
 _CHUNK_BYTES = 256 * 1024
 _IN_THREAD_BYTES = 256 * 1024
 _SMALL_BYTES = 16 * 1024
 _JOINED_BYTES = 64 * 1024
+_LARGE_BYTES = 64 * 1024 * 1024
 
 
 def json_reply(value: object) -> Response:
@@ -43,6 +46,47 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
     return Response(body, headers=own | (headers or {}), media_type="application/json")
 
 
+async def streamed(request: Request, parts: Iterator[Buffer]) -> tuple["Body", dict[str, str]]:
+    """Compute a body in a thread while it is sent, compressed if the client accepts it.
+
+    A body of at most 256 KiB is computed at once, and then has a Content-Length.
+
+    Args:
+        request: The request that is answered.
+        parts: Compute the body, part by part.
+
+    Returns:
+        The body, and its headers.
+    """
+    begin = await asyncio.to_thread(_next_parts, parts)
+    accepted = request.headers.get("accept-encoding")
+    if sum(map(len, begin)) <= _CHUNK_BYTES:
+        content, headers = await compressed(request, b"".join(begin))
+        return [content], headers
+    body, headers = chain(begin, parts), {"Vary": "Accept-Encoding"}
+    if accepts_gzip(accepted or ""):
+        return _in_thread(gzipped(body)), headers | {"Content-Encoding": "gzip"}
+    return _in_thread(body), headers
+
+
+async def _in_thread(parts: Iterator[Buffer]) -> AsyncIterator[Buffer]:
+    while computed := await asyncio.to_thread(_next_parts, parts):
+        for piece in pieces(computed):
+            yield piece
+
+
+def _next_parts(parts: Iterator[Buffer]) -> list[Buffer]:
+    """Compute parts until there are more than 256 KiB; an empty list at the end."""
+    computed: list[Buffer] = []
+    size = 0
+    for part in parts:
+        computed.append(part)
+        size += len(part)
+        if size > _CHUNK_BYTES:
+            break
+    return computed
+
+
 def pieces(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     """Yield a body's parts in pieces of a good size: large parts are cut, small ones joined."""
     small: list[Buffer] = []
@@ -57,37 +101,48 @@ def pieces(parts: Iterable[Buffer]) -> Iterator[Buffer]:
             small.clear()
             size = 0
         if not is_small:
-            yield from (part[start : start + _CHUNK_BYTES] for start in range(0, len(part), _CHUNK_BYTES))
+            whole = memoryview(part)  # a slice of bytes would be a copy
+            yield from (whole[start : start + _CHUNK_BYTES] for start in range(0, len(part), _CHUNK_BYTES))
     if size:
         yield b"".join(small)
+
+
+Body = Sequence[Buffer] | AsyncIterable[Buffer]
+"""Parts of any size, or pieces of a good size that are still to be computed."""
 
 
 class WatchedReply(Response):
     """A reply whose sender learns whether it arrived.
 
     Args:
-        parts: The body, in parts of any size; see `pieces`.
+        body: The body. One that is still to be computed has no Content-Length.
         headers: Its headers.
         sent: Awaited once the last byte has left this process.
         broke_off: Awaited if the connection was lost before that, or reset later with bytes unread, or if sending
             failed. It may be awaited twice.
+        slow_s: A client that takes nothing for so long is dropped, and the reply has broken off. None: never.
     """
 
     def __init__(
         self,
-        parts: Sequence[Buffer],
+        body: Body,
         headers: dict[str, str],
         sent: Callable[[], Coroutine[Any, Any, None]],
         broke_off: Callable[[], Coroutine[Any, Any, None]],
         *,
         status_code: int = 200,
         media_type: str = "application/json",
+        slow_s: float | None = None,
     ) -> None:
-        length = {"Content-Length": str(sum(map(len, parts)))}
-        super().__init__(None, status_code, {**headers, **length}, media_type)
-        self._parts = parts
+        super().__init__(None, status_code, headers, media_type)
+        if isinstance(body, Sequence):
+            self.headers["Content-Length"] = str(sum(map(len, body)))
+        else:
+            del self.headers["Content-Length"]
+        self._body: Body = body
         self._sent = sent
         self._broke_off = broke_off
+        self._slow_s = slow_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
@@ -105,23 +160,49 @@ class WatchedReply(Response):
             connection.on_reset(on_reset)
             if connection.broken:
                 return
-        parts, self._parts = self._parts, ()  # the connection keeps the reply, and must not keep megabytes
+        body, self._body = self._body, ()  # the connection keeps the reply, and must not keep megabytes
         try:
-            await self._write(parts, send, lost)
+            written_bytes = await self._write(body, send, lost, connection)
         except BaseException:
             await self._broke_off()
             raise
         if connection is not None:
-            await connection.flushed()
+            await self._in_time(connection.flushed(), lost, connection)
         if not lost.is_set():
             await self._sent()
+        if written_bytes >= _LARGE_BYTES:
+            del body
+            await asyncio.to_thread(return_memory)
 
-    async def _write(self, parts: Sequence[Buffer], send: Send, lost: asyncio.Event) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for piece in pieces(parts):
+    async def _in_time(self, step: Awaitable[None], lost: asyncio.Event, connection: ClientConnection | None) -> None:
+        """Await a step of sending. End the connection if the client takes too long."""
+        try:
+            async with asyncio.timeout(self._slow_s):
+                await step
+        except TimeoutError:
+            if connection is None:
+                raise
+            lost.set()
+            connection.give_up()
+            await self._broke_off()
+
+    async def _write(self, body: Body, send: Send, lost: asyncio.Event, connection: ClientConnection | None) -> int:
+        """Send the body unless the connection is lost; return how many bytes of it were sent."""
+        written_bytes = 0
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await self._in_time(send(start), lost, connection)
+        async for piece in _each(pieces(body)) if isinstance(body, Sequence) else body:
             if lost.is_set():
-                return
+                return written_bytes
             # `send` waits while the client is behind, so a client that left is noticed.
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            message = {"type": "http.response.body", "body": piece, "more_body": True}
+            await self._in_time(send(message), lost, connection)
+            written_bytes += len(piece)
         if not lost.is_set():
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._in_time(send({"type": "http.response.body", "body": b"", "more_body": False}), lost, connection)
+        return written_bytes
+
+
+async def _each(parts: Iterator[Buffer]) -> AsyncIterator[Buffer]:
+    for part in parts:
+        yield part

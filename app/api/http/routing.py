@@ -1,22 +1,30 @@
 """The classes of routes: routes without FastAPI's cost, routes that check their query, and routes inside a run."""
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import BaseRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.deps import MOST_SHOWN, unknown
-from app.core import errors
-from app.core.errors import InvalidField
+from app.api.deps import DEFAULT_RUN, MOST_SHOWN, Services, unknown
+from app.api.http.access import identity_of, permit
+from app.api.http.audit import Handler, Wanted, audited
+from app.api.http.limits import count_request
+from app.api.http.tracing import traced
+from app.core.access.permissions import AUDITED, Permission, in_a_run
+from lachesis.wire import errors
+from lachesis.wire.errors import InvalidField
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+_PERMISSION = "lachesis_permission"
+_AUDITED = "lachesis_audited"
 
 _MISSING_IN_A_RUN = (
     errors.ReplayNotFound,
@@ -27,18 +35,87 @@ _MISSING_IN_A_RUN = (
 )
 
 
-class DirectRoute(APIRoute):
+E = TypeVar("E", bound=Callable[..., Any])
+
+
+def requires(permission: Permission, *, audited: Wanted = False) -> Callable[[E], E]:
+    """Declare the permission that a route needs, below its definition.
+
+    Args:
+        permission: What the route needs.
+        audited: Whether requests are in the audit trail, though others with this permission are not: `True`,
+            `TOGETHER`, or a function that says so of a request.
+    """
+
+    def declare(endpoint: E) -> E:
+        setattr(endpoint, _PERMISSION, permission)
+        setattr(endpoint, _AUDITED, audited)
+        return endpoint
+
+    return declare
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks its permission before anything else, also before it reads parameters.
+
+    Attributes:
+        permission: What the route needs.
+        audited: Whether its requests are in the audit trail, or a function that says so of a request.
+
+    Raises:
+        TypeError: The endpoint declares no permission.
+    """
+
+    permission: Permission
+    audited: Wanted
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **kwargs: Any) -> None:
+        if not hasattr(endpoint, _PERMISSION):
+            raise TypeError(f"route {path} declares no permission: put @requires(...) above {endpoint.__name__}")
+        self.permission = getattr(endpoint, _PERMISSION)
+        changes = bool({"POST", "PUT", "PATCH", "DELETE"} & set(kwargs.get("methods") or ()))
+        self.audited = getattr(endpoint, _AUDITED) or (changes and self.permission in AUDITED)
+        super().__init__(path, endpoint, **kwargs)
+
+    def get_route_handler(self) -> Handler:
+        """Return a handler that checks the permission, counts the request, and then answers."""
+        answer, permission = traced(self.unguarded_handler(), self.endpoint), self.permission
+        of_run = in_a_run(permission)
+        if self.audited:
+            answer = audited(answer, self.audited, self.name, in_a_run=of_run)
+        is_open = permission is Permission.OPEN
+        in_limits = of_run and permission is not Permission.OPERATE  # a used up limit can be raised
+
+        async def guarded(request: Request) -> Response:
+            scope = request.scope
+            permit(scope, permission, of_run=of_run)
+            if not is_open:
+                services: Services = scope["state"]["services"]
+                run = scope["path_params"].get("run", DEFAULT_RUN) if in_limits else None
+                meter = services.access.limits.meter(identity_of(scope), run)
+                if meter is not None:
+                    await count_request(scope, meter, services.settings.max_body_bytes)
+            return await answer(request)
+
+        return guarded
+
+    def unguarded_handler(self) -> Handler:
+        """Return FastAPI's handler. Other classes of routes replace it."""
+        return super().get_route_handler()
+
+
+class DirectRoute(GuardedRoute):
     """A route whose endpoint gets the request and nothing else.
 
     FastAPI's resolving of dependencies would be a tenth of the cost of a submission.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, path: str, endpoint: Callable[..., Any], **kwargs: Any) -> None:
+        super().__init__(path, endpoint, **kwargs)
         self.answer = self.get_route_handler()
         self.app = request_response(self.answer)
 
-    def get_route_handler(self) -> Handler:
+    def unguarded_handler(self) -> Handler:
         """Return the endpoint itself."""
         handler: Handler = self.endpoint
         return handler
@@ -48,16 +125,24 @@ class Shortcut:
     """ASGI middleware that takes requests for some routes straight to them, and all others to the router.
 
     The router has these routes too. It documents them, and answers requests with another method.
+
+    Attributes:
+        paths: The paths of the routes.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app
-        self._routes = [route for route in routes if isinstance(route, DirectRoute)]
+        self.paths: set[str] = set()
+        self._routes: defaultdict[str, list[tuple[re.Pattern[str], DirectRoute]]] = defaultdict(list)
+        for context in iter_route_contexts(routes):  # an included router is one route, which has others inside
+            if isinstance(route := context.original_route, DirectRoute):
+                self.paths.add(context.path or "")
+                for method in route.methods or ():
+                    self._routes[method].append((context.path_regex, route))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        for route in self._routes if scope["type"] == "http" else ():
-            match = route.path_regex.match(scope["path"])
-            if match and scope["method"] in (route.methods or ()):
+        for path, route in self._routes.get(scope["method"], ()) if scope["type"] == "http" else ():
+            if match := path.match(scope["path"]):
                 scope["route"], scope["path_params"] = route, match.groupdict()
                 reply = await route.answer(Request(scope, receive, send))
                 await reply(scope, receive, send)
@@ -65,12 +150,12 @@ class Shortcut:
         await self._app(scope, receive, send)
 
 
-class NativeRoute(APIRoute):
+class NativeRoute(GuardedRoute):
     """A route under ``/v1``: it refuses query parameters that it does not know, and duplicates."""
 
-    def get_route_handler(self) -> Handler:
+    def unguarded_handler(self) -> Handler:
         """Return a handler that checks the query first."""
-        handle = super().get_route_handler()
+        handle = super().unguarded_handler()
         known = frozenset(_query_names(self.dependant))
 
         async def checked(request: Request) -> Response:
@@ -91,9 +176,9 @@ class RunRoute(NativeRoute):
     It also refuses item keys that are not UTF-8.
     """
 
-    def get_route_handler(self) -> Handler:
+    def unguarded_handler(self) -> Handler:
         """Return a handler that looks for the run once something inside it was not found."""
-        handle = super().get_route_handler()
+        handle = super().unguarded_handler()
 
         async def checked(request: Request) -> Response:
             if "key" in request.path_params:

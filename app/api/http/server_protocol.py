@@ -1,26 +1,28 @@
-"""uvicorn's HTTP protocol, with four additions.
+"""uvicorn's HTTP protocol, with five additions.
 
+- Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
-- A refusal of what is not HTTP. It is sent after the replies under way, not instead of them.
-- Requests with ``Upgrade`` are read as if they had none, so that their bodies are read.
-- Requests learn whether their reply was read (`app.api.http.client_connection`).
+- A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
+- The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
+- A request learns whether its reply was read (`app.api.http.client_connection`).
+- TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
 
 What a server learns about the end of a connection (measured with uvloop 0.23 on Linux):
 
     client read everything, then closed          connection_lost(None)
     client closed with anything left unread      connection_lost(ConnectionResetError or BrokenPipeError)
     client half-closed, or closed                eof_received(): the same for both
-    and we close our end then                    connection_lost(None) once what was written has left
+    and we close our end then                    connection_lost(None) after all written bytes have left
 
-The second holds even when our last byte was written long before: the client's kernel answers a close with unread data
-by a reset. It holds only while we keep our end open, so not for replies sent with ``Connection: close``.
+If a client closes with unread data, its kernel sends a reset. So the second line holds for bytes that were written long
+before, too, as long as our end is open. It does not hold for replies with ``Connection: close``.
 
-A client that half-closes after a whole request gets its reply, unless the reply's sender must know whether it arrived.
-That could no longer be found out, and most clients that half-close are gone.
+A client that half-closes after a whole request gets its reply. The exception is a reply whose sender must know whether
+the reply arrived. After a half-close the sender cannot know this, and most of these clients are gone.
 
-uvicorn documents its protocol as a class to choose, not as one to extend. This module is the only one that uses the
-state of that class. `make_protocol` checks that the state is as expected; if a new version of uvicorn has changed it,
-the service runs with uvicorn's own protocol, without these additions, and logs a warning.
+uvicorn documents its protocol as a class to choose, and does not promise the state of the class. Only this module uses
+this state. `make_protocol` checks the state. If a new version of uvicorn has changed it, the service logs a warning and
+runs with uvicorn's own protocol, without these additions.
 """
 
 import asyncio
@@ -28,19 +30,39 @@ import http
 import inspect
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.api.http.client_connection import SCOPE_KEY, Connection
+from app.api.http.caller import UNIX_SOCKET
+from app.api.http.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
+from app.api.http.client_connection import SCOPE_KEY, ClientConnection
+from app.api.http.connections import REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
+from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
 from app.api.http.gathering import GatheringTransport, may_have_unread_data
-from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
+from app.api.http.problem_json import MEDIA_TYPE, problem_json
+from app.api.http.security_headers import with_security_headers
+from app.api.http.tls import TlsConnection
+from app.services.access.credentials import PeerCertificate
+from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
+_TURNED_AWAY_S = 1.0  # for the first bytes of a request that is refused unread
 
-_PROTOCOL_STATE = ("cycle", "headers", "logger", "loop", "parser", "pipeline", "scope", "transport")
+_PROTOCOL_STATE = (
+    "app_state",
+    "client",
+    "cycle",
+    "headers",
+    "logger",
+    "loop",
+    "parser",
+    "pipeline",
+    "scope",
+    "transport",
+)
 _PROTOCOL_METHODS = (
     *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
     *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_message_complete"),
@@ -50,29 +72,47 @@ _CYCLE_STATE = ("disconnected", "keep_alive", "message_event", "more_body", "res
 log = logging.getLogger("lachesis.api")
 
 
-def _refusal(status: int, detail: str) -> bytes:
-    body = problem_json(status, code_of(status), detail)
-    phrase = http.HTTPStatus(status).phrase
-    head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+def _refusal(error: ServiceError) -> bytes:
+    body = problem_json(error)
+    phrase = http.HTTPStatus(error.status).phrase
+    head = f"HTTP/1.1 {error.status} {phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+    head += "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in with_security_headers([]))
+    if error.retry_after_s is not None:
+        head += f"retry-after: {error.retry_after_s:.0f}\r\n"
     return head.encode() + b"connection: close\r\n\r\n" + body
 
 
-_TOO_LARGE = _refusal(431, f"the headers are over {MAX_HEADER_BYTES} bytes")
-_NOT_HTTP = _refusal(400, "not an HTTP request")
+_TOO_LARGE = _refusal(HeadersTooLarge(f"the headers are over {MAX_HEADER_BYTES} bytes"))
+_NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
+_NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
+_TOO_MANY = {exceeded: _refusal(TooManyConnections(message)) for exceeded, message in REFUSALS.items()}
 
 
-def make_protocol(header_timeout_s: float) -> type[asyncio.Protocol] | Literal["httptools"]:
+def make_protocol(
+    header_timeout_s: float, tls: TlsContexts | None = None
+) -> type[asyncio.Protocol] | Literal["httptools"]:
     """Return the protocol for uvicorn's ``http=``."""
-    return protocol_unless(missing_state(), header_timeout_s)
+    return protocol_unless(missing_state(), header_timeout_s, tls)
 
 
-def protocol_unless(missing: list[str], header_timeout_s: float) -> type[asyncio.Protocol] | Literal["httptools"]:
+def protocol_unless(
+    missing: list[str], header_timeout_s: float, tls: TlsContexts | None = None
+) -> type[asyncio.Protocol] | Literal["httptools"]:
     """Return this module's protocol, or uvicorn's own if names are missing."""
+    # Partials, since uvicorn sends them to workers by pickle.
+    made: Any = partial(Protocol if tls is None else _TlsProtocol, header_timeout_s=header_timeout_s)
     if missing:
         log.warning("uvicorn's protocol has changed (%s): headers have no deadline here", ", ".join(missing))
-        return "httptools"
-    # A partial, since uvicorn sends it to workers by pickle.
-    return cast("type[asyncio.Protocol]", partial(Protocol, header_timeout_s=header_timeout_s))
+        if tls is None:
+            return "httptools"
+        made = HttpToolsProtocol
+    return cast("type[asyncio.Protocol]", made if tls is None else partial(_tls_connection, made, tls))
+
+
+def _tls_connection(
+    http_protocol: Callable[..., asyncio.Protocol], contexts: TlsContexts, *args: Any, **kwargs: Any
+) -> TlsConnection:
+    return TlsConnection(http_protocol(*args, **kwargs), contexts, _NOT_TLS)
 
 
 def missing_state(protocol: type = HttpToolsProtocol, cycle: type = RequestResponseCycle) -> list[str]:
@@ -87,12 +127,12 @@ def _names_of(cls: type) -> set[str]:
 
 
 class HeaderLimits:
-    """The deadline and the size of a request's headers.
+    """The deadline and the maximum size of a request's headers.
 
     Args:
         loop: The event loop.
         timeout_s: Seconds from the first sign of a request to the end of its headers.
-        late: Called when that time is over.
+        late: Called when the time is over.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, late: Callable[[], None]) -> None:
@@ -106,16 +146,16 @@ class HeaderLimits:
 
     @property
     def expecting(self) -> bool:
-        """Return whether the time runs."""
+        """Return whether the time is running."""
         return self._timer is not None
 
     def expect(self) -> None:
-        """Start the time."""
+        """Start the time for the headers of a request."""
         self._unparsed_bytes = 0
         self._timer = self._loop.call_later(self._timeout_s, self._end)
 
     def stop(self) -> None:
-        """Stop the time: the headers are complete, or the connection ends."""
+        """Stop the time, because the headers are complete or the connection ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,7 +176,7 @@ class HeaderLimits:
             raise ValueError("headers too large")
 
     def count_received(self, size: int) -> bool:
-        """Count bytes as they come in, since the parser holds an unfinished header back. Return whether it fits."""
+        """Count received bytes of an unfinished header, which the parser holds back. Return whether they fit."""
         self._unparsed_bytes += size
         return self._unparsed_bytes <= MAX_HEADER_BYTES
 
@@ -151,11 +191,13 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, header_timeout_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._header_timeout_s = header_timeout_s
-        self._unfinished: Connection | None = None  # of the request whose headers are not complete
-        self._unread: list[Connection] = []  # of replies that the client may not have read
+        self._unfinished: ClientConnection | None = None  # of the request whose headers are not complete
+        self._unread: list[ClientConnection] = []  # of replies that the client may not have read
         self._receiving = False  # from a request's first byte to its body's last, maybe after an early reply
         self._url = b""  # of the request that is read
         self._upgrading = False
+        self._open: OpenConnection | None = None  # if connections are counted
+        self._turned_away = b""  # the answer, if there are too many connections
         self._refusal = b""  # to be sent after the replies under way
 
     @property
@@ -167,20 +209,41 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._writer = GatheringTransport(transport, self.loop)
         super().connection_made(self._writer)
-        self._limits = HeaderLimits(self.loop, self._header_timeout_s, self._writer.close)
+        exceeded = self._enter()
+        # To close with unread data would reset the connection, and the client would not see the reply.
+        self._turned_away = _TOO_MANY[exceeded] if exceeded else b""
+        timeout_s = min(_TURNED_AWAY_S, self._header_timeout_s) if exceeded else self._header_timeout_s
+        self._limits = HeaderLimits(self.loop, timeout_s, self._writer.close)
         self._limits.expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._open is not None:
+            self._open.leave()
         self._limits.stop()
         if exc is not None or self._replying:
             self._break_unread()
         self._unread.clear()
         super().connection_lost(exc)
 
+    def _enter(self) -> Exceeded | None:
+        """Count this connection. Return the limit that it would exceed."""
+        connections: OpenConnections | None = self.app_state.get(STATE_KEY)
+        if connections is None:
+            return None
+        entered = connections.enter(self._address)
+        if not isinstance(entered, OpenConnection):
+            return entered
+        self._open = entered
+        return None
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else UNIX_SOCKET
+
     def eof_received(self) -> bool:  # type: ignore[override]
         self._writer.flush()  # a reply of this turn must be on its way before the connection is asked about it
-        # A client that gave up around the time of its reply closes cleanly, and our end closes with it. Only now can it
-        # be found out that the reply was still to come, or that nobody took it (1 % of the clients that hung up then).
+        # A client that gives up around the time of its reply closes cleanly, and then our end closes, too. In 1 % of
+        # these cases the reply is not sent yet, or is sent and not read. Only this check shows it: no event follows.
         if self._replying or may_have_unread_data(self.transport.get_extra_info("socket")):
             self._break_unread()
         if not self._replying or self.cycle.more_body:
@@ -215,6 +278,9 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal:
             return
+        if self._turned_away:
+            self._refuse(self._turned_away)
+            return
         if not self._limits.expecting and not self._replying and not self._receiving:
             self._limits.expect()
         super().data_received(b"")  # ends the time that an idle connection may stay
@@ -234,14 +300,18 @@ class Protocol(HttpToolsProtocol):
             self._refuse(_TOO_LARGE if self._limits.too_large else _NOT_HTTP)
 
     def _parse_to_upgrade(self, data: bytes) -> bytes:
-        """Parse up to the end of headers that ask for an upgrade; return what follows them."""
+        """Parse up to the end of headers that ask for an upgrade. Return the bytes after these headers."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if not self._upgrading:
                 return b""  # CONNECT: what follows is not HTTP
             self._upgrading = False
-            self.parser.feed_data(self._head_without_upgrade())
+            head = self._head_without_upgrade()
+            # Of a request that also says `Connection: close`, the old parser would ignore all that follows.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser.feed_data(head)
             return data[upgrade.args[0] :]
         return b""
 
@@ -252,7 +322,7 @@ class Protocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self, refusal: bytes) -> None:
-        """Refuse what came last and end the connection, after the replies to whole requests before it."""
+        """Refuse the last bytes and end the connection, after the replies to the whole requests before them."""
         self._limits.stop()
         self._refusal = refusal
         in_body = self._replying and self.cycle.more_body and not self.cycle.response_started
@@ -275,9 +345,12 @@ class Protocol(HttpToolsProtocol):
         if not self._replying:
             # The client asks for more, so it has read the replies before (unless it asks ahead).
             self._unread.clear()
-        connection = self._unfinished = Connection(self._give_up_reply, self._writer.get_write_buffer_size)
+        connection = self._unfinished = ClientConnection(
+            self._give_up_reply, self._writer.get_write_buffer_size, self._writer.abort
+        )
         self._unread.append(connection)
-        cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
+        scope = cast("dict[str, Any]", self.scope)
+        scope[SCOPE_KEY], scope[OPEN_CONNECTION] = connection, self._open
 
     def on_url(self, url: bytes) -> None:
         self._limits.count_parsed(len(url))
@@ -302,3 +375,15 @@ class Protocol(HttpToolsProtocol):
         self._receiving = False
         cast("dict[str, Any]", self.scope)[SCOPE_KEY].request_arrived = True
         super().on_message_complete()
+
+
+class _TlsProtocol(Protocol):
+    """One HTTP connection over TLS. Each request learns the certificate of its client."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[PEER_CERTIFICATE] = self._certificate
+
+    @cached_property
+    def _certificate(self) -> PeerCertificate | None:
+        return peer_certificate(self.transport.get_extra_info("ssl_object"))

@@ -8,23 +8,41 @@ import uuid
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field
 
 from app.api.codec.atropos_batch import group_json
-from app.api.deps import Run, ServicesDep, SmallBody, SubmittedBody, parse
+from app.api.deps import (
+    AfterEnvironment,
+    Run,
+    ServicesDep,
+    ShownEnvironments,
+    SmallBody,
+    SubmittedBody,
+    get_services,
+    parameters,
+    parse,
+    run_name,
+    small_body,
+)
+from app.api.http.access import IdentityDep, identity_of
 from app.api.http.browser_guard import refuse_browsers
-from app.api.http.negotiation import prefers_html
+from app.api.http.caller import sender_of
+from app.api.http.limits import count_more
 from app.api.http.openapi import Responses, body_responses, json_body, response_examples, response_headers
 from app.api.http.replies import large_json_reply, model_reply
-from app.api.http.routing import DirectRoute
-from app.api.pages.front_page import front_page
+from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
-from app.core import errors
+from app.api.wire.status import shown_status
+from app.core.access.limits import Use
+from app.core.access.permissions import Permission
 from app.core.environments.registration import RegistrationRequest
-from app.core.errors import InvalidField
 from app.core.model import Blocker
 from app.core.runs.view import RunConfig
+from app.services.environments.registry import check_environment
+from app.services.status import ENVIRONMENTS_SHOWN
+from lachesis.wire import errors
 from lachesis.wire.atropos import (
     Buffered,
     Done,
@@ -49,6 +67,7 @@ from lachesis.wire.atropos import (
     WandbInfo,
 )
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.status import RunStatus
 
 _GROUP = {
@@ -94,22 +113,35 @@ _BATCH: Responses = {
         Lachesis_Waiting="Why there is no batch.",
         Lachesis_Batch="The batch's id.",
         Lachesis_Step="The batch's step.",
-        Lachesis_Delivery_Count="How often the batch was handed out.",
+        Lachesis_Delivery_Count="Number of times that the batch was handed out.",
         Lachesis_Relaxed="`true` if a minimum was relaxed.",
     )[200]
 }
-_PROBLEMS = body_responses(errors.RunArchived)
+_PROBLEMS = body_responses(errors.RunArchived, errors.RunNotFound)
+_SUBMISSION_PROBLEMS = body_responses(errors.QueueFull, errors.RunArchived, errors.RunNotFound)
 
-router = APIRouter(tags=["atropos"], responses=_PROBLEMS)
-submissions = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=DirectRoute)
+router = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=GuardedRoute)
+direct = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=DirectRoute)
+
+
+class _PaceQuery(BaseModel):
+    """The query of a request for the pace of an environment."""
+
+    env_id: Annotated[
+        int | None, Field(ge=0, le=MAX_INTEGER, description="Instead of a body, which proxies drop from a GET.")
+    ] = None
+
+
+async def documented_pace_query(query: Annotated[_PaceQuery, Query()]) -> _PaceQuery:
+    """Declare the query of a request for the pace. A `DirectRoute` never calls this."""
+    return query
 
 
 @router.get("/", summary="Who is this?", response_model=Hello, responses=_ROOT)
-async def root(request: Request) -> Response:
+@requires(Permission.DESCRIBE)
+async def root() -> Response:
     """Answer as the original does. Clients ask to see whether the server is up. Browsers get a page instead."""
-    reply = front_page(request) if prefers_html(request) else model_reply(Hello(message="AtroposLib API"))
-    reply.headers["Vary"] = "Accept"
-    return reply
+    return model_reply(Hello(message="AtroposLib API"), headers={"Vary": "Accept"})
 
 
 @router.post(
@@ -119,8 +151,9 @@ async def root(request: Request) -> Response:
     responses=response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
+@requires(Permission.TRAIN, audited=True)
 async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Set the run's configuration. The same again changes nothing; another one replaces it.
+    """Set the run's configuration. The same configuration again changes nothing. Another one replaces it.
 
     Batches that a former trainer did not acknowledge are handed out again first.
     """
@@ -136,12 +169,16 @@ async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response
     responses=response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
     openapi_extra=json_body(RegisterEnvironment),
 )
-async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Register an environment. One that comes back gets its old place.
+@requires(Permission.PRODUCE)
+async def register_env(
+    run: Run, request: Request, services: ServicesDep, identity: IdentityDep, body: SmallBody
+) -> Response:
+    """Register an environment. An environment that comes back gets its old id.
 
     The answer is `wait for trainer to start` until the trainer has asked for its first batch.
     """
     asked = parse(RegisterEnvironment, body)
+    check_environment(identity.environment, asked.desired_name)
     application = RegistrationRequest(
         desired_name=asked.desired_name,
         group_size=asked.group_size,
@@ -149,7 +186,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
-    registered = await services.environments.registry.register_environment(run, application)
+    registered = await services.environments.registry.register_environment(run, application, sender_of(request.scope))
     if registered is None:
         return model_reply(WaitForTrainer())
     return wire.registration_reply(services.environments.registry, run, *registered)
@@ -164,9 +201,11 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
     ),
     openapi_extra=json_body(EnvironmentIdentifier),
 )
-async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Record that an environment leaves. Its minimum no longer counts; its groups stay usable."""
+@requires(Permission.PRODUCE)
+async def disconnect_env(run: Run, services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
+    """Record that an environment leaves. Its minimum share no longer counts, and its groups stay in the queue."""
     environment = parse(EnvironmentIdentifier, body).env_id
+    await services.environments.registry.check_name(run, environment, identity.environment)
     if await services.environments.registry.disconnect_environment(run, environment):
         return model_reply(Done())
     return model_reply(Failed(error=f"there is no environment {environment}"))
@@ -178,6 +217,7 @@ async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Re
     response_model=WandbInfo,
     responses=response_examples(registered={"group": "grpo", "project": "math-rl"}),
 )
+@requires(Permission.READ_SETTINGS)
 async def wandb_info(run: Run, services: ServicesDep) -> Response:
     """Return the group and project of Weights & Biases, null before `/register`."""
     return model_reply(wire.wandb_info(await services.environments.registry.view(run)))
@@ -189,6 +229,7 @@ async def wandb_info(run: Run, services: ServicesDep) -> Response:
     response_model=RunInfo,
     responses=response_examples(registered={"batch_size": 128, "max_token_len": 2048}),
 )
+@requires(Permission.READ_SETTINGS)
 async def info(run: Run, services: ServicesDep) -> Response:
     """Return `batch_size` and `max_token_len`, -1 before `/register`."""
     return model_reply(wire.run_info(await services.environments.registry.view(run)))
@@ -200,6 +241,7 @@ async def info(run: Run, services: ServicesDep) -> Response:
     response_model=ServedBatch | NotRegistered,
     responses=_BATCH,
 )
+@requires(Permission.TRAIN)
 async def get_batch(run: Run, services: ServicesDep, request: Request) -> Response:
     """Take a batch of exactly `batch_size` sequences, or `{"batch": null}` at once.
 
@@ -218,6 +260,7 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
     response_model=ServedGroup | NoExample,
     responses=response_examples(group=_GROUP),
 )
+@requires(Permission.READ_CONTENTS)
 async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
     """Return the newest group, or empty lists before there is one."""
     payload = await services.groups.store.latest(run)
@@ -226,62 +269,79 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
     return await large_json_reply(request, group_json(payload))
 
 
-@submissions.post(
+@direct.post(
     "/scored_data",
     summary="Submit a group",
     response_model=Received | Buffered,
-    responses=response_examples(
-        queued={"status": "received"}, of_another_size={"status": "buffered", "buffer_size": 3}
-    ),
+    responses=_SUBMISSION_PROBLEMS
+    | response_examples(queued={"status": "received"}, of_another_size={"status": "buffered", "buffer_size": 3}),
     openapi_extra=json_body(ScoredData),
 )
+@requires(Permission.PRODUCE)
 async def scored_data(request: Request) -> Response:
-    """Store one group. Once this is answered the group survives any crash."""
+    """Store one group. With `LACHESIS_FSYNC` `always` (default), it then survives a crash."""
+    identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        (stored,) = await services.groups.atropos.submit(run, [await services.decoder.one(body)])
+        group = await services.decoder.one(body)
+        await count_more(request.scope, Use(groups=1))
+        (stored,) = await services.groups.atropos.submit(run, [group], identity.environment, identity.queue)
     return model_reply(wire.receipt(stored))
 
 
-@submissions.post(
+@direct.post(
     "/scored_data_list",
     summary="Submit groups",
     response_model=ListReceived | ListBuffered,
-    responses=response_examples(queued={"status": "received", "groups_processed": 2}, some_buffered=_SOME_BUFFERED),
+    responses=_SUBMISSION_PROBLEMS
+    | response_examples(queued={"status": "received", "groups_processed": 2}, some_buffered=_SOME_BUFFERED),
     openapi_extra=json_body(ScoredData, many=True),
 )
+@requires(Permission.PRODUCE)
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
+    identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        stored = await services.groups.atropos.submit(run, await services.decoder.many(body))
+        groups = await services.decoder.many(body)
+        await count_more(request.scope, Use(groups=len(groups)))
+        stored = await services.groups.atropos.submit(run, groups, identity.environment, identity.queue)
     return model_reply(wire.receipts(stored))
 
 
 @router.get("/status", summary="Status of the run", response_model=RunStatus)
-async def status(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Return the contract's `current_step` and `queue_size`, and what operators need."""
-    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
+@requires(Permission.READ)
+async def status(
+    run: Run,
+    services: ServicesDep,
+    request: Request,
+    limit: ShownEnvironments = ENVIRONMENTS_SHOWN,
+    after: AfterEnvironment = -1,
+) -> Response:
+    """Return the contract's `current_step` and `queue_size`, and the state of the run for operators."""
+    status = shown_status(await services.runs.status.of(run, limit, after), services.access.authenticator.mode)
+    return await large_json_reply(request, status.model_dump_json().encode())
 
 
-@router.get(
+@direct.get(
     "/status-env",
     summary="Pace an environment",
     response_model=EnvironmentPace,
     responses=response_examples(pace=_PACE),
     openapi_extra=json_body(EnvironmentIdentifier, required=False),
+    dependencies=[Depends(documented_pace_query)],
 )
-async def status_env(
-    run: Run,
-    services: ServicesDep,
-    body: SmallBody,
-    env_id: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body, which proxies drop from a GET.")
-    ] = None,
-) -> Response:
+@requires(Permission.PRODUCE)
+async def status_env(request: Request) -> Response:
     """Return how full the queue is for an environment. The request counts as its heartbeat."""
-    if env_id is None and not body:
+    refuse_browsers(request)
+    services = await get_services(request)
+    run, body = await run_name(request), await small_body(request, services)
+    environment = parameters(_PaceQuery, dict(request.query_params), "query").env_id
+    if body:
+        environment = parse(EnvironmentIdentifier, body).env_id
+    if environment is None:
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
-    environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
-    assert environment is not None  # noqa: S101 - one of the two is there
+    only = identity_of(request.scope).environment
+    await services.environments.registry.check_name(run, environment, only)
     return model_reply(EnvironmentPace(**asdict(await services.environments.registry.pace(run, environment))))
 
 
@@ -291,6 +351,7 @@ async def status_env(
     response_class=PlainTextResponse,
     responses=body_responses(errors.NotAnAtroposRun),
 )
+@requires(Permission.TRAIN, audited=True)
 async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
     """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""
     refuse_browsers(request)

@@ -8,13 +8,17 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from app.api.deps import Services, SubmittedBody, parse
-from app.api.http.openapi import BODY_ERRORS, json_body, problem_responses
+from app.api.http.openapi import ACCESS_ERRORS, BODY_ERRORS, json_body, problem_responses
 from app.api.http.replies import large_json_reply
-from app.api.http.routing import DirectNativeRoute
-from app.core import errors
-from app.core.errors import InvalidField
-from app.services.datasets import DatasetPlan, ShardPlanSpec, episodes_of, plan_episodes, summary_of
+from app.api.http.routing import DirectNativeRoute, requires
+from app.api.wire.shards import shown_plan
+from app.core.access.permissions import Permission
+from app.services.datasets import DatasetPlan, ShardPlanSpec, episodes_of, plan_episodes
+from lachesis.wire import errors
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.shards import InlineEpisode, ShardPlanInfo, ShardPlanRequest
+
+_REFUSALS = (errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset)
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)
 
@@ -26,9 +30,10 @@ MAX_INLINE_BYTES = 32 * 1024 * 1024
     "/plan",
     summary="Plan balanced shards",
     response_model=ShardPlanInfo,
-    responses=problem_responses(*BODY_ERRORS, errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset),
+    responses=problem_responses(*ACCESS_ERRORS, *BODY_ERRORS, *_REFUSALS),
     openapi_extra=json_body(ShardPlanRequest),
 )
+@requires(Permission.PLAN_SHARDS)
 async def plan_shards(request: Request) -> Response:
     """Divide episodes between ranks so that loads are even. Nothing is stored.
 
@@ -78,7 +83,7 @@ def _costs(episodes: Sequence[InlineEpisode]) -> Any:
 
 
 def _reply(planned: DatasetPlan, list_episodes: bool) -> bytes:
-    plan = summary_of(planned).model_dump()
+    plan = shown_plan(planned).model_dump()
     if list_episodes:
         for shard, (ids, _, _) in zip(plan["shards"], episodes_of(planned), strict=True):
             shard["episodes"] = ids

@@ -1,18 +1,27 @@
 """Health, version and metrics of a process."""
 
+import logging
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.deps import ServicesDep
+from app.api.http.access import IdentityDep
+from app.api.http.openapi import ACCESS_ERRORS, problem_responses
 from app.api.http.replies import compressed, json_reply
-from app.core.errors import MaintenanceEnded
+from app.api.http.routing import GuardedRoute, requires
+from app.core.access.permissions import Permission
 from app.version import lachesis_version
+from lachesis.wire.errors import MaintenanceEnded, ServiceError
 
-router = APIRouter(tags=["system"])
+log = logging.getLogger("lachesis.api")
+
+router = APIRouter(tags=["system"], route_class=GuardedRoute)
 
 
 @router.get("/healthz", summary="Is this process alive?")
+@requires(Permission.OPEN)
 async def healthz() -> Response:
     """Return 200 while the process can answer. `/readyz` also checks Redis."""
     return json_reply({"status": "ok"})
@@ -23,25 +32,40 @@ async def healthz() -> Response:
     summary="Can this process serve?",
     responses={503: {"description": "Redis does not answer or is a replica, or this process must be restarted."}},
 )
+@requires(Permission.OPEN)
 async def readyz(services: ServicesDep) -> Response:
     """Return 200 if Redis takes writes and maintenance runs in this process, 503 otherwise."""
-    if not services.maintenance.goes_on:
-        raise MaintenanceEnded("maintenance has ended in this process")
-    await services.connection.check_ready()
+    try:
+        if not services.maintenance.goes_on:
+            raise MaintenanceEnded("maintenance has ended in this process")
+        await services.connection.check_ready()
+    except ServiceError as error:
+        if not services.access.authenticator.required:
+            raise
+        log.warning("not ready: %s", error.detail)
+        raise type(error)("this process is not ready; its log says why") from error
     return json_reply({"status": "ready"})
 
 
-@router.get("/version", summary="Which version is this?")
-async def get_version() -> Response:
-    """Return the version of the service."""
-    return json_reply({"name": "lachesis", "version": lachesis_version()})
+@router.get("/version", summary="Which version is this?", responses=problem_responses(*ACCESS_ERRORS))
+@requires(Permission.DESCRIBE)
+async def get_version(services: ServicesDep) -> Response:
+    """Return the version of the service, and the name of its tokenizer file, or null."""
+    tokenizer = None if services.token_text is None else services.token_text.name
+    return json_reply({"name": "lachesis", "version": lachesis_version(), "tokenizer": tokenizer})
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-async def get_metrics(request: Request, services: ServicesDep) -> Response:
-    """Return the metrics of every run and of this process, in Prometheus's text format.
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    responses=problem_responses(*ACCESS_ERRORS),
+)
+@requires(Permission.METRICS)
+async def get_metrics(request: Request, services: ServicesDep, identity: IdentityDep) -> Response:
+    """Return the metrics of this process and of every run that the credentials are for, in Prometheus's text format.
 
     The request waits up to 5 s for Redis. Without Redis it still gets 200, with `lachesis_store_up` 0 and no runs.
     """
-    content, headers = await compressed(request, await services.metrics.page())
+    content, headers = await compressed(request, await services.metrics.page(identity.own))
     return Response(content, headers=headers, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,6 +1,5 @@
 """Build the replies of the Atropos surface. Some have an effect when they arrive, or when they do not."""
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +7,8 @@ from dataclasses import replace
 from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import batch_json
-from app.api.http.replies import WatchedReply, compressed
+from app.api.http.replies import WatchedReply, streamed
 from app.core.environments.record import EnvironmentRecord
-from app.core.errors import LachesisError
 from app.core.groups.length import sequence_limit
 from app.core.runs.view import RunView
 from app.services.batches.atropos_delivery import AtroposDelivery
@@ -26,6 +24,7 @@ from lachesis.wire.atropos import (
     RunInfo,
     WandbInfo,
 )
+from lachesis.wire.errors import LachesisError
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
@@ -39,7 +38,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
     # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
     remembered = answer if batch is None else replace(answer, batch=batch.without_payloads())
 
-    # Nobody waits for the result of these two, so an error of Redis goes to the log.
+    # These two run after the reply. An error of Redis can only go to the log.
     async def sent() -> None:
         try:
             await sending.finish(run, remembered)
@@ -60,8 +59,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
         return WatchedReply([_NO_BATCH], headers, sent, broke_off)
     try:
-        text = await asyncio.to_thread(batch_json, batch.payloads)
-        content, headers = await compressed(request, text)
+        body, headers = await streamed(request, batch_json(batch.payloads))
     except BaseException:
         await broke_off()
         raise
@@ -72,7 +70,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         "Lachesis-Delivery-Count": str(lease.delivery_count),
         "Lachesis-Relaxed": str(lease.relaxed).lower(),
     }
-    return WatchedReply([content], headers, sent, broke_off)
+    return WatchedReply(body, headers, sent, broke_off)
 
 
 def registration_reply(

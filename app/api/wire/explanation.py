@@ -1,7 +1,8 @@
 """Map the reason why there is no batch to the reply of `GET …/batches/explain`."""
 
-from app.services.batches.explain import BatchDiagnosis, stale_groups
-from app.services.status import alert_of, shown_warnings
+from app.api.wire.status import shown_alert, shown_warnings
+from app.core.runs.alert import alert_of
+from app.services.batches.diagnostics import BatchDiagnosis, stale_groups
 from lachesis.wire.batches import Explanation, LastSubmission
 
 
@@ -28,7 +29,7 @@ def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | fl
         stale_groups=stale_groups(view),
         arrived_groups=reason.arrived.groups,
         filtered_groups=dict(reason.arrived.filtered),
-        alert=alert_of(view, ttl_ms),
+        alert=shown_alert(alert_of(view, ttl_ms)),
         warnings=shown_warnings(reason.warnings),
         environments=[
             LastSubmission(

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from app.api.deps import parameters
-from app.core.errors import InvalidField
 from app.core.ranks.costs import CostModel, Measure
 from app.core.ranks.requests import ShardRequest
 from app.core.ranks.sharding import EndedBy, ShardingSpec
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.ranks import TakeQuery
 
 

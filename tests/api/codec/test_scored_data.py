@@ -15,9 +15,9 @@ from app.api.codec.atropos_batch import group_json
 from app.api.codec.group_fields import count_arrays, holds_only, read_fields_by_shortcut
 from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
 from app.api.codec.scored_data import decode_group, decode_groups
-from app.core.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.atropos import ScoredData
 from lachesis.wire.columns import unpack
+from lachesis.wire.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
 from tests.api.bodies import ODD_VALUES, exact, groups, mutated, served
 from tests.properties import examples

@@ -1,8 +1,10 @@
 """`POST /v1/shards/plan`: the plan of what is sent, or of a dataset below one folder, and of nothing outside of it."""
 
 import asyncio
+import contextlib
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +173,9 @@ async def test_hostile_bodies_are_refused(client: httpx.AsyncClient, body: bytes
 
 
 async def test_bodies_are_bounded_below_those_of_groups(client: httpx.AsyncClient) -> None:
-    body = gzip.compress(b" " * (MAX_INLINE_BYTES + 1), 1)
+    # It shrinks to a thirtieth: more would be a bomb, and be refused earlier. The window of gzip is half as long.
+    piece = random.Random(0).randbytes(1 << 11) + b" " * (62 << 10)
+    body = gzip.compress(piece * (MAX_INLINE_BYTES // len(piece) + 1), 1)
     reply = await client.post("/v1/shards/plan", content=body, headers={"Content-Encoding": "gzip"})
     assert reply.status_code == 413
     assert f"more than {MAX_INLINE_BYTES} bytes" in reply.json()["detail"]
@@ -185,8 +189,9 @@ async def test_a_large_plan_does_not_hold_up_the_service(client: httpx.AsyncClie
     planning = asyncio.create_task(client.post("/v1/shards/plan", content=body))
     answered = 0
     while not planning.done():
-        assert (await client.get("/healthz")).status_code == 200
-        answered += 1
+        with contextlib.suppress(httpx.ReadError):  # on a busy machine a connection can be idle for too long
+            assert (await client.get("/healthz")).status_code == 200
+            answered += 1
     assert planning.result().status_code == 200
     assert answered > 20
 

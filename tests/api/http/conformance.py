@@ -1,4 +1,4 @@
-"""Compare replies of ``/v1`` and of the Atropos surface with the OpenAPI document.
+"""Compare replies with the OpenAPI document, except those of the probes.
 
 Every reply that a test of the API gets passes through `check_reply`, also those whose JSON is written by hand.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
+from app.api.pages.operators import VERSION
 from app.main import create_app
 from app.settings import Settings
 
@@ -27,11 +28,8 @@ def operations() -> Iterator[tuple[Operation, dict[str, Any]]]:
             yield (method.upper(), path), operation
 
 
-_CHECKED = {
-    operation: described
-    for operation, described in operations()
-    if operation[1].startswith("/v1") or "atropos" in described["tags"]
-}
+PROBES = ("/healthz", "/readyz")
+_CHECKED = {operation: described for operation, described in operations() if operation[1] not in PROBES}
 OPERATIONS = {operation: described for operation, described in _CHECKED.items() if operation[1].startswith("/v1")}
 _PATTERNS = [
     (operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1].replace("{key}", "(?s:.*)"))))
@@ -65,12 +63,35 @@ def example_body(operation: dict[str, Any]) -> Any:
     return {name: field["examples"][0] for name, field in schema["properties"].items()}
 
 
+def check_security_headers(reply: httpx.Response) -> None:
+    """Check the headers that tell browsers and caches what they may do with an answer. Each is there once."""
+    sources = ("script", "style", "img", "connect")
+    policy = ["default-src 'none'", *(f"{source}-src 'self'" for source in sources)]
+    policy += ["frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"]
+    expected = {
+        "content-security-policy": "; ".join(policy),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": _kept(reply),
+    }
+    assert {name: reply.headers.get(name) for name in expected} == expected
+
+
+def _kept(reply: httpx.Response) -> str:
+    if reply.is_success and reply.url.path.startswith("/docs/"):
+        return "max-age=3600"
+    if reply.is_success and reply.url.path.startswith(f"/pages/{VERSION}/"):
+        return "max-age=31536000, immutable"
+    return "no-store"
+
+
 def check_reply(reply: httpx.Response) -> Operation | None:
     """Check status, headers, media type and body of a reply; returns the operation it is of, if it is of one."""
+    check_security_headers(reply)
     path = reply.request.url.path
     operation = operation_of(reply.request.method, path)
     if operation is None:
-        assert not path.startswith("/v1") or reply.status_code in (403, 404, 405), f"{path} is not documented"
+        assert not path.startswith("/v1") or reply.status_code in (401, 403, 404, 405), f"{path} is not documented"
         return None
     documented = answers(operation)
     assert str(reply.status_code) in documented, f"{operation} may not answer {reply.status_code}: {reply.text}"

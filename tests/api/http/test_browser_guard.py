@@ -106,7 +106,7 @@ async def test_a_person_who_types_the_address_and_our_own_pages_are_answered(
         assert (await client.get("/v1/runs", headers=headers | origin)).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/about", "/runs/default/now"])
 async def test_a_link_on_another_page_leads_to_pages_and_to_nothing_else(client: httpx.AsyncClient, path: str) -> None:
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert (await client.get(path, headers=followed)).status_code == 200
@@ -114,17 +114,42 @@ async def test_a_link_on_another_page_leads_to_pages_and_to_nothing_else(client:
     assert (await client.get("/reset_data", headers=followed)).status_code == 403
 
 
-@pytest.mark.parametrize("path", ["/reset_data", "/batch", "/runs/default/atropos/reset_data"])
-async def test_a_browser_that_hides_its_page_cannot_change_anything_by_get(
-    client: httpx.AsyncClient, path: str
-) -> None:
-    """Over plain HTTP to another machine, browsers send neither `Sec-Fetch-Site` nor, for an image, `Origin`."""
+MOZILLA = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/reset_data", "/batch", "/status-env", "/runs/default/atropos/reset_data", "credits"]
+)
+async def test_a_browser_cannot_change_anything_by_get(client: httpx.AsyncClient, path: str) -> None:
+    """Over plain HTTP to another machine, browsers send neither `Sec-Fetch-Site` nor, for an image, `Origin`.
+
+    A link in a mail counts as typed. The browser would add a password that it knows.
+    """
     await register(client)
-    browser = {"host": "10.0.0.7:8000", "user-agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
-    reply = await client.get(path, headers=browser)
-    assert (reply.status_code, reply.json()["code"]) == (403, "cross_site_request")
+    joined = (await client.post("/v1/runs/default/environments", json={"name": "e", "group_size": 2})).json()
+    if path == "credits":
+        path = f"/v1/runs/default/environments/{joined['id']}/credits?member={joined['member']}"
+    if path == "/status-env":
+        path = f"/status-env?env_id={joined['id']}"
+    for browser in (
+        MOZILLA,
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"} | MOZILLA,
+        {"sec-fetch-mode": "navigate"},
+        {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"},
+    ):
+        reply = await client.get(path, headers={"host": "10.0.0.7:8000"} | browser)
+        assert (reply.status_code, reply.json()["code"]) == (403, "cross_site_request")
     assert await runs(client) == ["default"]
-    assert (await client.get(path, headers=browser | {"sec-fetch-site": "none"})).status_code == 200
+    for own in (
+        {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"} | MOZILLA,
+        {"host": "10.0.0.7:8000", "origin": "http://10.0.0.7:8000"} | MOZILLA,
+        {"user-agent": "curl/8.5.0"},
+        {"user-agent": "Python/3.11 aiohttp/3.9.5"},
+        {"user-agent": "node", "sec-fetch-mode": "cors"},
+        {"user-agent": ""},
+    ):
+        assert (await client.get(path, headers=own)).status_code in (200, 404), "404 after a reset"
 
 
 async def test_the_refusal_names_the_variable_and_its_value(start: Start) -> None:

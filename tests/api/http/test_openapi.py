@@ -9,6 +9,7 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
+from tests.api.http.conformance import PROBES
 
 OPENAPI: dict[str, Any] = create_app(Settings()).openapi()
 OPERATIONS = [
@@ -27,6 +28,13 @@ def test_the_committed_document_is_up_to_date() -> None:
 def test_every_operation_says_what_it_does(operation: dict[str, Any]) -> None:
     assert operation["summary"]
     assert operation["description"]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in OPERATIONS])
+def test_every_operation_except_probes_documents_how_access_is_refused(name: str) -> None:
+    documented = dict(OPERATIONS)[name]["responses"].keys()
+    is_probe = name.removeprefix("GET ") in PROBES
+    assert documented & {"401", "403", "429"} == (set() if is_probe else {"401", "403", "429"})
 
 
 @pytest.mark.parametrize(

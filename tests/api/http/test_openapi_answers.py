@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 from redis.asyncio import Redis
 
 from app.api.codec.group_json import KNOWN, decode_native_json
-from app.core.errors import InvalidField
+from app.store.redis.keys import RunKeys
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.groups import SAFETENSORS, SubmittedGroup
 from tests.api.http.conformance import OPENAPI, OPERATIONS, Operation, answers, check_reply, example_body
 from tests.api.native_groups import in_json, native_groups
@@ -40,6 +41,7 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
         await client.post(f"{RUN}/environments", json={"name": "gsm8k"})
     for path in ("", "/math-rl", "/math-rl/status", "/math-rl/environments", "/math-rl/environments/0"):
         await client.get(f"/v1/runs{path}")
+    await client.get(f"{RUN}/events?after=0")
     await client.post(f"{RUN}/environments", json={"name": "gsm8k", "member": "m"})
     await client.get(f"{RUN}/environments/0/members")
     await client.get(f"{RUN}/environments/0/credits?member=m&running_groups=1")
@@ -50,16 +52,25 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.get(f"{RUN}/batches/explain?batch_size=2&relax_after_s=1")
     for _ in range(2):
         await client.post(f"{RUN}/groups", json=ONE)
+    await client.get(f"{RUN}/groups")
     await client.get(f"{RUN}/groups/{ONE['id']}")
+    await client.get(f"{RUN}/groups/{ONE['id']}/content")
+    entropy = {"annotations": {"entropy": [[0.5] * len(row) for row in ONE["tokens"]]}}
+    await client.post(f"{RUN}/groups/{ONE['id']}/annotations", json=entropy)
+    await client.get(f"{RUN}/groups/{ONE['id']}/annotations")
     await client.post(f"{RUN}/batches", headers={"Accept": SAFETENSORS})
     await client.get(f"{RUN}/batches")
+    await client.get(f"{RUN}/batches/recent")
+    await client.get(f"{RUN}/history")
+    await client.get(f"{RUN}/history/histograms?value=reward")
     batch, ended = await lease(client)
+    await client.get(batch)
     for verb in ("extend", "ack"):
         await client.post(f"{batch}/{verb}", json=ended)
     batch, ended = await lease(client)
     await client.post(f"{batch}/nack", json=ended)
     poisoned = (await client.post(f"{RUN}/batches", json={"lease_s": HELD_S})).json()["batch"]
-    await redis_client.hincrby("lachesis:2:{math-rl}:run", "clock_ms", round(1000 * HELD_S))  # type: ignore[misc]
+    await redis_client.hincrby(RunKeys("math-rl").run, "clock_ms", round(1000 * HELD_S))  # type: ignore[misc]
     await client.post(f"{RUN}/batches")
     await client.delete(f"{RUN}/batches/{poisoned}")
     await client.put(f"{RUN}/policy-version", json={"policy_version": 42})
@@ -74,6 +85,9 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await use_a_curriculum(client)
     await client.delete(f"{RUN}/environments/0")
     await client.delete(RUN)
+    await use_tokens(client)
+    await client.get("/v1/audit?limit=1")
+    await client.get("/v1/identity")
 
 
 async def use_a_buffer(client: httpx.AsyncClient) -> None:
@@ -98,6 +112,7 @@ async def use_a_buffer(client: httpx.AsyncClient) -> None:
         await client.post(f"{replay}/samples/{held['sample']}/{verb}", json={"lease": held["lease"]})
     await client.patch(f"{replay}/priorities", json={"priorities": {"1": 0.5}})
     await client.get(f"{replay}/chunks?limit=1")
+    await client.get(f"{replay}/grid")
     await client.delete(f"{replay}/chunks?below_version=1")
     await client.post(f"{replay}/snapshots", json={"name": "a"})
     await client.get(f"{replay}/snapshots")
@@ -127,6 +142,17 @@ async def use_a_curriculum(client: httpx.AsyncClient) -> None:
     await client.put(f"{RUN}/curricula/other/state", json={"item_scores": {"a": [0.5, 2]}})
     await client.delete(f"{curriculum}/items/gsm8k/17")
     await client.delete(curriculum)
+
+
+async def use_tokens(client: httpx.AsyncClient) -> None:
+    """Use all of the tokens once. The first closes the service, so the client sends it from then on."""
+    operator = (await client.post("/v1/tokens", json={"role": "operator"})).json()
+    client.headers["Authorization"] = f"Bearer {operator['token']}"
+    created = await client.post("/v1/tokens", json=example_body(OPERATIONS["POST", "/v1/tokens"]))
+    token = f"/v1/tokens/{created.json()['id']}"
+    await client.get("/v1/tokens")
+    await client.post(f"{token}/rotate", json={"overlap_s": 60})
+    await client.delete(token)
 
 
 async def test_every_success_that_is_documented_is_answered_as_documented(
@@ -218,11 +244,14 @@ def call(operation: Operation, **names: str) -> dict[str, Any]:
     """A request with the body of the document's example."""
     method, path = operation
     named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"}
-    named |= {"snapshot": "a", "curriculum": "c", "key": "k"} | names
+    named |= {"snapshot": "a", "curriculum": "c", "key": "k", "token": "0f3a5c7e9b1d"} | names
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 
-NEEDED = {("DELETE", "/v1/runs/{run}/groups"): {"environment": "0"}}  # without a filter it deletes nothing
+NEEDED = {
+    ("DELETE", "/v1/runs/{run}/groups"): {"environment": "0"},  # without a filter it deletes nothing
+    ("GET", "/v1/runs/{run}/history/histograms"): {"value": "reward"},
+}
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{run}" in one[1]], ids=" ".join)

@@ -9,13 +9,13 @@ import pytest
 
 from app.api.http.problems import problem
 from lachesis.wire import errors
-from lachesis.wire.errors import place
+from lachesis.wire.problems import meaning, place
 
 
 @pytest.mark.parametrize("cls", errors.BY_CODE.values(), ids=errors.BY_CODE)
 def test_every_error_says_what_it_means_and_what_to_do(cls: type[errors.ServiceError]) -> None:
     assert re.fullmatch("[a-z_]+", cls.code)
-    assert errors.meaning(cls).endswith(".")
+    assert meaning(cls).endswith(".")
     assert cls.remedy.endswith(".")
 
 
@@ -35,7 +35,8 @@ def test_an_error_is_answered_with_its_status_code_and_remedy(cls: type[errors.S
 
 
 def test_no_error_of_the_caller_is_answered_as_ours() -> None:
-    ours = (errors.TooManyConflicts, errors.StoreUnavailable, errors.MaintenanceEnded, errors.InternalError)
+    ours: tuple[type[Exception], ...] = (errors.TooManyConflicts, errors.StoreUnavailable, errors.IssuerUnavailable)
+    ours += (errors.MaintenanceEnded, errors.InternalError)
     for cls in errors.BY_CODE.values():
         assert (cls.status >= 500) == issubclass(cls, ours)
 
@@ -54,7 +55,8 @@ async def test_a_problem_has_a_code_a_detail_and_places(client: httpx.AsyncClien
 
 async def test_a_path_or_a_method_that_is_not_there_is_told_with_what_is(client: httpx.AsyncClient) -> None:
     misspelt = (await client.get("/v1/rnus")).json()
-    assert (misspelt["code"], misspelt["detail"]) == ("not_found", "there is no endpoint /v1/rnus; /docs lists all")
+    assert (misspelt["code"], misspelt["detail"]) == ("not_found", "there is no endpoint /v1/rnus")
+    assert "/docs" in misspelt["remedy"]
     other = (await client.put("/v1/runs")).json()
     assert (other["code"], other["detail"]) == ("method_not_allowed", "/v1/runs takes GET, POST, not PUT")
     assert len((await client.get("/v1/" + 5000 * "x")).json()["detail"]) < 300

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import socket
+import weakref
 from collections.abc import Iterator
 
 import httpx
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.http.client_connection import ClientConnection, connection_of
 from app.api.http.replies import WatchedReply, pieces
 from app.api.http.server_protocol import make_protocol
-from app.services.batches.request import Batch
+from app.services.batches.request import OutgoingBatch
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.atropos_calls import group, post, register
 from tests.api.conftest import serving
@@ -96,6 +98,44 @@ async def test_a_reply_counts_as_sent_once_it_has_left_this_process() -> None:
             assert b"".join(arrived).endswith(b"\r\n\r\n" + body)
 
 
+class _Large(bytearray):
+    """A body that says when it is let go: bytes have no weak references."""
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_let_go() -> None:
+    """The connection is not only closed: then it would keep the reply until the client leaves."""
+    heard: list[str] = []
+    bodies: list[weakref.ref[_Large]] = []
+    connections: list[ClientConnection | None] = []
+
+    async def sent() -> None:
+        heard.append("sent")
+
+    async def broke_off() -> None:
+        heard.append("broke off")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Large(64 * KB * KB)
+        bodies.append(weakref.ref(body))
+        connections.append(connection_of(scope))
+        reply = WatchedReply([memoryview(body)], {}, sent, broke_off, slow_s=0.05)
+        del body
+        await reply(scope, receive, send)
+
+    async def is_let_go() -> bool:
+        return bool(bodies) and bodies[0]() is None and connections[0] is not None and connections[0].broken
+
+    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        async with serving(config, listener):
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await wait_until(is_let_go)
+    assert set(heard) == {"broke off"}
+
+
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize(("ask", "accept"), [("native", SAFETENSORS), ("native", "application/json"), ("atropos", "")])
 async def test_a_batch_is_not_kept_in_memory_once_it_was_sent(client: httpx.AsyncClient, ask: str, accept: str) -> None:
@@ -110,8 +150,52 @@ async def test_a_batch_is_not_kept_in_memory_once_it_was_sent(client: httpx.Asyn
 
     async def let_go() -> bool:
         objects = gc.get_objects()
-        kept = [one._parts for one in objects if isinstance(one, WatchedReply)]
-        kept += [one.payloads for one in objects if isinstance(one, Batch)]
+        kept = [one._body for one in objects if isinstance(one, WatchedReply)]
+        kept += [one.payloads for one in objects if isinstance(one, OutgoingBatch)]
         return bool(kept) and not any(kept)
 
     await wait_until(let_go)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@pytest.mark.parametrize("surface", ["native", "atropos"])
+async def test_a_large_batch_in_json_is_computed_while_it_is_sent(
+    client: httpx.AsyncClient, surface: str, encoding: str
+) -> None:
+    await register(client, 16, max_token_len=9000)
+    tokens = [[n * 1000 + m for m in range(9000)] for n in range(8)]
+    large = group(8) | {
+        "tokens": tokens,
+        "masks": tokens,
+        "inference_logprobs": [[-m / 7 for m in row] for row in tokens],
+    }
+    for _ in range(2):
+        await post(client, large)
+    headers = {"Accept-Encoding": encoding, "Accept": "application/json"}
+    if surface == "native":
+        reply = await client.post("/v1/runs/default/batches", headers=headers)
+        groups = reply.json()["groups"]
+    else:
+        reply = await client.get("/batch", headers=headers)
+        groups = reply.json()["batch"]
+    assert reply.headers.get("content-encoding", "identity") == encoding
+    assert "content-length" not in reply.headers
+    assert len(groups) == 2
+    assert all(one[name] == large[name] for one in groups for name in ("tokens", "masks", "inference_logprobs"))
+
+
+async def test_a_large_batch_that_breaks_off_comes_again(client: httpx.AsyncClient) -> None:
+    await register(client, 8, max_token_len=99_000)
+    await post(client, group(8) | dict.fromkeys(("tokens", "masks"), [list(range(99_000))] * 8))
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write(b"GET /batch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"transfer-encoding: chunked" in (await reader.readuntil(b"\r\n\r\n")).lower()
+    writer.close()
+    await wait_until(lambda: _has_returned(client))
+    again = (await client.get("/batch")).json()["batch"]
+    assert [len(one["tokens"]) for one in again] == [8]
+
+
+async def _has_returned(client: httpx.AsyncClient) -> bool:
+    leases = (await client.get("/status")).json()["leases"]
+    return [lease["state"] for lease in leases] == ["returned"]

@@ -9,16 +9,19 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Request, Response
+from fastapi.routing import iter_route_contexts
 from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.problems import Problems
-from app.api.http.routing import DirectRoute, Shortcut
-from app.core import errors
+from app.api.http.refusals import Refusals
+from app.api.http.routing import DirectRoute, Shortcut, requires
+from app.core.access.permissions import Permission
 from app.main import create_app
 from app.settings import Settings
 from app.store.redis.keys import RUNS
+from lachesis.wire import errors
 from tests.api.native_groups import BINARY
 from tests.scenarios.native_calls import RUN, group, make_run
 
@@ -26,6 +29,12 @@ Call = tuple[str, str, dict[str, str], bytes]
 GROUPS = f"{RUN}/groups"
 GOOD = json.dumps(group("g")).encode()
 JSON = {"Content-Type": "application/json"}
+CREDITS = (
+    *("0/credits", "0/credits?member=w", "0/credits?member=w&running_groups=2", "0/credits?running_groups=2"),
+    *("0/credits?members=w", "0/credits?member=w&member=w", "0/credits?running_groups=x&member=-", "7/credits"),
+    *("0/credits?running_groups=", "x/credits", "-1/credits?member=", "0/credits/"),
+)
+PACES = ("", "?env_id=0", "?env_id=", "?env_id=-1", "?env_id=x", "?env_id=0&env_id=1", "?env_id=0&more=1")
 CALLS: tuple[Call, ...] = (
     *((method, GROUPS, {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")),
     *((method, "/scored_data", {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT")),
@@ -50,6 +59,18 @@ CALLS: tuple[Call, ...] = (
     ("POST", "/scored_data_list", JSON, b"[]"),
     ("POST", "/scored_data_list", JSON, b"{}"),
     ("POST", "/runs/other/atropos/scored_data", JSON, b"no"),
+    *(("GET", f"{RUN}/environments/{path}", {}, b"") for path in CREDITS),
+    *((method, f"{RUN}/environments/0/credits", {}, b"") for method in ("HEAD", "POST")),
+    ("GET", "/v1/runs/-x/environments/y/credits?member=-&running_groups=-1", {}, b""),
+    *(("GET", f"/status-env{query}", {}, b"") for query in PACES),
+    ("GET", "/status-env", JSON, b'{"env_id": 0}'),
+    ("GET", "/status-env?env_id=3", JSON, b'{"env_id": 0}'),
+    ("GET", "/status-env?env_id=-3", JSON, b'{"env_id": 0}'),
+    ("GET", "/status-env", JSON, b'{"env_id": true}'),
+    ("GET", "/status-env", JSON, b"no"),
+    ("POST", "/status-env?env_id=0", {}, b""),
+    ("GET", "/runs/bench/atropos/status-env?env_id=0", {}, b""),
+    ("GET", "/runs/-x/atropos/status-env?env_id=0", {}, b""),
 )
 
 
@@ -67,6 +88,7 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
         transport = httpx.ASGITransport(app=with_state)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await make_run(client)
+            await client.post(f"{RUN}/environments", json={"name": "e", "member": "w", "group_size": 2})
             replies = [
                 await client.request(method, path, headers=named, content=body) for method, path, named, body in CALLS
             ]
@@ -92,7 +114,9 @@ async def test_an_invalid_run_name_is_refused_by_every_direct_route(
     assert (refused["status"], refused["errors"][0]["loc"]) == (422, ["path", "run"])
     for path, body in calls.items():
         assert (await client.post(path, content=body, headers=JSON)).json() == refused
-    assert not await redis_client.smembers(RUNS)
+    for path in (f"/runs/{name}/atropos/status-env?env_id=0", f"/v1/runs/{name}/environments/0/credits"):
+        assert (await client.get(path)).json() == refused
+    assert not await redis_client.zcard(RUNS)
 
 
 @pytest.mark.parametrize("path", [f"{RUN}/batches/XYZ", f"{RUN}/batches/%0A", "/v1/runs/-x/batches/XYZ"])
@@ -114,7 +138,8 @@ async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list
         raise AssertionError
 
     scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": [], "server": ("x", 80)}
-    app = Problems(Shortcut(nothing, [DirectRoute("/x", endpoint, methods=["POST"])]))  # type: ignore[arg-type]
+    route = DirectRoute("/x", requires(Permission.OPEN)(endpoint), methods=["POST"])
+    app = Problems(Shortcut(nothing, [route]), Refusals(20.0))  # type: ignore[arg-type]
     (raised,) = await asyncio.gather(app(scope, nothing, send), return_exceptions=True)
     return sent, raised
 
@@ -160,3 +185,14 @@ async def test_an_error_after_the_start_sends_no_second_reply() -> None:
     sent, raised = await call(endpoint)
     assert [message["type"] for message in sent] == ["http.response.start"]
     assert isinstance(raised, errors.StoreUnavailable)
+
+
+def test_every_direct_route_is_taken_past_the_router() -> None:
+    """FastAPI keeps an included router as one route: its routes must be looked for inside."""
+    app = create_app(Settings())
+    (routes,) = (one.kwargs["routes"] for one in app.user_middleware if one.cls is Shortcut)
+    direct = [one for one in iter_route_contexts(app.routes) if isinstance(one.original_route, DirectRoute)]
+    taken = {one.path for one in iter_route_contexts(routes)}  # type: ignore[arg-type]
+    assert {one.path for one in direct} - taken == {"/v1/shards/plan"}
+    shortcut = Shortcut(app, routes)  # type: ignore[arg-type]
+    assert shortcut.paths == taken

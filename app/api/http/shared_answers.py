@@ -1,0 +1,86 @@
+"""Give several readers the same answer, if they accept one that is some seconds old (RFC 9111, 5.2.1.1).
+
+A request says so with ``Cache-Control: max-age=1``. All others get a new answer. So clients that write and then read
+see what they wrote, and ten open pages cost about as much as one.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fastapi import Request, Response
+
+from app.api.http.compression import accepts_gzip
+from app.api.http.replies import compressed, large_json_reply
+
+OLDEST_S = 10.0
+"""An answer is kept no longer, whatever age requests accept."""
+
+_MOST = 100  # answers that are kept
+_MAX_AGE = re.compile(r"(?:^|,)\s*max-age=(\d{1,9})\s*(?:,|$)", re.IGNORECASE)
+
+Compute = Callable[[], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer, or the task that computes it. It shows what was true when its computing began."""
+
+    began_s: float
+    content: asyncio.Task[tuple[bytes, dict[str, str]]]
+
+
+class SharedAnswers:
+    """The latest answers of this process that several readers may get. Its callers have checked who asks.
+
+    Args:
+        clock: Returns the time now, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answers: dict[tuple[str, bytes, bool], _Answer] = {}
+
+    async def reply(self, request: Request, compute: Compute) -> Response:
+        """Answer with JSON: of another request for the same address if the request accepts that, or a new one.
+
+        Args:
+            request: The request. Its path and query say what is asked for.
+            compute: Compute the answer. It must depend on the address alone.
+        """
+        accepted_s = _accepted_age_s(request)
+        if not accepted_s:
+            return await large_json_reply(request, await compute())
+        key = request.scope["path"], request.scope["query_string"], _takes_gzip(request)
+        now_s, found = self._clock(), self._answers.get(key)
+        if found is None or now_s - found.began_s > accepted_s:
+            found = self._answers[key] = _Answer(now_s, asyncio.create_task(_computed(request, compute)))
+            self._forget_old(now_s)
+        try:
+            body, headers = await asyncio.shield(found.content)
+        except Exception:
+            if self._answers.get(key) is found:
+                del self._answers[key]
+            raise
+        age = {"Age": str(int(self._clock() - found.began_s))}
+        return Response(body, headers=headers | age, media_type="application/json")
+
+    def _forget_old(self, now_s: float) -> None:
+        """Remove answers that are too old, and all but the newest."""
+        newest = list(self._answers)[-_MOST:]
+        self._answers = {key: self._answers[key] for key in newest if now_s - self._answers[key].began_s <= OLDEST_S}
+
+
+async def _computed(request: Request, compute: Compute) -> tuple[bytes, dict[str, str]]:
+    return await compressed(request, await compute())
+
+
+def _takes_gzip(request: Request) -> bool:
+    return accepts_gzip(request.headers.get("accept-encoding") or "")
+
+
+def _accepted_age_s(request: Request) -> float:
+    found = _MAX_AGE.search(request.headers.get("cache-control") or "")
+    return min(float(found[1]), OLDEST_S) if found else 0.0
