@@ -1,6 +1,7 @@
 """Lachesis: exact, fair, durable batches between rollout workers and trainers.
 
-Each class exists twice: ``X`` is synchronous, ``AsyncX`` is for asyncio. Both have the same methods.
+Each class that sends requests exists twice: ``X`` is synchronous, ``AsyncX`` is for asyncio. Both have the same
+methods.
 
 A trainer creates a run and takes batches of it:
 
@@ -16,19 +17,19 @@ An environment submits groups of sequences:
         async with environment.permit() as permit:
             await environment.submit(Group(tokens, masks, scores, policy_version=permit.policy_version))
 
-A replay buffer takes fragments of long episodes from workers, and hands out samples of them:
+A replay buffer takes fragments of long episodes from workers, and hands out samples of fragments:
 
     with Replay("http://lachesis:8000", run="robots") as replay, replay.worker("worker-0", steps=32) as worker:
         worker.insert({"obs": observations, "action": actions}, policy_version=3)
 
-A curriculum hands out items to try, and learns from their rewards. Trainers and environments have the same with
-``environment.curriculum()``:
+A curriculum hands out items to try, and learns from their rewards. Trainers and environments have a method
+``curriculum()`` that returns one:
 
     async with AsyncCurriculum("gsm8k", "http://lachesis:8000", run="math") as curriculum:
         async for item in curriculum.items(prefetch=64):
             await curriculum.observe(item, await rollout(item.key))
 
-Settings that are not given are read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. All
+Settings that you leave out are read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. All
 errors are `LachesisError`; see `lachesis.errors`. The logger ``lachesis`` reports long waits and repeated requests.
 
 Import from here, and from `lachesis.loader`, `lachesis.wire`, `lachesis.errors` and `lachesis.atropos`. All other
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from lachesis.batches.columns import Columns
     from lachesis.curriculum.curriculum import AsyncCurriculum
     from lachesis.environments.environment import AsyncEnvironment
+    from lachesis.environments.permits import AsyncPermit
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.groups.group import Group
     from lachesis.groups.views import GroupView, SequenceView
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from lachesis.replay.worker import AsyncWorker
     from lachesis.runs.trainer import AsyncTrainer
     from lachesis.sync.curriculum import Curriculum, ItemStream
-    from lachesis.sync.environment import Environment
+    from lachesis.sync.environment import Environment, Permit
     from lachesis.sync.replay import Replay, Sample, Worker
     from lachesis.sync.trainer import Batch, Trainer
 
@@ -66,6 +68,7 @@ _HOMES = {
     "batches.columns": ("Columns",),
     "curriculum.curriculum": ("AsyncCurriculum",),
     "environments.environment": ("AsyncEnvironment",),
+    "environments.permits": ("AsyncPermit",),
     "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "groups.group": ("Group",),
     "groups.views": ("GroupView", "SequenceView"),
@@ -75,7 +78,7 @@ _HOMES = {
     "replay.worker": ("AsyncWorker",),
     "runs.trainer": ("AsyncTrainer",),
     "sync.curriculum": ("Curriculum", "ItemStream"),
-    "sync.environment": ("Environment",),
+    "sync.environment": ("Environment", "Permit"),
     "sync.replay": ("Replay", "Sample", "Worker"),
     "sync.trainer": ("Batch", "Trainer"),
 }
@@ -85,6 +88,7 @@ __all__ = [
     "AsyncCurriculum",
     "AsyncEnvironment",
     "AsyncItemStream",
+    "AsyncPermit",
     "AsyncReplay",
     "AsyncSample",
     "AsyncTrainer",
@@ -102,6 +106,7 @@ __all__ = [
     "NoItem",
     "NoPermit",
     "NotSent",
+    "Permit",
     "Rank",
     "Replay",
     "Sample",

@@ -1,4 +1,7 @@
-"""``python -m lachesis ping``: is the service there, is it ready, how is a run doing?"""
+"""``python -m lachesis ping``: is the service there, is it ready, how is a run doing?
+
+The other commands need the extra ``cli`` (`lachesis._cli.commands`).
+"""
 
 import argparse
 import asyncio
@@ -6,21 +9,49 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import get_json
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError
+from lachesis.errors import LachesisError, ServiceError
+from lachesis.wire.address import without_password
+from lachesis.wire.printable import printable
 from lachesis.wire.status import RunStatus
 
 WELL, NOT_READY, UNREACHABLE = 0, 1, 2
+WRONG_USE = 2
 """Exit codes: all is well; the service answers, but is not ready or has no such run; it does not answer."""
+
+WITH_EXTRA = {
+    "status": "show the runs, or the status of one",
+    "top": "show all runs, live",
+    "explain": "say whether a batch would form now, and why not",
+    "events": "show what happened in a run, or follow it",
+    "groups": "list the groups of a run",
+    "show": "show a group: where it is, what happened to it, what is in it",
+    "doctor": "say what is wrong between this machine and the service",
+    "export": "write groups of a run into files",
+    "import": "submit the groups of an export to a run",
+    "--install-completion": "complete commands in the shell",
+    "--show-completion": "print the completion for the shell",
+}
+"""The commands that need the extra ``cli``, and what they do."""
+
+_LIBRARIES = ("typer", "rich")
+_SCRIPT = "lachesis"
+_COMPLETION = "_LACHESIS_COMPLETE"
+"""The variable by which a shell asks the script for completions."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line."""
-    parser = argparse.ArgumentParser(prog="python -m lachesis", description="Lachesis from the command line.")
+    given_words = sys.argv[1:] if arguments is None else list(arguments)
+    if _COMPLETION in os.environ or (given_words and given_words[0] in WITH_EXTRA):
+        return _with_extra(given_words)
+    parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
     commands = parser.add_subparsers(required=True)
     ping = commands.add_parser(
         "ping",
@@ -31,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ping.add_argument("url", nargs="?", help="such as http://127.0.0.1:8000, which is the default; or LACHESIS_URL")
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
     ping.add_argument("--timeout-s", type=float, default=5.0, help="how long to wait for each answer (%(default)s)")
-    given = parser.parse_args(arguments)
+    for name, meaning in WITH_EXTRA.items():
+        commands.add_parser(name, help=f"{meaning} (extra `cli`)", add_help=False)
+    given = parser.parse_args(given_words)
     try:
         settings = Settings.from_env(
             **{name: value for name, value in (("url", given.url), ("run", given.run)) if value is not None},
@@ -44,7 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return asyncio.run(_ping(settings, given.run is not None or "LACHESIS_RUN" in os.environ))
 
 
+def _program() -> str:
+    """Return how the user calls this program: as the script that pip installs, or as a module."""
+    return _SCRIPT if Path(sys.argv[0]).stem == _SCRIPT else f"python -m {_SCRIPT}"
+
+
+def _with_extra(words: list[str]) -> int:
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        return _say(f"this command needs {' and '.join(missing)}: in a clone, pip install '.[cli]'", WRONG_USE)
+    from lachesis._cli.commands import run_words  # late: ping needs neither
+
+    return run_words(words, _program())
+
+
 async def _ping(settings: Settings, with_run: bool) -> int:
+    url = without_password(settings.url)
     async with Sender(settings) as sender:
         try:
             began_s = time.monotonic()
@@ -52,8 +100,10 @@ async def _ping(settings: Settings, with_run: bool) -> int:
             answered_ms = 1000 * (time.monotonic() - began_s)
             version = (await sender.send(get_json("/version")))["version"]
         except LachesisError as error:
-            return _say(f"no Lachesis answers at {settings.url}: {error}", UNREACHABLE)
-        _say(f"Lachesis {version} at {settings.url} answered in {answered_ms:.1f} ms")
+            if isinstance(error, ServiceError):
+                return _say(f"{url} answered, and refused: {error}", NOT_READY)
+            return _say(f"no Lachesis answers at {url}: {error}", UNREACHABLE)
+        _say(f"Lachesis {version} at {url} answered in {answered_ms:.1f} ms")
         try:
             await sender.send(get_json("/readyz"))
             _say("ready: Redis answers")
@@ -65,16 +115,15 @@ async def _ping(settings: Settings, with_run: bool) -> int:
 
 
 def _described(run: RunStatus) -> str:
-    alive = sum(environment.alive for environment in run.environments)
     state = "a batch is ready" if run.ready else f"no batch yet: {run.blocked.detail if run.blocked else 'unknown'}"
     return (
         f"run {run.run}: step {run.current_step}, batches of {run.batch_size}, {run.queue_size} groups in the queue, "
-        f"{alive} of {len(run.environments)} environments alive; {state}"
+        f"{run.alive_environments} of {run.registered_environments} environments alive; {state}"
     )
 
 
 def _say(line: str, code: int = WELL) -> int:
-    print(line, file=sys.stderr if code else sys.stdout)
+    print(printable(line), file=sys.stderr if code else sys.stdout)
     return code
 
 

@@ -41,15 +41,15 @@ class BinarySubmission:
         pass
     ```
 
-    Service and run are those of ``rollout_server_url``. Registration and pacing stay those of Atropos. Each group has
-    an id, so that it can be sent again if an answer was lost. While the service is away or its queue is full, sending
-    is repeated, and the worker that made the group makes no other.
+    ``rollout_server_url`` names the service and the run. Registration and pacing stay those of Atropos. Each group has
+    an id, so that a repeated group is stored once. While the service is away or its queue is full, the environment
+    sends the group again, and the worker that made the group waits.
     """
 
     _lachesis: "_Line | None" = None
 
     def lachesis_group(self, scored: Mapping[str, Any]) -> Group:
-        """Return the group to send for a ``ScoredDataGroup``. Called once for each.
+        """Return the group to send for a ``ScoredDataGroup``. It is called once for each group.
 
         Override it to add fields: ``replace(super().lachesis_group(scored), policy_version=self.version)``.
 
@@ -62,7 +62,7 @@ class BinarySubmission:
         return Group(**fields)
 
     async def _send_scored_data_to_api(self, scored_data: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Send a group, or all groups of a list or none. ``BaseEnv`` calls this method to send.
+        """Send a group or a list of groups, all or none. ``BaseEnv`` calls this method.
 
         Raises:
             InvalidField, ServiceError: A group is refused permanently. ``BaseEnv`` logs the error and drops the group.
@@ -75,14 +75,14 @@ class BinarySubmission:
         await self._lachesis.send(payloads)
 
     async def close_lachesis(self) -> None:
-        """Wait until all groups have arrived, and close the connections. Only needed if the process goes on."""
+        """Wait until the service has stored all groups, and close the connections. A process that ends may skip it."""
         if self._lachesis is not None:
             await self._lachesis.aclose()
             self._lachesis = None
 
 
 class _Line:
-    """The way to one run, for as long as the process lives."""
+    """The connection to one run, for the life of the process."""
 
     def __init__(self, settings: Settings) -> None:
         self._calls = RunCalls(settings.run)
@@ -90,7 +90,7 @@ class _Line:
         self._underway: set[asyncio.Task[Receipts]] = set()
 
     async def send(self, payloads: Sequence[bytes]) -> None:
-        """Send groups, and go on with it if the caller is cancelled.
+        """Send groups, even if the caller is cancelled in the meantime.
 
         ``BaseEnv`` cancels its workers when the queue is long, which is when groups that are finished wait for room.
         """

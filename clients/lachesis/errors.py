@@ -10,26 +10,26 @@ from lachesis.wire.errors import LachesisError
 
 
 class Unreachable(LachesisError):
-    """No reply came, however often the request was repeated. Whether the service carried it out is unknown."""
+    """No reply came, although the request was repeated. The outcome of the request is unknown."""
 
 
 class NoBatch(LachesisError, TimeoutError):
-    """No batch formed in the time given. The message says what the service waits for."""
+    """No batch or sample came in time. The message says what the service waits for."""
 
 
 class NoPermit(LachesisError, TimeoutError):
-    """No group was wanted from an environment in the time given. The message says why."""
+    """An environment got no permit in time. The message says why."""
 
 
 class NoItem(LachesisError, TimeoutError):
-    """A curriculum had no item to hand out in the time given. The message says why."""
+    """A curriculum handed out no item in time. The message says why."""
 
 
 class NotSent(LachesisError):
-    """An environment could not hand over groups. As far as is known, none of them is stored.
+    """An environment could not send groups. As far as the SDK knows, none of them is stored.
 
     Attributes:
-        failures: What went wrong with each group, by its id.
+        failures: The error of each group, by the id of the group.
     """
 
     def __init__(self, failures: dict[str, LachesisError]) -> None:

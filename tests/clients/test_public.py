@@ -103,6 +103,8 @@ async def test_every_public_object_shows_what_it_is(run: Settings) -> None:
     with Curriculum("sums", SECRET) as curriculum:
         show(curriculum, f"<Curriculum name=sums {hidden}>")
         show(curriculum.items(), "<ItemStream closed=False>")
+    show(Environment("gsm8k", SECRET).permit(3), "<Permit wait_s=3>")
+    show(AsyncEnvironment("gsm8k", SECRET).permit(3), "<AsyncPermit wait_s=3>")
     show(Environment("gsm8k", SECRET), f"<Environment name=gsm8k {hidden} joined=False>")
     show(AsyncCurriculum("sums", SECRET), f"<AsyncCurriculum name=sums {hidden}>")
     show(AsyncCurriculum("sums", SECRET).items(), "<AsyncItemStream closed=False>")

@@ -79,7 +79,7 @@ def test_the_synchronous_classes_are_those_that_the_asyncio_classes_give() -> No
 
 
 def test_every_class_exists_for_threads_and_for_asyncio() -> None:
-    kinds = {"Trainer", "Batch", "Environment", "Replay", "Sample", "Worker", "Curriculum", "ItemStream"}
+    kinds = {"Trainer", "Batch", "Environment", "Replay", "Sample", "Worker", "Curriculum", "ItemStream", "Permit"}
     assert {sync.__name__ for sync, _ in PAIRS} == kinds
 
 

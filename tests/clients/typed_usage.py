@@ -27,7 +27,7 @@ from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
 from lachesis.wire.curricula import CurriculumInfo, StateLoaded
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
 from lachesis.wire.environments import Credits
-from lachesis.wire.groups import GroupOutcome, Lineage
+from lachesis.wire.groups import GroupHistory, GroupOutcome
 from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.runs import RetentionState, Rewound, Run
 from lachesis.wire.samples import Record
@@ -58,7 +58,7 @@ def train(trainer: Trainer) -> None:
     assert_type(trainer.explain(), Explanation)
     assert_type(trainer.status(), RunStatus)
     assert_type(trainer.leased_batches(), LeasedBatches)
-    assert_type(trainer.find_group("a"), Lineage)
+    assert_type(trainer.find_group("a"), GroupHistory)
     assert_type(trainer.delete_group("a"), None)
     assert_type(trainer.delete_groups(environment="none", older_than_version=3), int)
     trainer.delete_groups(environment="math")  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ async def curriculum(settings: Settings) -> None:
             assert_type(item, SampledItem)
             assert_type(item.probability, float | None)
             assert_type(item.metadata, dict[str, Any] | None)
-            assert_type(await shared.observe(item, np.ones(4), policy_version=3), None)
+            assert_type(await shared.observe(item, np.ones(4)), None)
         assert_type(await shared.observe("a", [1.0, 0]), None)
         assert_type(await shared.sample(8, step=3, seed=1), SampledItems)
         assert_type(await shared.bins(8), list[int])

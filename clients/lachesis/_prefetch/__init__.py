@@ -1,1 +1,1 @@
-"""What is taken ahead of the work on it, and the leases it is held under."""
+"""Take batches, samples and items ahead of the work on them, and keep their leases."""

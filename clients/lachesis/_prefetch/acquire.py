@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lachesis._prefetch.leased import Lease
+from lachesis._prefetch.leased import HeldLease
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, LeaseCalls, NothingYet
@@ -27,7 +27,7 @@ class Held(Generic[V]):
     """A batch or a sample, and its lease."""
 
     taken: V
-    lease: Lease
+    lease: HeldLease
 
 
 class Acquirer(ABC, Generic[V]):
@@ -61,7 +61,7 @@ class Acquirer(ABC, Generic[V]):
             raise
 
     def _held(self, taken: V, calls: LeaseCalls, lease_s: float | None) -> Held[V]:
-        return Held(taken, Lease(calls, taken.info.lease_s, self._sender, lease_s))
+        return Held(taken, HeldLease(calls, taken.info.lease_s, self._sender, lease_s))
 
 
 @dataclass(slots=True)

@@ -37,11 +37,11 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         Args:
             take: Takes one, or waits for one up to the seconds given.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None: forever.
+            patience_s: How long `next` waits. None means no limit.
             where: The run, such as ``run math``; for messages.
             what: ``batch`` or ``sample``; for messages.
             instead: How to take one without a loop; for messages.
-            explain: Returns why there is none now. None: use the service's last answer.
+            explain: Returns why there is none now. None means that the message has the service's last answer.
             is_stale: Whether one that was taken is too old for this policy version and this oldest version.
         """
         super().__init__(prefetch, patience_s, where, what)

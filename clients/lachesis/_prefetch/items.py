@@ -25,7 +25,7 @@ _CLOSING_S = 1.0  # retry budget for giving items back; without that, others get
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """An item, the sample that has it, and until when nobody else gets it."""
+    """An item, the sample that has it, and the time until which others do not get it."""
 
     item: SampledItem
     sample: str
@@ -53,7 +53,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
             release: Gives back items of a sample, with this retry budget.
             freed: Set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None: forever.
+            patience_s: How long `next` waits. None means no limit.
             where: The run and the curriculum; for messages.
         """
         super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)
@@ -93,6 +93,8 @@ class ItemQueue(PrefetchQueue[Drawn]):
             async with timeout(min(self._pause_s, poll_s)):
                 await self._freed.wait()
         self._freed.clear()
+        if self._gave_up:
+            return NothingYet(self._waiting_for)
         wanted = min(missing, MAX_SAMPLE)
         sample, asked_s = await self._draw(wanted)
         self._empty_draws = 0 if sample.items else self._empty_draws + 1
@@ -130,7 +132,7 @@ class AsyncItemStream(Shown, ForAsyncio):
         return {"closed": self._queue.closed}
 
     async def aclose(self) -> None:
-        """End the stream and the loops over it. Safe to repeat."""
+        """End the stream and the loops over it. A repetition changes nothing."""
         await self._queue.aclose()
 
     def __aiter__(self) -> Self:

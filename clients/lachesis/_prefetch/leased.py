@@ -19,17 +19,17 @@ _TRY_AGAIN_S = 1.0
 _LOST = (LeaseLost, BatchNotFound, SampleNotFound)
 
 
-class Lease:
+class HeldLease:
     """The lease of one batch or one sample."""
 
     def __init__(self, calls: LeaseCalls, lasts_s: float, sender: Sender, lease_s: float | None) -> None:
-        """Extend the lease from now on. Needs a running event loop.
+        """Start to extend the lease. Needs a running event loop.
 
         Args:
             calls: The requests that end and extend it.
             lasts_s: Seconds it lasts from now.
             sender: Sends them.
-            lease_s: Seconds that each extension asks for. None: the setting of the run.
+            lease_s: Seconds that each extension asks for. None means the setting of the run.
         """
         self._calls = calls
         self._lasts_s = lasts_s
@@ -42,7 +42,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it, as far as is known here."""
+        """Whether this process holds the lease, as far as it knows."""
         return not (self._ended or self._lost)
 
     async def ack(self) -> None:
@@ -69,7 +69,7 @@ class Lease:
 
         Args:
             reason: The reason sent to the service.
-            why: The message of a later `ack`: why it was given back, and what to do instead. None: ``reason``.
+            why: The message of a later `ack`: why it was given back, and what to do instead. None means ``reason``.
         """
         held = self.held
         self.forget()
@@ -115,29 +115,31 @@ class AsyncLeased(Shown, ForAsyncio):
     As a context manager it is acknowledged at the end of the block, or given back if the block raises.
     """
 
-    _lease: Lease
+    _lease: HeldLease
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it, as far as is known here."""
+        """Whether this process holds the lease, as far as it knows."""
         return self._lease.held
 
     async def ack(self) -> None:
-        """Acknowledge it: it was trained on. Safe to repeat.
+        """Acknowledge the batch or sample after training on it. A repetition changes nothing.
 
         Raises:
-            LeaseLost: The lease expired, and somebody else gets the data: this result must not count twice.
-            Unreachable: The outcome is unknown. Repeat it, or let the lease expire: then the data is handed out again.
+            LeaseLost: The lease expired, and another trainer gets the data. Drop the result of the training step, or
+                the data counts twice.
+            Unreachable: The outcome is unknown. Call this method again, or let the lease expire. Then the service hands
+                the data out again.
         """
         await self._lease.ack()
 
     async def nack(self, reason: str | None = None) -> None:
-        """Give it back untrained. Safe to repeat.
+        """Give the batch or sample back without training on it. A repetition changes nothing.
 
-        Groups of a batch go to the front of the queue. Chunks of a sample are not counted as used.
+        Groups of a batch go to the front of the queue. For chunks of a sample, no use is counted.
 
         Args:
-            reason: Why; the service logs it.
+            reason: The reason, for the log of the service.
 
         Raises:
             LeaseLost: This process does not hold it any more.
@@ -148,7 +150,7 @@ class AsyncLeased(Shown, ForAsyncio):
         """Extend the lease. This also happens in the background.
 
         Args:
-            lease_s: Seconds from now. None: the setting of the run.
+            lease_s: Seconds from now. None means the setting of the run.
 
         Returns:
             Seconds the lease lasts from now.

@@ -30,7 +30,7 @@ class PrefetchQueue(ABC, Generic[T]):
 
         Args:
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None: forever.
+            patience_s: How long `next` waits. None means no limit.
             where: Such as ``run math``; for messages.
             what: What one is called; for messages.
             slack: How many may be missing before more are taken.
@@ -48,6 +48,7 @@ class PrefetchQueue(ABC, Generic[T]):
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
         self._stopping = self._closed = False
+        self._gave_up = False  # the last call got nothing: what it left must not be taken from others
 
     @property
     def closed(self) -> bool:
@@ -57,12 +58,15 @@ class PrefetchQueue(ABC, Generic[T]):
     async def next(self) -> T:
         """Return the next one. Several tasks may wait at once.
 
+        After a call that got none in time, no more are taken until the next call.
+
         Raises:
             NoBatch, NoItem: None came in time.
             ServiceError, Unreachable: None can be taken.
             StopAsyncIteration: It was closed.
         """
         self._awaited += 1
+        self._gave_up = False
         self._room.set()
         try:
             with nullcontext() if self._has_one() else self._wait_log.watching():
@@ -72,6 +76,7 @@ class PrefetchQueue(ABC, Generic[T]):
                             raise StopAsyncIteration
                         await self._something_new(self.start())
         except TimeoutError:
+            self._gave_up = self._awaited == 1
             raise self.none_came(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
         finally:
             self._awaited -= 1
@@ -118,7 +123,7 @@ class PrefetchQueue(ABC, Generic[T]):
     async def _fill(self) -> None:
         while not self._stopping:
             missing = self._prefetch + self._awaited - len(self._ready)
-            if missing <= (0 if self._awaited > len(self._ready) else self._slack):
+            if self._gave_up or missing <= (0 if self._awaited > len(self._ready) else self._slack):
                 self._room.clear()
                 await self._room.wait()
                 continue

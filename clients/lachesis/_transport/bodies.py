@@ -34,7 +34,7 @@ def checked(model: type[M], **values: Any) -> M:
 
 
 def differing(asked: M, there: M, named: Iterable[str]) -> dict[str, Any]:
-    """Return what is ``there`` of the ``named`` fields where that is not what was asked for."""
+    """Return the ``named`` fields whose values ``there`` differ from those ``asked`` for, with the values there."""
     return {name: getattr(there, name) for name in named if getattr(there, name) != getattr(asked, name)}
 
 

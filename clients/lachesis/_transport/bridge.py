@@ -26,7 +26,7 @@ _LONGEST_END_S = 30.0
 
 
 class Portal:
-    """Run coroutines for threads. Background tasks, such as heartbeats, go on between calls."""
+    """Run coroutines for threads. Background tasks, such as heartbeats, run between calls."""
 
     def __init__(self) -> None:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -76,13 +76,13 @@ class Portal:
             self.finish(_closed(items))
 
     def close(self) -> None:
-        """End the thread. Safe to repeat."""
+        """End the thread. A repetition changes nothing."""
         if self._process == os.getpid() and not sys.is_finalizing():
             self._stop()
             self._thread.join(_LONGEST_END_S)
 
     def _gone(self) -> str | None:
-        """Return why the thread runs nothing more; None: it still runs."""
+        """Return why the thread runs nothing more; None means that it still runs."""
         if not self._stop.alive:
             return "closed"
         if self._process != os.getpid():

@@ -4,24 +4,28 @@ import asyncio
 import logging
 import math
 import os
+import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 from typing_extensions import Self
 
 from lachesis._public import MustClose
+from lachesis._transport.credentials import Credentials
 from lachesis._transport.files import FileBody, FileSink
 from lachesis._transport.logs import RateLimitedLog
 from lachesis._transport.protocol import Call, Reply, is_gone, read_reply
 from lachesis._transport.retry import Backoff
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError, NotFound, ReplayNotFound, RunNotFound, Unreachable
+from lachesis._transport.tls import tls_context
+from lachesis._transport.tracing import trace_headers
+from lachesis.errors import LachesisError, NotFound, ReplayNotFound, RunNotFound, Unauthorized, Unreachable
 from lachesis.wire.blob import Buffer
 
 T = TypeVar("T")
@@ -46,22 +50,28 @@ class Sender:
 
         Args:
             settings: Where the service is, and how patient to be.
-            random: Generator of the jitter. None: one with a seed of its own.
+            random: Generator of the jitter. None means a generator with a seed of its own.
             sleep: Waits for so many seconds, before a request is repeated or a lease is extended.
+
+        Raises:
+            ValueError: The file of the token, or a file for TLS, cannot be read.
         """
         self.sleep = sleep
         self._settings = settings
         self._used = False
-        self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # no password in a log
+        self._credentials = Credentials(settings)
+        self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # httpx logs URLs
         self._trouble_log = RateLimitedLog(_LOG_PERIOD_S)
         self._random = random or Random(os.urandom(16))  # so that no two processes keep step
         self._http = httpx.AsyncClient(
-            base_url=settings.url,
+            base_url=self._url,
             timeout=httpx.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
             headers={"Accept-Encoding": "identity"},  # columns hardly compress, and are read into one buffer
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
             # Without TLS there is nothing to verify, and to load the certificates takes 25 ms.
-            verify=settings.url.startswith("https:"),
+            verify=tls_context(settings) if settings.url.startswith("https:") else False,
+            # A proxy of the environment would read the token of a request that is not encrypted.
+            trust_env=settings.url.startswith("https:") or not self._credentials.given,
         )
 
     async def send(
@@ -71,7 +81,7 @@ class Sender:
 
         Args:
             call: The request.
-            budget_s: How long to repeat it. None: ``retry_budget_s`` of the settings.
+            budget_s: How long to repeat it. None means ``retry_budget_s`` of the settings.
             note: Receives each error after which the call is sent again.
 
         Raises:
@@ -80,11 +90,17 @@ class Sender:
         """
         backoff = Backoff(self._settings.retry_budget_s if budget_s is None else budget_s)
         began_s = time.monotonic()
-        attempt = 0
+        attempt, renewed = 0, False
         while True:
             attempt += 1
             try:
                 return read_reply(call, await self._once(call))
+            except Unauthorized as error:
+                if renewed or not self._credentials.look_again():
+                    error.detail = f"{error.detail}; sent: {self._credentials.described()}"
+                    raise
+                renewed = True
+                continue
             except LachesisError as error:
                 if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
                     return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
@@ -104,7 +120,7 @@ class Sender:
         """Send a call that needs a run or a replay buffer, and wait up to ``wait_s`` until a trainer creates it.
 
         Raises:
-            RunNotFound, ReplayNotFound: Nobody created it in time.
+            RunNotFound, ReplayNotFound: It was not created in time.
         """
         until_s: float | None = None  # counted from the first answer, which may take a while itself
         missing_log = RateLimitedLog(_LOG_PERIOD_S)
@@ -148,21 +164,28 @@ class Sender:
             how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
             log.warning("%s Trying again %s", trouble, how_long)
 
+    async def lines(self, call: Call[T]) -> AsyncGenerator[str, None]:
+        """Send a call once, and yield the lines of its reply as they come. ``call.wait_s`` may pass between two lines.
+
+        Raises:
+            ServiceError: The service refused the request.
+            Unreachable: There was no answer, or it broke off.
+        """
+        request = self._request(call)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    read_reply(call, Reply(response.status_code, response.headers, await response.aread()))
+                async for line in response.aiter_lines():
+                    yield line
+            finally:
+                await response.aclose()
+        except (httpx.TransportError, ssl.SSLError) as error:
+            raise _unreachable(call, request, error) from None
+
     async def _once(self, call: Call[T]) -> Reply:
-        self._used = True
-        timeout = httpx.Timeout(
-            self._settings.timeout_s,
-            connect=self._settings.connect_timeout_s,
-            read=self._settings.timeout_s + call.wait_s,
-        )
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            params=call.params,
-            headers=call.headers,
-            content=call.body.pieces() if isinstance(call.body, FileBody) else bytes(call.body),
-            timeout=timeout,
-        )
+        request = self._request(call)
         try:
             response = await self._http.send(request, stream=True)
             read_more_at_once(response)
@@ -170,11 +193,26 @@ class Sender:
                 body = await _body(response, call.sink if response.is_success else None)
             finally:
                 await response.aclose()
-        except httpx.TransportError as error:
-            url = request.url.copy_with(userinfo=b"")
-            # The traceback of the cause has 40 lines and says no more than its message.
-            raise Unreachable(f"{call.method} {url}: {_reason(error)}") from None
+        except (httpx.TransportError, ssl.SSLError) as error:  # such as a refused certificate, while it reads
+            raise _unreachable(call, request, error) from None
         return Reply(response.status_code, response.headers, body)
+
+    def _request(self, call: Call[T]) -> httpx.Request:
+        self._used = True
+        trace = trace_headers() if call.trace is None else call.trace
+        timeout = httpx.Timeout(
+            self._settings.timeout_s,
+            connect=self._settings.connect_timeout_s,
+            read=self._settings.timeout_s + call.wait_s,
+        )
+        return self._http.build_request(
+            call.method,
+            call.path,
+            params=call.params,
+            headers={**call.headers, **self._credentials.headers(), **trace},
+            content=call.body.pieces() if isinstance(call.body, FileBody) else bytes(call.body),
+            timeout=timeout,
+        )
 
 
 class OwnsSender(MustClose):
@@ -188,14 +226,14 @@ class OwnsSender(MustClose):
 
 
 def read_more_at_once(response: httpx.Response) -> None:
-    """Let the connection of a reply read 1 MiB at a time from now on.
+    """Let the connection of a reply read 1 MiB at a time.
 
     httpcore reads 64 KiB at a time, and spends 0.1 ms of Python on each: half the time of a reply of 6 MB.
     """
     stream = response.extensions.get("network_stream")
     if stream is None or not hasattr(stream, "__dict__"):  # another transport, or one whose methods stay as they are
         return
-    if "read" not in vars(stream):  # else an earlier reply on this connection has seen to it
+    if "read" not in vars(stream):  # else an earlier reply on this connection did it
         stream.read = partial(_read_more, stream.read)
 
 
@@ -214,11 +252,16 @@ async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:
     body = np.empty(int(response.headers["content-length"]), np.uint8).data
     end = 0
     async for piece in response.aiter_raw():
-        body[end : end + len(piece)] = piece  # httpx sees to it that there is neither more nor less
+        body[end : end + len(piece)] = piece  # httpx checks that the length is exact
         end += len(piece)
     return body
 
 
-def _reason(error: httpx.TransportError) -> str:
+def _unreachable(call: Call[Any], request: httpx.Request, error: Exception) -> Unreachable:
+    """Return the error of a failed attempt. Its cause is left out: that has 40 lines and says no more."""
+    return Unreachable(f"{call.method} {request.url.copy_with(userinfo=b'')}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
     said = str(error).rstrip(".")  # more is said after it
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from lachesis._transport.bodies import checked
 from lachesis._transport.files import FileBody, FileSink
+from lachesis._transport.tracing import TraceHeaders
 from lachesis.errors import BY_CODE, InvalidField, ServiceError
 from lachesis.wire import batches
 from lachesis.wire.blob import Buffer, DamagedBlob
@@ -60,7 +61,8 @@ class Call(Generic[T]):
         accept: What the reply should be.
         wait_s: How long the service may wait before it answers, beside its usual time.
         sink: Receives the body of a reply of status 2xx; ``read`` then gets an empty body.
-        not_yet: An error that the caller waits out itself: the call is not repeated for it. None: there is none.
+        not_yet: An error that the caller waits out itself: the call is not repeated for it. None means no such error.
+        trace: The headers of the span that it belongs to. None means the present one of the task that sends it.
     """
 
     method: str
@@ -73,6 +75,7 @@ class Call(Generic[T]):
     wait_s: float = 0.0
     sink: FileSink | None = None
     not_yet: type[ServiceError] | None = None
+    trace: TraceHeaders | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -121,7 +124,7 @@ class LeaseCalls:
 
     Attributes:
         path: The batch or sample, below the service's URL.
-        lease: The lease; None: a batch that nobody holds.
+        lease: The lease; None for a batch that no trainer holds.
         rank: Of a batch that is divided: whose shard it is.
     """
 
@@ -177,6 +180,11 @@ def model_reader(cls: type[M]) -> Callable[[Reply], M]:
 
 def read_nothing(_: Reply) -> None:
     """Read a reply without a body."""
+
+
+def read_body(reply: Reply) -> Buffer:
+    """Read a body as it is."""
+    return reply.body
 
 
 def _any_json(reply: Reply) -> Any:

@@ -14,13 +14,17 @@ from lachesis._transport.protocol import (
     model_reader,
     nothing_yet,
     path_of,
+    read_body,
     read_nothing,
 )
+from lachesis._transport.tracing import TraceHeaders
 from lachesis.rank import Rank
-from lachesis.wire import batches, environments, frame, groups, runs
+from lachesis.wire import batches, environments, events, frame, groups, runs
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.status import RunStatus
+
+_LONGEST_SILENCE_S = 30.0  # of a stream of events: the service sends something each 15 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,15 @@ class RunCalls:
     def status(self) -> Call[RunStatus]:
         return Call("GET", path_of(self.run, "status"), model_reader(RunStatus))
 
+    def events(self, after: str | None, limit: int) -> Call[events.RunEvents]:
+        said = {"limit": str(limit)} | ({} if after is None else {"after": after})
+        return Call("GET", path_of(self.run, "events"), model_reader(events.RunEvents), said)
+
+    def event_stream(self, after: str | None) -> Call[None]:
+        said = {} if after is None else {"after": after}
+        path = path_of(self.run, "events")
+        return Call("GET", path, read_nothing, said, accept=events.EVENT_STREAM, wait_s=_LONGEST_SILENCE_S)
+
     def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
         return Call("POST", path_of(self.run, "environments"), model_reader(environments.Joined), **json_body(new))
 
@@ -75,8 +88,8 @@ class RunCalls:
         path = path_of(self.run, "environments", environment, "heartbeat")
         return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 
-    def submit(self, blobs: Sequence[Buffer]) -> Call[groups.Receipts]:
-        """Build the submission of groups, each with an id of its own, in one request."""
+    def submit(self, blobs: Sequence[Buffer], trace: TraceHeaders | None = None) -> Call[groups.Receipts]:
+        """Build the submission of groups, each with an id of its own, in one request; ``trace`` as in `Call`."""
         body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
         return Call(
             "POST",
@@ -84,10 +97,27 @@ class RunCalls:
             model_reader(groups.Receipts),
             body=body,
             content_type=groups.SAFETENSORS,
+            trace=trace,
         )
 
-    def find_group(self, group: str) -> Call[groups.Lineage]:
-        return Call("GET", path_of(self.run, "groups", group), model_reader(groups.Lineage))
+    def find_group(self, group: str) -> Call[groups.GroupHistory]:
+        return Call("GET", path_of(self.run, "groups", group), model_reader(groups.GroupHistory))
+
+    def list_groups(self, said: dict[str, str]) -> Call[groups.ListedGroups]:
+        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), said)
+
+    def read_group(self, group: str, said: dict[str, str]) -> Call[groups.GroupContent]:
+        return Call("GET", path_of(self.run, "groups", group, "content"), model_reader(groups.GroupContent), said)
+
+    def read_blob(self, group: str) -> Call[Buffer]:
+        return Call("GET", path_of(self.run, "groups", group, "content"), read_body, accept=groups.SAFETENSORS)
+
+    def annotate_group(self, group: str, values: groups.Annotate) -> Call[groups.GroupAnnotated]:
+        path = path_of(self.run, "groups", group, "annotations")
+        return Call("POST", path, model_reader(groups.GroupAnnotated), **json_body(values))
+
+    def group_annotations(self, group: str) -> Call[groups.GroupAnnotations]:
+        return Call("GET", path_of(self.run, "groups", group, "annotations"), model_reader(groups.GroupAnnotations))
 
     def delete_group(self, group: str) -> Call[None]:
         return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
@@ -120,7 +150,7 @@ class RunCalls:
             path_of(self.run, "batches"),
             _taken,
             checked_wait(wait_s) | said,
-            accept=groups.SAFETENSORS,
+            accept=groups.COMPACT_SAFETENSORS,
             wait_s=wait_s,
             **json_body(take),
         )
@@ -154,6 +184,11 @@ class RunCalls:
             model_reader(runs.Rewound),
             **json_body(checked(runs.Rewind, step=step)),
         )
+
+
+def list_runs(limit: int) -> Call[runs.Runs]:
+    """Build the request for the first runs by name."""
+    return Call("GET", "/v1/runs", model_reader(runs.Runs), {"limit": str(limit)})
 
 
 def _taken(reply: Reply) -> Taken | NothingYet:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
@@ -10,8 +11,12 @@ from lachesis.wire.address import split_run, without_password, wrong_run, wrong_
 
 _PREFIX = "LACHESIS_"
 _DEFAULT_RUN = "default"
+_HIDDEN = "***"
 _MOST_EDITS = 2
 """Most edits between a misspelt name and one of our variables; the service's own variables are further away."""
+
+_FILES = ("token_file", "ca_file", "client_cert", "client_key")
+_TOKEN = re.compile(r"[!-~]+")
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +29,12 @@ class Settings:
         url: URL of the service, such as ``http://lachesis:8000``. A path is kept; leave ``/v1`` out. The URL of an
             Atropos client, ``http://lachesis:8000/runs/NAME/atropos``, also names the run.
         run: Name of the run.
+        token: The token of this program; see docs/security.md of the service. It takes precedence over ``token_file``
+            and over a password in the URL.
+        token_file: A file that holds the token. It is read again after each change.
+        ca_file: PEM file with the CA of the service's certificate, for ``https://``. None means the CAs of this system.
+        client_cert: PEM file with a client certificate, for a service that identifies its clients by certificates.
+        client_key: PEM file with the key of ``client_cert``. None means that the key is in ``client_cert``.
         connect_timeout_s: Longest time to connect.
         timeout_s: Longest time without progress of a request or reply. The wait for a batch is added to it.
         retry_budget_s: How long to repeat a request that got no answer, or that the service could not serve at that
@@ -33,6 +44,11 @@ class Settings:
     url: str = "http://127.0.0.1:8000"
     _: KW_ONLY
     run: str = _DEFAULT_RUN
+    token: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
     connect_timeout_s: float = 5.0
     timeout_s: float = 30.0
     retry_budget_s: float = 60.0
@@ -50,8 +66,9 @@ class Settings:
         return {"run": self.run, "url": without_password(self.url)}
 
     def __repr__(self) -> str:
-        shown = replace(self, url=without_password(self.url))
-        return f"Settings({', '.join(f'{field.name}={getattr(shown, field.name)!r}' for field in fields(self))})"
+        shown = replace(self, url=without_password(self.url), token=self.token and _HIDDEN)
+        given = {field.name: getattr(shown, field.name) for field in fields(self)}
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in given.items() if value is not None)})"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: str | float) -> "Settings":
@@ -60,7 +77,7 @@ class Settings:
         A variable that looks misspelt is logged as a warning.
 
         Args:
-            environ: Variables to read. None: those of this process.
+            environ: Variables to read. None means those of this process.
             given: Settings by name; they take precedence over variables.
 
         Raises:
@@ -72,24 +89,27 @@ class Settings:
         for field in fields(cls):
             variable = _PREFIX + field.name.upper()
             if field.name not in given and (text := variables.get(variable)) is not None:
-                values[field.name] = text if field.type is str else _number(variable, text)
+                values[field.name] = _number(variable, text) if field.type is float else text
                 if wrong := _wrong(field.name, values[field.name]):
                     raise ValueError(f"{variable}: {wrong}")
         return cls(**(_apart(values) | _apart(given)))
 
 
-def settings_from(settings: Settings | str | None, url: str | None, run: str | None) -> Settings:
+def settings_from(
+    settings: Settings | str | None, url: str | None, run: str | None, token: str | None = None
+) -> Settings:
     """Return the settings for the arguments of a trainer, an environment, a buffer or a curriculum.
 
     Args:
-        settings: All of them, or the service's URL. None: read the environment variables.
-        url, run: They take precedence over ``settings``.
+        settings: All of them, or the service's URL. None means the environment variables.
+        url, run, token: They take precedence over ``settings``.
 
     Raises:
         TypeError: Two URLs are given, or ``settings`` has another type.
         ValueError: A value is wrong; the message names it.
     """
-    given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
+    named = {"url": url, "run": run, "token": token}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if isinstance(settings, Settings):
         return replace(settings, **_apart(given))
     if isinstance(settings, str):
@@ -99,6 +119,13 @@ def settings_from(settings: Settings | str | None, url: str | None, run: str | N
     if settings is not None:
         raise TypeError(f"settings: should be lachesis.Settings or the service's URL, not {settings!r}")
     return Settings.from_env(**given)
+
+
+def wrong_token(token: Any) -> str | None:
+    """Return why ``token`` cannot be a token; None if it can. The message does not show it."""
+    if isinstance(token, str) and _TOKEN.fullmatch(token):
+        return None
+    return "should be one token of printable ASCII characters, without spaces"
 
 
 def _apart(given: dict[str, Any]) -> dict[str, Any]:
@@ -149,6 +176,10 @@ def _wrong(name: str, value: Any) -> str | None:
         return wrong_url(value)
     if name == "run":
         return wrong_run(value)
+    if name == "token":
+        return None if value is None else wrong_token(value)
+    if name in _FILES:
+        return None if value is None or str(value) else "should name a file"
     if not isinstance(value, int | float):
         return f"should be a number of seconds, not {value!r}"
     if name == "retry_budget_s":

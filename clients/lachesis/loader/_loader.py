@@ -76,17 +76,17 @@ class Loader(Generic[K]):
             batch_size: Samples per batch.
             prefetch_batches: Batches to load ahead. At most ``(prefetch_batches + 1) * batch_size`` samples are loaded
                 or being loaded at any time.
-            readers: Most fetches that run at the same time.
-            seed: Seed of the shuffle, which differs in each epoch. None: the order of the source.
-            ordered: Whether samples come in order. False: they come as they arrive. Then a slow sample delays no
-                other, but chance decides which samples share a batch.
-            ragged: Which arrays have unequal lengths, and how to stack these; see `stack`.
+            readers: Maximum number of concurrent fetches.
+            seed: Seed of the shuffle, which differs in each epoch. None means the order of the source.
+            ordered: Whether samples come in order. False means in order of arrival: a slow sample delays no other
+                sample, and chance decides which samples share a batch.
+            ragged: Which arrays have unequal lengths, and how to stack these arrays; see `stack`.
             drop_last: Whether to leave out the last batch of an epoch if it is not full.
-            epochs: Epochs per loop. An epoch that the loop continues in the middle counts. None: the loop never ends.
+            epochs: Epochs per loop. An epoch that the loop continues in the middle counts. None means no limit.
             rank: Which share of each epoch to load.
             world_size: Number of shares; they are disjoint.
-            equal_ranks: Whether all shares have the same size. Then up to ``world_size - 1`` samples of an epoch are
-                left out. With a seed, these differ in each epoch.
+            equal_ranks: Whether all shares have the same size. If so, up to ``world_size - 1`` samples of an epoch are
+                left out. With a seed, these samples differ in each epoch.
             progress: Whether to show a progress bar on stderr. Needs rich.
 
         Raises:

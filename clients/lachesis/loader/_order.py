@@ -53,7 +53,7 @@ class Order:
 
         Args:
             samples: Number of samples, over all shares.
-            seed: Seed of the shuffle, which differs in each epoch. None: the order of the source.
+            seed: Seed of the shuffle, which differs in each epoch. None means the order of the source.
             share: The part of each epoch to load. All shares of an epoch come from the same shuffle.
         """
         self.epoch = 0

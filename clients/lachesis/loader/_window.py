@@ -32,7 +32,7 @@ class Window(Generic[T]):
             most: Most loads that have begun and are not in a batch yet.
             ordered: Whether batches have the samples in order, or as they arrive.
             drop_last: Whether to leave out a batch that an epoch cannot fill. Its samples are not loaded.
-            epochs: Epochs to load. None: no limit.
+            epochs: Epochs to load. None means no limit.
         """
         self._order = order
         self._batch_size = batch_size

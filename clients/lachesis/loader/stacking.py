@@ -57,7 +57,7 @@ class Packed(NamedTuple):
 
 Ragged = Pad | Pack | Mapping[str, Pad | Pack] | None
 """Which arrays have unequal lengths. A mapping: those with these flat names. One `Pad` or `Pack`: all that have a
-dimension. None: no array."""
+dimension. None means no array."""
 
 
 def stack(samples: Sequence[Nested], ragged: Ragged = None, keys: Sequence[object] | None = None) -> Nested:

@@ -20,9 +20,9 @@ from lachesis.wire.groups import GroupOutcome
 
 
 class Permit(Blocking[AsyncPermit]):
-    """A permit to start one group. Waits when entered, and is held until the block ends.
+    """A permit to start one group. It waits on entry, and is held until the block ends.
 
-    `Environment.permit` makes it.
+    `Environment.permit` returns it.
     """
 
     def __enter__(self) -> Credits:
@@ -35,9 +35,9 @@ class Permit(Blocking[AsyncPermit]):
 
 
 class Environment(BlockingOwner[AsyncEnvironment]):
-    """A producer of groups. It joins the run when entered, sends heartbeats, and leaves at the end of the block.
+    """An environment, which submits groups. It joins the run on entry, sends heartbeats, and leaves on exit.
 
-    Many processes may use one name. Each is a member of the same environment, and they share one allowance of groups.
+    Many processes may use one name. Each process is a member of the environment, and all members share its credits.
 
     ```
     with Environment("gsm8k", group_size=8) as environment:
@@ -45,8 +45,8 @@ class Environment(BlockingOwner[AsyncEnvironment]):
             environment.submit(rollout(permit.policy_version))
     ```
 
-    Groups wait in an outbox until they are sent, so a restart of the service does not block rollouts at once. Nothing
-    in the outbox is dropped.
+    Groups wait in an outbox until the service has stored them. So rollouts go on during a restart of the service, until
+    the outbox is full. The outbox keeps every group that the service has not refused.
 
     Use it with ``with``. Several threads may use it. It does not survive a fork: create it in the process that uses it.
     """
@@ -58,6 +58,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         *,
         url: str | None = None,
         run: str | None = None,
+        token: str | None = None,
         member: str | None = None,
         wait_for_run_s: float = 0.0,
         group_size: int | None = None,
@@ -73,21 +74,22 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         """Check the settings. Does not connect: ``Environment("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
-            name: Its name, unique in the run. All processes that join under it are one environment.
-            settings: The service's URL, or all `Settings`. None: read the environment variables.
-            url, run: The same by name; they take precedence.
-            member: Id of this process among the members. None: host name, process id and a random part.
-            wait_for_run_s: How long joining may wait for a trainer to create the run. 0: it must exist.
-            group_size: Sequences in each of its groups, usually. None: the environment's setting, at first 1.
-            weight: Its part of what is wanted beyond the minimums, relative to other environments. None: the
-                environment's setting, at first 1.
-            min_share: Smallest fraction of each batch it must have, 0 to 1. None: likewise; at first no minimum.
-            max_share: Largest fraction of each batch it may have, 0 to 1. None: likewise; at first no maximum.
-            change_settings: Whether these four may differ from those of live members. Then they change for all.
-            buffer_groups: Most groups in the outbox; `submit` waits for room.
-            buffer_bytes: Most bytes in the outbox.
-            heartbeat_s: Pause between heartbeats; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
-            drain_s: How long leaving may take to send the outbox.
+            name: Name of the environment in the run. All processes that join under this name are its members.
+            settings: The service's URL, or all `Settings`. None means the environment variables.
+            url, run, token: The URL, the run and the token. They take precedence over ``settings``.
+            member: Id of this process among the members. None means the host name, the process id and a random part.
+            wait_for_run_s: Maximum time to wait until a trainer has created the run, seconds. 0 means that the run must
+                exist.
+            group_size: Usual number of sequences in its groups. None means the environment's setting, 1 at first.
+            weight: Its part of the sequences beyond the minimums, relative to other environments. None means the
+                environment's setting, 1 at first.
+            min_share: Minimum share in each batch, 0 to 1. None means the environment's setting, no minimum at first.
+            max_share: Maximum share in each batch, 0 to 1. None means the environment's setting, no maximum at first.
+            change_settings: Whether these four settings may differ from those of live members, and then replace them.
+            buffer_groups: Maximum number of groups in the outbox. `submit` waits for room.
+            buffer_bytes: Maximum number of bytes in the outbox.
+            heartbeat_s: Seconds between heartbeats, well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
+            drain_s: Maximum time to send the outbox on exit, seconds.
 
         Raises:
             InvalidField: The name, group size, weight or shares are wrong.
@@ -99,6 +101,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
                 settings,
                 url=url,
                 run=run,
+                token=token,
                 member=member,
                 wait_for_run_s=wait_for_run_s,
                 group_size=group_size,
@@ -115,17 +118,17 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def settings(self) -> Settings:
-        """Where the service is, and which run is meant."""
+        """The URL of the service, the name of the run, and the timeouts."""
         return self._async.settings
 
     @property
     def outcomes(self) -> Counter[GroupOutcome]:
-        """How many groups were accepted, stale, refused, or dropped by which filter."""
+        """Number of groups by outcome: accepted, stale, refused, too long, or dropped by a filter."""
         return self._async.outcomes
 
     @property
     def id(self) -> int:
-        """Its id in the run. Raises `RuntimeError` if it has not joined."""
+        """Id of the environment in the run. Raises `RuntimeError` before it has joined."""
         return self._async.id
 
     @property
@@ -135,63 +138,63 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def running_groups(self) -> int:
-        """Groups that have not arrived yet: permits that are held, and groups in the outbox."""
+        """Number of held permits and of groups in the outbox."""
         return self._async.running_groups
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why the last attempt to send groups failed. None: it did not fail."""
+        """The error of the last attempt to send groups. None means that it succeeded."""
         return self._async.trouble
 
     def submit(self, group: Group) -> str:
-        """Put a ``group`` into the outbox, to be sent with others. Waits for room there.
+        """Put a ``group`` into the outbox, which is sent in the background. Waits for room in the outbox.
 
         Returns:
             The group's id.
 
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
-            NotSent: Groups submitted earlier were refused. This one is not in the outbox: submit it again.
+            NotSent: The service refused groups that were submitted earlier. Submit this group again.
             EnvironmentNotFound, RunNotFound: The environment or the run was deleted.
         """
         return self._portal.run(self._async.submit(group))
 
     def flush(self) -> None:
-        """Wait until all groups have arrived.
+        """Wait until the service has stored all groups.
 
         Raises:
-            NotSent: Groups were refused.
+            NotSent: The service refused groups.
         """
         self._portal.run(self._async.flush())
 
     def curriculum(self, name: str | None = None) -> Curriculum:
-        """Return the run's curriculum with this name, over these connections. Leaving sends its observations.
+        """Return the run's curriculum with this name, over these connections. On exit, its observations are sent.
 
         Args:
-            name: It need not exist yet. None: the environment's name.
+            name: Name of the curriculum, which you can create later. None means the environment's name.
         """
         return Curriculum._sharing(self._async.curriculum(name), self._portal)
 
     def credits(self) -> Credits:
-        """Return how many more groups all members of the environment may start now.
+        """Return how many more groups all members of the environment together may start now.
 
-        To start one, take a `permit`: no other member can take the same one.
+        To start a group, take a `permit`. It reserves one group for this member.
         """
         return self._portal.run(self._async.credits())
 
     def permit(self, wait_s: float | None = None) -> Permit:
-        """Wait until another group is wanted, and count it as running until the block ends.
+        """Wait until another group may start, and count the group as running until the block ends.
 
-        Submit the group in the block. Any number of permits may be held at once. A long wait is logged with its reason.
+        Submit the group in the block. You can hold several permits at once. A long wait is logged with its reason.
 
         Args:
-            wait_s: How long to wait, ``> 0``. None: forever.
+            wait_s: Maximum time to wait, seconds, ``> 0``. None means no limit.
 
         Returns:
-            A context manager of the service's answer; sample with its ``policy_version``.
+            A context manager. It yields the service's answer. Sample with the ``policy_version`` of the answer.
 
         Raises:
-            NoPermit: No group was wanted in time; the message says why.
+            NoPermit: No group could start in time. The message says why.
         """
         return Permit(self._async.permit(wait_s), self._portal)
 

@@ -19,25 +19,27 @@ class Leased(Blocking[AsyncLeased]):
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it, as far as is known here."""
+        """Whether this process holds the lease, as far as it knows."""
         return self._async.held
 
     def ack(self) -> None:
-        """Acknowledge it: it was trained on. Safe to repeat.
+        """Acknowledge the batch or sample after training on it. A repetition changes nothing.
 
         Raises:
-            LeaseLost: The lease expired, and somebody else gets the data: this result must not count twice.
-            Unreachable: The outcome is unknown. Repeat it, or let the lease expire: then the data is handed out again.
+            LeaseLost: The lease expired, and another trainer gets the data. Drop the result of the training step, or
+                the data counts twice.
+            Unreachable: The outcome is unknown. Call this method again, or let the lease expire. Then the service hands
+                the data out again.
         """
         self._portal.run(self._async.ack())
 
     def nack(self, reason: str | None = None) -> None:
-        """Give it back untrained. Safe to repeat.
+        """Give the batch or sample back without training on it. A repetition changes nothing.
 
-        Groups of a batch go to the front of the queue. Chunks of a sample are not counted as used.
+        Groups of a batch go to the front of the queue. For chunks of a sample, no use is counted.
 
         Args:
-            reason: Why; the service logs it.
+            reason: The reason, for the log of the service.
 
         Raises:
             LeaseLost: This process does not hold it any more.
@@ -48,7 +50,7 @@ class Leased(Blocking[AsyncLeased]):
         """Extend the lease. This also happens in the background.
 
         Args:
-            lease_s: Seconds from now. None: the setting of the run.
+            lease_s: Seconds from now. None means the setting of the run.
 
         Returns:
             Seconds the lease lasts from now.

@@ -2,7 +2,7 @@
 
 import re
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from lachesis.wire.runs import RUN_NAME
 
@@ -31,18 +31,19 @@ def wrong_run(name: Any) -> str | None:
 
 def wrong_url(url: Any) -> str | None:
     """Return why ``url`` cannot be the URL of a service; None if it can. It may have the path prefix of a proxy."""
+    shown = without_password(url) if isinstance(url, str) else url
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         meant = (
             f"; did you mean 'http://{url}'?" if isinstance(url, str) and re.fullmatch(r"[\w.-]+:\d+/?", url) else ""
         )
-        return f"should start with http:// or https://, not {url!r}{meant}"
+        return f"should start with http:// or https://, not {shown!r}{meant}"
     try:
         parts = urlsplit(url)
         whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         whole = False
     if not whole:
-        return f"should name a host, and may name a port, such as http://lachesis:8000, not {url!r}"
+        return f"should name a host, and may name a port, such as http://lachesis:8000, not {shown!r}"
     if own := _OF_THE_SERVICE.search(parts.path):
         return f"should name the service alone, without {own[0]!r}; give the run as `run`"
     return None
@@ -50,5 +51,6 @@ def wrong_url(url: Any) -> str | None:
 
 def without_password(url: str) -> str:
     """Return ``url`` without user and password, to show it."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    scheme, between, rest = url.partition("://") if "://" in url else ("", "", url)
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    return f"{scheme}{between}{host.rpartition('@')[2]}{rest[len(host) :]}"

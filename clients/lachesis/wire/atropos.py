@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.body import MAX_INTEGER
 
 MAX_BATCH_SIZE = 131_072
-"""Most sequences in a batch, and in a declared group. The memory that forming a batch takes grows with them."""
+"""Maximum number of sequences in a batch, and in a declared group. Memory to form a batch grows with this number."""
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]

@@ -1,15 +1,16 @@
 """A batch in binary: one safetensors file, in which each column of all its groups lies end to end.
 
-    NAME            the tensors of this name in all groups, in training order, joined along the first axis
-    GROUP/NAME      the tensor NAME of one group, counted from 0. It is there if the tensors of this name cannot be
-                    joined: not all groups have one, or dtypes or inner shapes differ
+    NAME            the tensors NAME of all groups, in training order, joined along the first axis
+    GROUP/NAME      the tensor NAME of one group. GROUP counts from 0. The file has such tensors if the tensors NAME
+                    cannot be joined: a group has no tensor NAME, or dtypes or inner shapes differ
     group_lengths   i32 [groups]: sequences of each group
     group_rows      i64 [names, groups]: the length of each NAME's first axis in each group; names sorted
     labels          bytes of a JSON list: the metadata of each group's blob; missing if no blob has metadata
 
-Any safetensors reader reads a batch as a few arrays. They are cut as those of a group are (`lachesis.wire.columns`).
-`BatchFile` reads each group by itself. Nothing is lost: a tensor that its sender gave one of the names above is under
-GROUP/NAME.
+Any safetensors reader reads a batch as a few arrays. Tensors of lengths cut the arrays into rows, as in a group
+(`lachesis.wire.columns`). A reader that knows compact columns (`lachesis.wire.compact`) can ask for compact columns:
+``Accept: …; columns=compact``. `BatchFile` reads the groups one by one, and expands compact columns. A sender may give
+a tensor one of the names above. Such a tensor is stored under GROUP/NAME.
 """
 
 import re
@@ -24,14 +25,16 @@ from pydantic_core import from_json, to_json
 
 from lachesis.wire import blob
 from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorInfo
-from lachesis.wire.kind import FORMAT
+from lachesis.wire.compact import COMPACT, TRAINED, expanded, form_of
+from lachesis.wire.frame import FORMAT
 
 KIND = "batch"
-"""Value of `lachesis.wire.kind.FORMAT` in the metadata of such a file."""
+"""Value of `lachesis.wire.frame.FORMAT` in the metadata of such a file."""
 
 GROUP_LENGTHS, GROUP_ROWS, LABELS = "group_lengths", "group_rows", "labels"
 
 _OURS = frozenset((GROUP_LENGTHS, GROUP_ROWS, LABELS))
+_TOKENS_LENGTHS = "tokens.lengths"
 _APART = re.compile(r"([0-9]+)/(.*)", re.DOTALL)
 
 
@@ -48,7 +51,7 @@ def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping
     """Return the parts of the file of a batch, in order. Parts of columns are views of ``payloads``.
 
     Args:
-        payloads: The blob of each group. It was checked when it came in.
+        payloads: The blob of each group, which was checked on arrival.
         sizes: Sequences of each group.
         metadata: Further metadata of the file.
     """
@@ -77,7 +80,7 @@ def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping
 
 
 class BatchFile:
-    """A batch in binary. Its columns, of the whole batch or of one group, are views of the bytes.
+    """A batch in binary. Columns of the batch or of a group are views of the bytes. Compact columns are new arrays.
 
     Attributes:
         metadata: The metadata of the file.
@@ -85,10 +88,10 @@ class BatchFile:
     """
 
     def __init__(self, body: Buffer) -> None:
-        """Read the header and the lengths. Read no column.
+        """Read the header and the lengths, without the columns.
 
         Raises:
-            DamagedBlob: ``body`` is not such a file, or is not complete.
+            DamagedBlob: ``body`` is not a batch file, or is not complete.
         """
         header = blob.read_header(body, len(body))
         if header.metadata.get(FORMAT) != KIND or GROUP_ROWS not in header.tensors:
@@ -108,35 +111,82 @@ class BatchFile:
             elif int(match[1]) < self.group_count:
                 self._apart[int(match[1])][match[2]] = info
             else:
-                raise DamagedBlob(f"tensor {name!r} names a group that is not there; there are {self.group_count}")
+                raise DamagedBlob(
+                    f"tensor {name!r} names a group that does not exist: the batch has {self.group_count}"
+                )
         names = sorted(joined.keys() - _OURS)
         if [joined[name].shape[:1] for name in names] != [(length,) for length in rows.sum(axis=1).tolist()]:
             raise DamagedBlob(f"{GROUP_ROWS} does not match the lengths of the joined tensors")
         ends = np.cumsum(rows, axis=1).tolist()
         self._bounds = {name: [0, *ends_of_it] for name, ends_of_it in zip(names, ends, strict=True)}
+        self._whole: dict[str, NDArray[Any]] = {}  # compact columns of all groups, expanded
+        self._of_group: dict[tuple[int, str], NDArray[Any]] = {}  # compact columns of single groups, expanded
 
     def names_of(self, group: int) -> list[str]:
-        """Return the names of the tensors of a group."""
-        return [*self._bounds, *self._apart[group]]
+        """Return the names of the tensors of a group. A compact tensor has the name of its column."""
+        return [COMPACT.get(name, name) for name in (*self._bounds, *self._apart[group])]
 
     def holds(self, group: int, name: str) -> bool:
-        """Return whether a group has a tensor of this name."""
-        return name in self._bounds or name in self._apart[group]
+        """Return whether a group has a tensor or compact column of this name."""
+        return self._stored(group, name) is not None
 
     def dtype(self, group: int, name: str) -> str:
         """Return the dtype of a tensor of a group, as safetensors names it."""
-        return (self._tensors if name in self._bounds else self._apart[group])[name].dtype
+        stored = self._stored(group, name)
+        if stored is None:
+            raise KeyError(name)
+        if stored == TRAINED:
+            return self.dtype(group, "tokens")
+        return (self._tensors if stored in self._bounds else self._apart[group])[stored].dtype
 
     def of_group(self, group: int, name: str) -> NDArray[Any]:
-        """Return a tensor of a group as a read-only view; bf16 and f8 as their bits."""
+        """Return a tensor of a group, read-only: a view, or a new array if compact. bf16 and f8 come as their bits."""
+        stored = self._stored(group, name)
+        if stored is None:
+            raise KeyError(name)
+        if stored == name:
+            return self._read(group, name)
+        whole = self.whole(name)
+        if whole is not None:
+            bounds = self._bounds["tokens"]
+            array = whole[bounds[group] : bounds[group + 1]]
+            array.setflags(write=False)
+            return array
+        if (group, name) not in self._of_group:
+            tokens, lengths = self._read(group, "tokens"), self._read(group, _TOKENS_LENGTHS)
+            array = expanded(stored, self._read(group, stored), tokens, lengths)
+            array.setflags(write=False)
+            self._of_group[group, name] = array
+        return self._of_group[group, name]
+
+    def whole(self, name: str) -> NDArray[Any] | None:
+        """Return the joined tensor of all groups: a view, or a new array if compact. None if it is not joined."""
+        if name in self._bounds:
+            return blob.view(self._body, self._tensors[name])
+        form = form_of(name, self._bounds)
+        if form is None or not {"tokens", _TOKENS_LENGTHS} <= self._bounds.keys():
+            return None
+        if name not in self._whole:
+            parts = [
+                expanded(form, *(self._read(group, tensor) for tensor in (form, "tokens", _TOKENS_LENGTHS)))
+                for group in range(self.group_count)
+            ]
+            self._whole[name] = np.concatenate(parts or [np.empty(0, np.int32)])
+        return self._whole[name]
+
+    def _stored(self, group: int, name: str) -> str | None:
+        """Return the name of the tensor, plain or compact, that holds a column of a group."""
+        for tensors in (self._bounds, self._apart[group]):
+            found = name if name in tensors else form_of(name, tensors)
+            if found is not None:
+                return found
+        return None
+
+    def _read(self, group: int, name: str) -> NDArray[Any]:
         if name not in self._bounds:
             return blob.tensor(self._body, self._apart[group][name])
         bounds = self._bounds[name]
         return blob.tensor(self._body, self._tensors[name])[bounds[group] : bounds[group + 1]]
-
-    def whole(self, name: str) -> NDArray[Any] | None:
-        """Return the tensors of all groups of this name, end to end, as a view; None if they are not joined."""
-        return blob.view(self._body, self._tensors[name]) if name in self._bounds else None
 
     @cached_property
     def labels(self) -> Sequence[Mapping[str, str]]:
@@ -148,7 +198,7 @@ class BatchFile:
 
 
 def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]], list[tuple[int, str, TensorInfo]]]:
-    """Return the tensors that can be joined, by name, sorted; and the others, with the position of their group."""
+    """Return the tensors that can be joined, sorted by name, and the other tensors with the position of their group."""
     found: dict[str, list[TensorInfo]] = {}
     for header in headers:
         for name, info in header.tensors.items():

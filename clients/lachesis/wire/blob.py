@@ -1,9 +1,9 @@
 """Read and write safetensors without copies: the header by itself, tensors as views of the bytes.
 
 A safetensors file is eight bytes of header length, little-endian; a JSON object with dtype, shape and offsets of each
-tensor, and a map of strings called ``__metadata__``; the tensors. The safetensors library reads and writes the same,
-and tests compare both. This module exists because the library's writer copies each tensor several times (190 us
-instead of 20 for 200 kB), and because the library cannot read a header alone, which is all that a server needs.
+tensor, and a map of strings called ``__metadata__``; the tensors. The safetensors library reads and writes the same
+bytes, and tests compare both. This module exists for two reasons: the library's writer copies each tensor several times
+(190 us instead of 20 for 200 kB), and the library cannot read a header alone, which is all that a server needs.
 """
 
 import json
@@ -26,7 +26,7 @@ ITEM_BYTES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Bytes of one value, by dtype. Other dtypes are not read."""
+"""Bytes of one value, by dtype. Files with other dtypes are refused."""
 
 _KINDS = {"u": "U", "i": "I", "f": "F"}
 _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy has no such floats: their bits
@@ -38,7 +38,7 @@ _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name,
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
 _WHOLE = {int}
-_MOST_DIMENSIONS = 32  # every version of numpy allows so many
+_MOST_DIMENSIONS = 32  # the limit of the oldest version of numpy
 _MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths beside a length of 0 count, too
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 LENGTH_BYTES = 8
@@ -52,11 +52,11 @@ class DamagedBlob(ValueError):
 
 
 class TensorInfo(NamedTuple):  # a dataclass would take twice as long to make, and a batch has a thousand
-    """Where a tensor is, and what it holds.
+    """The place, dtype and shape of a tensor.
 
     Attributes:
         start: Its first byte, counted from the start of the file.
-        end: The byte after its last.
+        end: The byte after its last byte.
         dtype: A key of `ITEM_BYTES`.
         shape: Its shape, each ``>= 0``.
     """
@@ -76,16 +76,16 @@ class Header:
 
 
 def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
-    """Read and check the header of a safetensors file that may be invalid. Read no tensor.
+    """Read and check the header of a safetensors file that may be invalid, without its tensors.
 
     Args:
         blob: The file.
-        most_bytes: Longest header that is read, bytes.
+        most_bytes: Maximum length of the header, bytes.
 
     Raises:
-        DamagedBlob: The bytes are not exactly one such file. The header is cut off, is not JSON, or has wrong sizes;
-            or tensors overlap, leave gaps or do not end where the file does; or a dtype is not in `ITEM_BYTES`; or
-            numpy cannot have a shape.
+        DamagedBlob: The bytes are not exactly one safetensors file. The header is cut off, is not JSON or has wrong
+            sizes. Or the tensors overlap, leave gaps or end before or after the end of the file. Or a dtype is not in
+            `ITEM_BYTES`, or a shape is too large for numpy.
     """
     if (size := len(blob)) < LENGTH_BYTES:
         raise DamagedBlob(f"{size} bytes cannot be a safetensors file")
@@ -96,7 +96,7 @@ def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
 
 
 def stored_header(blob: Buffer) -> Header:
-    """Read the header of a complete file that was checked before, in half the time of `read_header`.
+    """Read the header of a complete, checked file, in half the time of `read_header`.
 
     The tensors are in the order of the header, which may differ from the order of their bytes.
     """
@@ -110,12 +110,12 @@ def stored_header(blob: Buffer) -> Header:
 
 
 def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
-    """Read and check a header by itself. The rest of the file need not be in memory.
+    """Read and check a header by itself, without the rest of the file.
 
     Args:
         text: The JSON after the length.
         size: Bytes of the file.
-        quick: Whether a quick parser, which does not find duplicate keys, may read it first. Tests turn it off.
+        quick: Whether a quick parser, which accepts duplicate keys, may read the header first. Tests turn it off.
 
     Raises:
         DamagedBlob: As for `read_header`.
@@ -133,7 +133,7 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
 
 
 def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
-    """Return a tensor as a read-only view of ``blob``. bf16 and f8, which numpy does not have, come as their bits."""
+    """Return a tensor as a read-only view of ``blob``. bf16 and f8 come as their bits, because numpy lacks them."""
     array = view(blob, info)
     if not isinstance(blob, bytes):  # bytes are read-only
         array.setflags(write=False)
@@ -141,7 +141,7 @@ def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
 
 
 def view(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
-    """Return a tensor as `tensor` does, but writable if ``blob`` is."""
+    """Return a tensor as a view of ``blob``, which is writable if ``blob`` is writable."""
     start, end, dtype, shape = info
     if start == end:
         return np.empty(shape, _DTYPES[dtype])
@@ -162,7 +162,7 @@ def write(
         dtypes: By name: the dtype of arrays that hold the bits of another type, such as ``BF16``.
 
     Returns:
-        The file. Equal tensors and metadata give equal bytes; their order does not matter.
+        The file. Equal tensors and metadata give equal bytes, in any order.
     """
     # Wide values first, as in the library: then all tensors are aligned.
     ordered = sorted(tensors.items(), key=lambda tensor: (-tensor[1].dtype.itemsize, tensor[0]))
@@ -174,7 +174,7 @@ def write(
 
 
 def with_metadata(blob: Buffer, header: Header, metadata: Mapping[str, str]) -> bytes:
-    """Return the file with other metadata. The bytes of its tensors stay the same."""
+    """Return the file with other metadata and the same bytes of tensors."""
     tensors = [(name, info.dtype, info.shape, info.end - info.start) for name, info in header.tensors.items()]
     start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
     return header_of(tensors, metadata) + memoryview(blob)[start:]

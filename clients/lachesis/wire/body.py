@@ -1,4 +1,4 @@
-"""What the schemas of requests have in common."""
+"""What the schemas of requests have in common, and the limits of their numbers."""
 
 from typing import Any
 

@@ -1,15 +1,16 @@
 """The binary format of a group: flat columns in one safetensors blob.
 
-A per-token field is one flat tensor of its values and a tensor of the lengths of its rows. So a group takes four bytes
-per token and column, and a reader need not visit each token:
+A per-token field has one flat tensor of values and one tensor of the lengths of its rows. So a group takes four bytes
+per token and column, and readers handle whole arrays:
 
     <name>                 i32 if every value fits, else i64; f32 if every value stays the same bit for bit, else f64
     <name>.lengths         values per sequence (or positions, if a position holds several values)
-    <name>.inner_lengths   values per position, of all sequences one after the other
-    details                bytes of one JSON object: all of `DETAIL_FIELDS`, which are not columns; null if absent
+    <name>.inner_lengths   values per position, over all sequences in order
+    details                bytes of one JSON object with all `DETAIL_FIELDS`. Null stands for an absent field
 
-A missing tensor of lengths equals that of a reference column (`MEASURES`): `tokens` for lengths, `distill_token_ids`
-for inner lengths. So the row lengths of a usual group are stored once.
+A missing tensor of lengths is equal to the lengths of a reference column (`MEASURES`): `tokens` for lengths,
+`distill_token_ids` for inner lengths. So the row lengths of a usual group are stored once. Labels, and columns with one
+value per sequence, are stored in fewer bytes (`lachesis.wire.compact`).
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis.wire import blob
+from lachesis.wire.compact import COMPACT, PER_TOKEN, compacted, expanded, form_of
 
 DETAILS = "details"
 """Name of the tensor with the fields that are not columns, as the bytes of one JSON object."""
 
 DETAIL_FIELDS = ("messages", "generation_params", "overrides", "group_overrides", "images", "env_id")
-"""The keys of that object."""
+"""The keys of the object `details`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ class Column:
     """A field that is stored as numbers.
 
     Attributes:
-        name: The field's name in JSON, and its tensor's.
+        name: The name of the field in JSON and of its tensor.
         kind: Whether its values are integers or floats.
-        depth: Levels of nesting in JSON. 1: a value per sequence. 2: a value per token. 3: several values per token.
+        depth: Levels of nesting in JSON: 1 for a value per sequence, 2 for a value per token, 3 for several per token.
         required: Whether a group must have it.
     """
 
@@ -75,7 +77,7 @@ def lengths_name(column: str, level: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of unequal length, as one flat array and the lengths that cut it.
+    """Rows of unequal length, as one flat array and the lengths of its rows.
 
     Attributes:
         values: All values in reading order, 1-d.
@@ -93,10 +95,11 @@ def pack(
     metadata: Mapping[str, str] | None = None,
     tensors: Mapping[str, NDArray[Any]] | None = None,
 ) -> bytes:
-    """Lay a group out as one safetensors blob.
+    """Write a group as one safetensors blob.
 
     Args:
         columns: The columns of the group, by name; `tokens` is one of them. Values have any integer or float type.
+            Columns that fit are stored in fewer bytes.
         details: A JSON object with each of `DETAIL_FIELDS` as a key.
         metadata: The facts of the group (`lachesis.wire.groups.GROUP_KEYS`).
         tensors: The sender's own arrays, by name.
@@ -108,14 +111,25 @@ def pack(
     return blob.write(laid_out, metadata)
 
 
-def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
-    """Return the tensors that hold columns: values and lengths, narrowed. Leave out lengths that others imply."""
-    laid_out = {}
+def lay_out(columns: Mapping[str, Ragged], *, compact: bool = True) -> dict[str, NDArray[Any]]:
+    """Return the tensors that hold columns: values and lengths, narrowed. Leave out lengths of the reference.
+
+    Args:
+        columns: The columns by name.
+        compact: Whether columns that fit are stored in fewer bytes.
+    """
+    laid_out: dict[str, NDArray[Any]] = {}
     for column in NATIVE_COLUMNS:
         ragged = columns.get(column.name)
         if ragged is None:
             continue
-        laid_out[column.name] = narrowed(ragged.values)
+        values = narrowed(ragged.values)
+        if compact and column.name in PER_TOKEN and _implied(columns, column.name, 0):
+            small = compacted(column.name, values, laid_out["tokens"], ragged.lengths[0])
+            if small is not None:
+                laid_out[small[0]] = small[1]
+                continue
+        laid_out[column.name] = values
         for level, lengths in enumerate(ragged.lengths):
             if not _implied(columns, column.name, level):
                 laid_out[lengths_name(column.name, level)] = narrowed(lengths)
@@ -125,7 +139,7 @@ def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
 def is_column(name: str) -> bool:
     """Return whether a tensor of this name is a column, or holds the lengths of a column."""
     column, _, suffix = name.rpartition(".")
-    return name in _NAMES or (column in _NAMES and suffix in LENGTHS)
+    return name in _NAMES or name in COMPACT or (column in _NAMES and suffix in LENGTHS)
 
 
 class Unpacked(NamedTuple):
@@ -147,7 +161,7 @@ class Unpacked(NamedTuple):
 
 
 def unpack(payload: blob.Buffer) -> Unpacked:
-    """Read a blob that `pack` wrote, or one that was checked when it came in.
+    """Read a blob that `pack` wrote, or a blob that was checked on arrival.
 
     Raises:
         DamagedBlob: ``payload`` is not a safetensors blob, or is damaged.
@@ -160,9 +174,24 @@ def unpack(payload: blob.Buffer) -> Unpacked:
         if column.name in tensors:
             lengths = tuple(_lengths(tensors, column.name, level) for level in range(column.depth - 1))
             columns[column.name] = Ragged(tensors[column.name], lengths)
+        elif (form := form_of(column.name, tensors)) is not None:
+            tokens, lengths = columns["tokens"].values, columns["tokens"].lengths
+            columns[column.name] = Ragged(expanded(form, tensors[form], tokens, lengths[0]), lengths)
     details = tensors[DETAILS].tobytes() if DETAILS in tensors else b"{}"
     others = {name: array for name, array in tensors.items() if name != DETAILS and not is_column(name)}
     return Unpacked(columns, details, header.metadata, others, {name: header.tensors[name].dtype for name in others})
+
+
+def in_full(payload: blob.Buffer) -> blob.Buffer:
+    """Return the blob of a group without compact columns, for readers that do not know them."""
+    header = blob.stored_header(payload)
+    if not COMPACT.keys() & header.tensors.keys():
+        return payload
+    group = unpack(payload)
+    tensors = {**group.tensors, **lay_out(group.columns, compact=False)}
+    if DETAILS in header.tensors:
+        tensors[DETAILS] = np.frombuffer(group.details, np.uint8)
+    return blob.write(tensors, group.metadata, group.dtypes)
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:

@@ -1,46 +1,22 @@
 """The errors that the service answers: the one definition of each, for the service, the SDK and the documents.
 
-Each class has a ``code``, an HTTP ``status`` and a ``remedy``. Its docstring is its meaning: it stands in OpenAPI and
-in docs/reference/errors.md, beside the tree of classes (`make reference`). The service raises these classes, and the
-SDK raises them again.
+Each class has a ``code``, an HTTP ``status`` and a ``remedy``. Its docstring is its meaning in OpenAPI and in
+docs/reference/errors.md (`make reference`). The service raises these classes, and the SDK raises them again.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-
-class LachesisError(Exception):
-    """The root of all errors of Lachesis."""
-
-
-class ServiceError(LachesisError):
-    """The service refused a request, or failed.
-
-    Attributes:
-        code: The stable name of the error.
-        status: The HTTP status of the reply.
-        detail: What is wrong, with the values.
-        remedy: What to do about it.
-        errors: For wrong values: the place of each (``loc``) and what is wrong with it (``msg``).
-        retry_after_s: When to try again, seconds; None if the service suggests nothing.
-    """
-
-    code: str = "error"
-    status: int = 500
-    remedy: str = ""
-    retry_after_s: float | None = None
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.errors: tuple[dict[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        end = "" if self.detail.endswith((".", "?", "!")) else "."
-        return f"{self.detail}{end} {self.remedy}" if self.remedy else self.detail
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.detail!r}, status={self.status}, code={self.code!r})"
+from lachesis.wire.access_errors import ClosedByDefault as ClosedByDefault
+from lachesis.wire.access_errors import CrossSiteRequest as CrossSiteRequest
+from lachesis.wire.access_errors import Forbidden as Forbidden
+from lachesis.wire.access_errors import ForeignHost as ForeignHost
+from lachesis.wire.access_errors import IssuerUnavailable as IssuerUnavailable
+from lachesis.wire.access_errors import PermissionDenied as PermissionDenied
+from lachesis.wire.access_errors import Unauthorized as Unauthorized
+from lachesis.wire.error_base import LachesisError as LachesisError
+from lachesis.wire.error_base import ServiceError as ServiceError
+from lachesis.wire.error_base import descendants as descendants
+from lachesis.wire.problems import place
 
 
 class InvalidInput(ServiceError):
@@ -57,6 +33,30 @@ class MalformedBody(InvalidInput):
     code = "malformed_body"
     status = 400
     remedy = "Send the body in the format of its Content-Type and Content-Encoding."
+
+
+class BadRequest(InvalidInput):
+    """The bytes on the connection are not an HTTP request. The service closes the connection."""
+
+    code = "bad_request"
+    status = 400
+    remedy = "Send HTTP on a new connection, in plain text or through a proxy that ends TLS."
+
+
+class MethodNotAllowed(InvalidInput):
+    """The path exists, and does not take this method. The `Allow` header lists the methods that it takes."""
+
+    code = "method_not_allowed"
+    status = 405
+    remedy = "Use one of the methods that the message names."
+
+
+class HeadersTooLarge(InvalidInput):
+    """The request line and headers exceed the size limit. The service closes the connection."""
+
+    code = "request_header_fields_too_large"
+    status = 431
+    remedy = "Send shorter headers, cookies and query parameters on a new connection."
 
 
 class BodyTooLarge(InvalidInput):
@@ -84,7 +84,7 @@ class UnsupportedMediaType(InvalidInput):
 
 
 class NotAcceptable(InvalidInput):
-    """The service has no reply of a type that the request accepts."""
+    """The service has no reply in a type that the request accepts."""
 
     code = "not_acceptable"
     status = 406
@@ -92,11 +92,12 @@ class NotAcceptable(InvalidInput):
 
 
 class RequestTimeout(InvalidInput):
-    """The body stopped arriving. Nothing was stored."""
+    """The body stopped arriving, or was slow while others waited for memory. Nothing was stored."""
 
     code = "request_timeout"
     status = 408
-    remedy = "Send the request again. If the network is slow, raise LACHESIS_BODY_TIMEOUT_S of the service."
+    remedy = "Send the request again. If the network is slow, raise the setting that the message names."
+    retry_after_s = 2.0
 
 
 class InvalidDataset(InvalidInput):
@@ -104,9 +105,7 @@ class InvalidDataset(InvalidInput):
 
     code = "invalid_dataset"
     remedy = "Repair the file that the message names."
-
-    def __str__(self) -> str:
-        return self.detail  # it names the file and the fault; the remedy adds nothing for people
+    _detail_says_all = True  # it names the file and the fault
 
 
 class InvalidField(InvalidInput):
@@ -120,14 +119,12 @@ class InvalidField(InvalidInput):
 
     code = "invalid_field"
     remedy = "Correct the value. `errors` names its place."
+    _detail_says_all = True  # it names the place and the value
 
     def __init__(self, message: str, location: Sequence[str | int] = ()) -> None:
         super().__init__(f"{place(location)}: {message}" if location else message)
         if location:
             self.errors = ({"loc": list(location), "msg": message},)
-
-    def __str__(self) -> str:
-        return self.detail  # it names the place and the value; the remedy adds nothing for people
 
     @property
     def message(self) -> str:
@@ -143,10 +140,7 @@ class InvalidField(InvalidInput):
 class SequenceTooLong(InvalidField):
     """A sequence has more tokens than the run accepts, or than fit into a micro-batch.
 
-    Args:
-        message: What is wrong, with the group and the values.
-        location: As for `InvalidField`.
-        group_id: The service's id of the group, if it is stored.
+    Beside the arguments of `InvalidField` it has ``group_id``: the service's id of the group, if it is stored.
     """
 
     code = "sequence_too_long"
@@ -157,41 +151,26 @@ class SequenceTooLong(InvalidField):
         self.group_id = group_id
 
 
-class Forbidden(ServiceError):
-    """The service refuses the request because of where it comes from. Nothing was changed."""
-
-    code = "forbidden"
-    status = 403
-    remedy = "Send the request from a program, under a host name that the service knows."
-
-
-class CrossSiteRequest(Forbidden):
-    """A web page of another site sent the request."""
-
-    code = "cross_site_request"
-    remedy = "Open a page of the service itself, or send the request from a program."
-
-
-class ForeignHost(Forbidden):
-    """The request names a host that the service does not know."""
-
-    code = "foreign_host"
-    remedy = "Use a host name that the service knows, or add this one to LACHESIS_ALLOWED_HOSTS of the service."
-
-
 class NotFound(ServiceError):
-    """Nothing of this name or id exists here, or it no longer exists."""
+    """No endpoint exists at this path, or no object with this name or id."""
 
     code = "not_found"
     status = 404
-    remedy = "Check the name or id. `/docs` lists all endpoints."
+    remedy = "Check the path, name or id. `/docs` lists all endpoints."
 
 
 class RunNotFound(NotFound):
     """No run has this name."""
 
     code = "run_not_found"
-    remedy = "Create the run with `POST /v1/runs` (SDK: `Trainer.create_run`), or check the name."
+    remedy = "Create the run with `POST /v1/runs` (SDK: `Trainer.create_run`), or check the name and your token."
+
+
+class TokenNotFound(NotFound):
+    """No token has this id."""
+
+    code = "token_not_found"
+    remedy = "Check the id with `GET /v1/tokens`. A token is forgotten 7 days after it has ended."
 
 
 class EnvironmentNotFound(NotFound):
@@ -213,6 +192,24 @@ class GroupNotFound(NotFound):
 
     code = "group_not_found"
     remedy = "Check the id. The run forgets a group `history_retention_s` seconds after the group has left."
+
+
+class GroupGone(ServiceError):
+    """The group has left the run, and its contents are not kept any more. The message says why, and since when."""
+
+    code = "group_gone"
+    status = 410
+    remedy = (
+        "Read contents while the group waits, is in a batch, or is kept for a rewind (`keep_batches`) or for replay."
+    )
+
+
+class AnnotationsFull(ServiceError):
+    """The annotations of the run take too much memory. Nothing was stored."""
+
+    code = "annotations_full"
+    status = 429
+    remedy = "Shorten `history_retention_s`, or annotate fewer groups."
 
 
 class BatchNotFound(NotFound):
@@ -244,17 +241,17 @@ class SampleNotFound(NotFound):
 
 
 class SnapshotNotFound(NotFound):
-    """The replay buffer has no snapshot of this name, or has removed it for a newer one."""
+    """The replay buffer has no snapshot of this name, or has replaced it with a newer snapshot."""
 
     code = "snapshot_not_found"
-    remedy = "Check the name in the list of snapshots. `keep_snapshots` of the buffer limits how many it keeps."
+    remedy = "Check the name in the list of snapshots. `keep_snapshots` of the buffer limits their number."
 
 
 class CurriculumNotFound(NotFound):
     """The run has no curriculum of this name."""
 
     code = "curriculum_not_found"
-    remedy = "Create it with `PUT /v1/runs/{run}/curricula/{curriculum}` (SDK: `Curriculum.set_up`), or check the name."
+    remedy = "Check the name, or create the curriculum with `PUT /v1/runs/{run}/curricula/{curriculum}`."
 
 
 class ItemNotFound(NotFound):
@@ -290,7 +287,7 @@ class EnvironmentSettingsDiffer(Conflict):
     """A member joins a live environment with other settings than the environment has."""
 
     code = "environment_settings_differ"
-    remedy = "Leave the settings out to join with the present ones, or set `change_settings` to change them for all."
+    remedy = "Join without settings to take those of the environment, or set `change_settings` to change them for all."
 
 
 class RunArchived(Conflict):
@@ -304,7 +301,7 @@ class RunInUse(Conflict):
     """Groups keep arriving while the run is being removed."""
 
     code = "run_in_use"
-    remedy = "Stop the environments of the run, then remove it again."
+    remedy = "Stop the environments of the run. Then remove the run again."
 
 
 class GroupExists(Conflict):
@@ -318,18 +315,18 @@ class GroupNotWaiting(Conflict):
     """The group is in a batch or has left the run, so it cannot be deleted."""
 
     code = "group_not_waiting"
-    remedy = "Delete only groups that wait. `GET /v1/runs/{run}/groups/{group}` says where a group is."
+    remedy = "Delete waiting groups only. `GET /v1/runs/{run}/groups/{group}` says where a group is."
 
 
 class FragmentExists(Conflict):
-    """The worker sent a fragment of this number before, with other contents."""
+    """The worker sent a fragment of this number before with other contents."""
 
     code = "fragment_exists"
     remedy = "Number the fragments of a session from 0 without repetition, or begin a new session."
 
 
 class LeaseLost(Conflict):
-    """The batch or sample is no longer held under this lease: it ended, or another trainer has it."""
+    """The lease of the batch or sample has ended, or another trainer has the batch or sample."""
 
     code = "lease_lost"
     remedy = "Drop the data and take another batch or sample."
@@ -339,21 +336,21 @@ class BatchInUse(Conflict):
     """The batch is not quarantined: a trainer holds it or will get it."""
 
     code = "batch_in_use"
-    remedy = "Drop only quarantined batches. Acknowledge or nack the others."
+    remedy = "Drop quarantined batches only. Acknowledge or nack other batches."
 
 
 class NotAnAtroposRun(Conflict):
     """The run was created under `/v1`, so clients of Atropos cannot reset it."""
 
     code = "not_an_atropos_run"
-    remedy = "Remove the run with `DELETE /v1/runs/{run}`, or use another one for Atropos."
+    remedy = "Remove the run with `DELETE /v1/runs/{run}`, or use another run for Atropos."
 
 
 class RewindImpossible(Conflict):
-    """The run no longer keeps all batches after that step."""
+    """The run no longer keeps all batches after the step."""
 
     code = "rewind_impossible"
-    remedy = "Rewind to a later step. To go back further another time, raise `keep_batches` and `keep_bytes`."
+    remedy = "Rewind to a later step. Raise `keep_batches` and `keep_bytes` to keep more batches from now on."
 
 
 class RunRewound(Conflict):
@@ -364,7 +361,7 @@ class RunRewound(Conflict):
 
 
 class RanksDisagree(Conflict):
-    """This rank asks to divide the batch in another way than the ranks before it."""
+    """This rank asks for another division of the batch than the ranks before it."""
 
     code = "ranks_disagree"
     remedy = "Give all ranks the same world size, cost and limits."
@@ -378,28 +375,63 @@ class StepMismatch(Conflict):
 
 
 class QueueFull(ServiceError):
-    """The run holds as much as its limits allow. Nothing was stored."""
+    """The waiting groups of the run, or those of the token, have reached a limit. Nothing was stored."""
 
-    code = "queue_full"
-    status = 429
-    remedy = "Send it again later. If this lasts, train faster or raise `max_queued_groups` and `max_queued_bytes`."
-    retry_after_s = 1.0
+    code, status, retry_after_s = "queue_full", 429, 1.0
+    remedy = "Send the groups later. If this lasts, train faster, or raise `max_queued_groups` or `max_queued_bytes`."
+
+
+class IntakePaused(ServiceError):
+    """An operator has paused the intake of the run. Nothing was stored."""
+
+    code, status, retry_after_s = "intake_paused", 429, 2.0
+    remedy = 'Send the groups again later. Intake goes on after `PATCH /v1/runs/{run}` with `{"intake_paused": false}`.'
+
+
+class TooManyNewEnvironments(ServiceError):
+    """The address of the client brings environments of new names into the run too fast. Nothing was stored."""
+
+    code, status, retry_after_s = "too_many_new_environments", 429, 1.0
+    remedy = "Join again later, or join an environment that exists. Or raise the setting that the message names."
+
+
+class TooManyConnections(ServiceError):
+    """The service, the client's address or its token has too many open connections. The service closes this one."""
+
+    code, status, retry_after_s = "too_many_connections", 429, 5.0
+    remedy = "Close idle connections, or raise the setting that the message names."
+
+
+class TooManyReads(ServiceError):
+    """Clients have not yet taken what they asked for: replies with contents of groups fill the memory for them."""
+
+    code, status, retry_after_s = "too_many_reads", 429, 5.0
+    remedy = "Read each reply to its end before you ask for the next, and read the contents of fewer groups at a time."
+
+
+class RateLimited(ServiceError):
+    """The token or the run sends more each second than a limit allows. Nothing was stored."""
+
+    code, status, retry_after_s = "rate_limited", 429, 1.0
+    remedy = "Send the request again after `Retry-After`. If this lasts, send less, or raise the limit."
+
+    def __init__(self, detail: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class ReplayBlocked(QueueFull):
     """The rate limiter of the replay buffer holds inserts back until trainers sample more."""
 
     code = "replay_blocked"
-    remedy = "Send it again later. If this lasts, sample faster or widen the limiter's band."
+    remedy = "Send the fragments again later. If this lasts, sample faster, or widen the band of the limiter."
 
 
 class TooManyConflicts(ServiceError):
-    """Other requests changed the same thing during every attempt. Nothing of this request was stored."""
+    """Other requests changed the same object during every attempt. Nothing of this request was stored."""
 
-    code = "too_many_conflicts"
-    status = 503
+    code, status, retry_after_s = "too_many_conflicts", 503, 1.0
     remedy = "Send the request again in a second. If this lasts, send fewer requests at the same time."
-    retry_after_s = 1.0
 
 
 class StoreUnavailable(ServiceError):
@@ -412,7 +444,7 @@ class StoreUnavailable(ServiceError):
 
 
 class StoreFull(StoreUnavailable):
-    """Redis is out of memory. Nothing was stored, and nothing is lost."""
+    """Redis is out of memory. Nothing of this request was stored. Earlier data stays."""
 
     code = "store_full"
     status = 507
@@ -425,12 +457,12 @@ class StoreRefused(StoreUnavailable):
 
     code = "store_refused"
     status = 500
-    remedy = "Check the ACL of the service's Redis user, and that nothing else writes keys under `lachesis:`."
+    remedy = "Check the ACL of the service's Redis user. Check that other programs write no keys under `lachesis:`."
     retry_after_s = None
 
 
 class UnreadableRecord(StoreUnavailable):
-    """A record of a run in Redis cannot be read: something other than the service wrote it."""
+    """A record of a run in Redis cannot be read, because another program changed it."""
 
     code = "unreadable_record"
     status = 500
@@ -446,7 +478,7 @@ class StoreMisconfigured(StoreUnavailable):
 
 
 class MaintenanceEnded(ServiceError):
-    """The background maintenance of this process of the service has ended. Only `/readyz` answers this."""
+    """Background maintenance has ended in this API process. Only `/readyz` returns this error."""
 
     code = "maintenance_ended"
     status = 503
@@ -458,24 +490,7 @@ class InternalError(ServiceError):
     """A bug of the service."""
 
     code = "internal_error"
-    remedy = "Report it with the traceback in the log of the service."
-
-
-def place(location: Sequence[str | int]) -> str:
-    """Write a location as people do: ``tokens[3][17]``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
-
-
-def meaning(cls: type[ServiceError]) -> str:
-    """Return what an error means, in a sentence or two."""
-    return (cls.__doc__ or "").partition("\n")[0]
-
-
-def descendants(cls: type[ServiceError]) -> Iterator[type[ServiceError]]:
-    """Yield every class below ``cls``, parents first."""
-    for sub in cls.__subclasses__():
-        yield sub
-        yield from descendants(sub)
+    remedy = "Report the bug with the traceback in the log of the service."
 
 
 BY_CODE: dict[str, type[ServiceError]] = {cls.code: cls for cls in descendants(ServiceError)}

@@ -15,8 +15,8 @@ LossWeight = Annotated[
     Field(
         ge=0,
         le=1,
-        description="Null: the filter drops the groups that it finds. A number: it keeps them, and the batch carries "
-        "this loss weight for each.",
+        description="What happens to a group that the filter finds. Null means that the run drops the group. A number "
+        "means that the run keeps the group, and its batch carries the number as the loss weight of the group.",
     ),
 ]
 
@@ -28,14 +28,14 @@ class ZeroVarianceFilter(Body):
         default=1e-6,
         ge=0,
         le=1,
-        description="Largest difference between rewards that count as equal; relative to the largest reward if that "
-        "is above 1.",
+        description="Maximum difference between rewards that count as equal. The difference is relative to the largest "
+        "reward if the largest reward is above 1.",
     )
     loss_weight: LossWeight = None
 
 
 class _Band(Body):
-    """Two bounds. Each may be null, which means no bound."""
+    """Two bounds. Null means no bound."""
 
     above: float | None
     below: float | None
@@ -50,31 +50,35 @@ class _Band(Body):
 
 
 class RewardRangeFilter(_Band):
-    """Finds groups whose mean reward is not strictly between two bounds."""
+    """Finds groups whose mean reward is at or below `above`, or at or above `below`."""
 
-    above: float | None = Field(default=None, description="Lower bound of the mean reward. Null: none.")
-    below: float | None = Field(default=None, description="Upper bound of the mean reward. Null: none.")
+    above: float | None = Field(default=None, description="Lower bound of the mean reward. Null means no bound.")
+    below: float | None = Field(default=None, description="Upper bound of the mean reward. Null means no bound.")
     loss_weight: LossWeight = None
 
 
 class PassRateFilter(_Band):
-    """Finds groups whose pass rate is not strictly between two bounds. By default: all pass, or none passes."""
+    """Finds groups whose pass rate is at or below `above`, or at or above `below`. By default: pass rates 0 and 1."""
 
-    threshold: float = Field(default=0.5, description="A sequence passes if its reward is at least this.")
-    above: float | None = Field(default=0.0, ge=0, le=1, description="Lower bound of the pass rate. Null: none.")
-    below: float | None = Field(default=1.0, ge=0, le=1, description="Upper bound of the pass rate. Null: none.")
+    threshold: float = Field(default=0.5, description="Minimum reward of a sequence that passes.")
+    above: float | None = Field(
+        default=0.0, ge=0, le=1, description="Lower bound of the pass rate. Null means no bound."
+    )
+    below: float | None = Field(
+        default=1.0, ge=0, le=1, description="Upper bound of the pass rate. Null means no bound."
+    )
     loss_weight: LossWeight = None
 
 
 class RunFilters(Body):
-    """The filters of a run. A change sets a filter as a whole. `app.core.groups.filters` applies them."""
+    """The filters of a run. A change replaces a whole filter. `app.core.groups.filters` applies the filters."""
 
     filter_zero_variance: ZeroVarianceFilter | None = Field(
-        default=None, description="Finds groups without reward variance. Null: off."
+        default=None, description="Finds groups without reward variance. Null means off."
     )
     filter_reward_range: RewardRangeFilter | None = Field(
-        default=None, description="Finds groups by their mean reward. Null: off."
+        default=None, description="Finds groups by their mean reward. Null means off."
     )
     filter_pass_rate: PassRateFilter | None = Field(
-        default=None, description="Finds groups by their pass rate. Null: off."
+        default=None, description="Finds groups by their pass rate. Null means off."
     )

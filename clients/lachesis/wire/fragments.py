@@ -15,7 +15,7 @@ from lachesis.wire.replay import ChunkId, Priority, Session, Worker
 
 FRAGMENT_ID = r"[A-Za-z0-9._:-]{1,128}"
 MAX_FRAGMENTS = 1024
-"""Most fragments in one request."""
+"""Maximum number of fragments in one request."""
 
 POLICY_VERSIONS = "policy_versions"
 """Name of the tensor (integers, one dimension) with the policy version that sampled each step, if these differ."""
@@ -24,7 +24,7 @@ FRAGMENT_KEYS = ("worker", "number", "session", "policy_version", "episodes", "r
 """Facts of a fragment beside its tensors: strings in a blob's metadata, JSON values in JSON.
 
     worker          who sends it; required
-    number          its place in what the worker sends in this session, from 0 on; required
+    number          its number among the worker's fragments of this session, from 0; required
     session         the training attempt it was made in; 0 if it does not say
     policy_version  the policy version that sampled it; its oldest, if a tensor `policy_versions` gives one per step
     episodes        a JSON array of the ids of the episodes it is of, up to 64
@@ -36,7 +36,7 @@ FRAGMENT_KEYS = ("worker", "number", "session", "policy_version", "episodes", "r
 
 _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Number = Annotated[
-    int, Field(ge=0, le=MAX_INTEGER, description="Its place in what the worker sends in this session, from 0 on.")
+    int, Field(ge=0, le=MAX_INTEGER, description="Its number among the worker's fragments of this session, from 0.")
 ]
 EpisodeIds = Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=64)]
 
@@ -116,7 +116,7 @@ class FragmentReceipt(BaseModel):
     number: int = Field(description="Its number.")
     status: FragmentOutcome = Field(
         description="`stored`. `repeated`: the buffer had it before. Refused and counted: `late` (it came after the "
-        "buffer gave its gap up), `old_session` and `future_session` (it is of another session), `future_version` "
+        "buffer skipped its gap), `old_session` and `future_session` (it is of another session), `future_version` "
         "(the version that sampled it is not in force yet), `too_large` (a chunk with it does not fit into the "
         "buffer). Accepted and dropped at once: `stale` (the version that sampled it is too old), `gap` (it is in no "
         "chunk), `evicted` (the buffer is full)."
@@ -137,7 +137,7 @@ class StoredFragment(HeldFacts):
     chunk: ChunkId | None = Field(description="The chunk it is in, or null while it is in none.")
     worker: str = Field(description="Who sent it.")
     session: int = Field(description="The session it was made in.")
-    number: int = Field(description="Its place in what the worker sent in that session.")
+    number: int = Field(description="Its number among the worker's fragments of that session, from 0.")
     version: int = Field(description="The oldest policy version that sampled any of it.")
     payload_bytes: int = Field(description="Its stored size.")
 

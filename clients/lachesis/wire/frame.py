@@ -1,14 +1,19 @@
 """Several groups or fragments in one body: a safetensors file whose tensors are their blobs, in order.
 
-A sender puts a header before its blobs, and a reader cuts them apart. Neither reads or copies the blobs. Any
-safetensors reader can open the file; each of its tensors is a safetensors file, too. A batch has another layout: see
-`lachesis.wire.batch_file`.
+A sender puts a header before its blobs, and a reader cuts the body into blobs. Both leave the blobs unread and
+uncopied. Any safetensors reader can open the file. Each of its tensors is a safetensors file, too. A batch has another
+layout: see `lachesis.wire.batch_file`.
 """
 
 from collections.abc import Mapping, Sequence
 
 from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, Header, header_of, read_header
-from lachesis.wire.kind import FORMAT
+
+FORMAT = "lachesis"
+"""Key of the metadata that distinguishes frames and batches from blobs. All three are safetensors files.
+
+The value is ``groups``, ``fragments``, ``sample`` or ``batch``.
+"""
 
 
 def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -16,7 +21,7 @@ def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | 
 
     Args:
         sizes: Bytes of each blob.
-        kind: What the blobs are: ``groups``, ``fragments`` or ``sample``.
+        kind: The kind of the blobs: ``groups``, ``fragments`` or ``sample``.
         metadata: Further metadata.
     """
     return header_of(
@@ -26,20 +31,20 @@ def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | 
 
 
 def frame(blobs: Sequence[Buffer], kind: str) -> bytes:
-    """Put blobs into one body; see `frame_header`."""
+    """Return one body with these blobs; see `frame_header`."""
     return b"".join([frame_header([len(blob) for blob in blobs], kind), *blobs])
 
 
 def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, str], list[memoryview]]:
-    """Cut a frame apart.
+    """Cut a frame into its blobs.
 
     Args:
         body: The frame.
-        most_header_bytes: Longest header that is read. A frame of many blobs with long metadata needs more than the
+        most_header_bytes: Maximum length of the header. A frame of many blobs with long metadata needs more than the
             default.
 
     Returns:
-        Its metadata, and the blobs in order, as views of ``body``.
+        The metadata of the frame, and its blobs in order, as views of ``body``.
 
     Raises:
         DamagedBlob: ``body`` is not a frame, or is not complete.

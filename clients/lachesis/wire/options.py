@@ -10,6 +10,9 @@ from lachesis.wire.runs import AtroposSettings
 class NewRun(TypedDict, total=False):
     """Settings of a run that can be given when it is made, as `lachesis.wire.runs.RunCreate` describes them."""
 
+    max_requests_per_s: float | None
+    max_bytes_per_s: float | None
+    max_groups_per_s: float | None
     filter_zero_variance: ZeroVarianceFilter | None
     filter_reward_range: RewardRangeFilter | None
     filter_pass_rate: PassRateFilter | None
@@ -32,6 +35,9 @@ class NewRun(TypedDict, total=False):
     max_delay_batches: int
     alert_after_batches: int | None
     fresh_fraction: float
+    cost_per_million_tokens: float | None
+    intake_paused: bool
+    serving_paused: bool
     archived: bool
     atropos: AtroposSettings
 
@@ -39,6 +45,9 @@ class NewRun(TypedDict, total=False):
 class RunChanges(TypedDict, total=False):
     """Settings of a run that can be changed while it runs, as `lachesis.wire.runs.RunChange` describes them."""
 
+    max_requests_per_s: float | None
+    max_bytes_per_s: float | None
+    max_groups_per_s: float | None
     filter_zero_variance: ZeroVarianceFilter | None
     filter_reward_range: RewardRangeFilter | None
     filter_pass_rate: PassRateFilter | None
@@ -61,6 +70,9 @@ class RunChanges(TypedDict, total=False):
     max_delay_batches: int
     alert_after_batches: int | None
     fresh_fraction: float
+    cost_per_million_tokens: float | None
+    intake_paused: bool
+    serving_paused: bool
     archived: bool
     batch_size: int
 

@@ -29,6 +29,16 @@ class Problem(BaseModel):
     errors: list[WrongValue] = Field(default=[], description="The wrong values, if these are the reason.")
 
 
+def place(location: Sequence[str | int]) -> str:
+    """Write a location as people do: ``tokens[3][17]``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+def meaning(error: type[Exception]) -> str:
+    """Return what an error means, in a sentence or two: the first line of its docstring."""
+    return (error.__doc__ or "").partition("\n")[0]
+
+
 def format_validation_error(error: ErrorDetails) -> str:
     """Return the message of a validation error, without pydantic's names for Python types and its prefix."""
     if error["type"] == "model_type":

@@ -12,36 +12,44 @@ from lachesis.wire.runs import LeaseSeconds
 MAX_SAMPLE_CHUNKS = 65_536
 MAX_SAMPLE_FRAGMENTS = 65_536
 
-LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the sample is held under.")]
+LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease of the sample.")]
 
 
 class TakeSample(Body):
-    """What a trainer asks for (`POST …/replay/samples`): so many chunks, or so many fragments."""
+    """A request for a sample (`POST …/replay/samples`): a number of chunks, or a number of fragments."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"num_chunks": 1, "request_id": "trainer-0.17", "lease_s": 120}]}
     )
 
-    num_chunks: int | None = Field(default=None, ge=1, le=MAX_SAMPLE_CHUNKS, description="How many chunks.")
+    num_chunks: int | None = Field(default=None, ge=1, le=MAX_SAMPLE_CHUNKS, description="Number of chunks.")
     num_fragments: int | None = Field(
         default=None,
         ge=1,
         le=MAX_SAMPLE_FRAGMENTS,
-        description="How many fragments, instead: a multiple of `fragments_per_chunk`.",
+        description="Number of fragments, instead of `num_chunks`: a multiple of `fragments_per_chunk`.",
     )
-    strategy: Strategy | None = Field(default=None, description="How to draw them; null: as the buffer says.")
-    alpha: Alpha | None = Field(default=None, description="The same.")
-    beta: Beta | None = Field(default=None, description="The same.")
-    half_life_chunks: HalfLife | None = Field(default=None, description="The same.")
+    strategy: Strategy | None = Field(
+        default=None, description="How to draw chunks. Null means the setting of the buffer."
+    )
+    alpha: Alpha | None = Field(default=None, description="`alpha` of this sample. Null means the buffer's setting.")
+    beta: Beta | None = Field(default=None, description="`beta` of this sample. Null means the buffer's setting.")
+    half_life_chunks: HalfLife | None = Field(
+        default=None, description="`half_life_chunks` of this sample. Null means the buffer's setting."
+    )
     request_id: str | None = Field(
         default=None,
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
-        description="An id of this request. The same request sent again gets the same sample while that is held.",
+        description="An id of this request. A repetition gets the same sample while the lease lasts.",
     )
-    lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold it; null: as the run says.")
-    trainer: str | None = Field(default=None, max_length=256, description="Who asks; shown to operators.")
+    lease_s: LeaseSeconds | None = Field(
+        default=None, description="Duration of the lease, seconds. Null means the run's setting."
+    )
+    trainer: str | None = Field(
+        default=None, max_length=256, description="The name of the trainer, shown to operators."
+    )
 
     @model_validator(mode="after")
     def _one_number(self) -> "TakeSample":
@@ -55,31 +63,31 @@ class Record(HeldFacts):
 
     fragment: str = Field(description="Its id.")
     chunk: ChunkId
-    worker: str = Field(description="Who sent it.")
-    session: int = Field(description="The session it was made in.")
-    number: int = Field(description="Its place in what the worker sent in that session.")
-    version: int = Field(description="The chunk's policy version: the oldest one that sampled a part of it.")
-    staleness: int = Field(description="Policy versions since then, when the sample was taken.")
-    uses: int = Field(description="Acknowledged samples that had the chunk by then.")
+    worker: str = Field(description="The worker that sent the fragment.")
+    session: int = Field(description="The session in which the fragment was made.")
+    number: int = Field(description="Its number among the worker's fragments of the session, from 0.")
+    version: int = Field(description="The chunk's policy version: the oldest version that sampled a part of it.")
+    staleness: int = Field(description="Policy versions between this version and the time when the sample was taken.")
+    uses: int = Field(description="Acknowledged samples with this chunk at that time.")
     probability: float = Field(
-        description="Probability that one draw from the whole buffer gives this chunk; 1 for fifo and lifo."
+        description="Probability that one draw from the whole buffer gives this chunk. 1 for `fifo` and `lifo`."
     )
     importance_weight: float = Field(
-        description="(chunks * probability) ** -beta, divided by the largest of the sample."
+        description="`(chunks * probability) ** -beta`, divided by the maximum of the sample."
     )
     payload_bytes: int = Field(description="Its stored size.")
 
 
 class SampleInfo(BaseModel):
-    """A sample in a trainer's hands, without tensors. It is the metadata `sample` of a binary reply."""
+    """A leased sample without tensors. It is the metadata `sample` of a binary reply."""
 
     sample: str = Field(description="Its id.")
     run: str = Field(description="Its run.")
     lease: LeaseId
-    lease_s: float = Field(description="Seconds the lease lasts from now.")
+    lease_s: float = Field(description="Seconds until the lease ends.")
     policy_version: int = Field(description="The policy version in force when it was taken.")
     sampling: Sampling = Field(description="How it was drawn.")
-    records: list[Record] = Field(description="Its fragments, in order: those of a chunk are side by side.")
+    records: list[Record] = Field(description="Its fragments, in order. Fragments of one chunk are adjacent.")
 
 
 class AckSample(Body):
@@ -107,7 +115,9 @@ class ExtendSample(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "lease_s": 120}]})
 
     lease: LeaseId
-    lease_s: LeaseSeconds | None = Field(default=None, description="How long from now; null: as the run says.")
+    lease_s: LeaseSeconds | None = Field(
+        default=None, description="Duration of the lease from now, seconds. Null means the run's setting."
+    )
 
 
 class SampleEnd(BaseModel):
@@ -115,4 +125,4 @@ class SampleEnd(BaseModel):
 
     sample: str = Field(description="Its id.")
     state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
-    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")
+    lease_s: float | None = Field(default=None, description="Seconds until the lease ends, if it was extended.")

@@ -10,7 +10,7 @@ MAX_SHARDS = 100_000
 MAX_LENGTH = 2**36
 
 Length = Annotated[int, Field(ge=0, le=MAX_LENGTH, strict=True, description="Frames or tokens.")]
-Cost = Annotated[float, Field(ge=0, description="What it costs to train on, in any unit.")]
+Cost = Annotated[float, Field(ge=0, description="Cost of training on the episode, in any unit.")]
 EpisodeId = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER, strict=True)] | Annotated[str, Field(max_length=1024)]
 
 
@@ -19,17 +19,20 @@ class InlineEpisode(Body):
 
     length: Length
     episode: EpisodeId | None = Field(
-        None, description="Its id. Either all episodes have one or none; without ids they are numbered from 0."
+        None, description="Its id. Give all episodes an id, or none. Without ids, the service numbers episodes from 0."
     )
-    cost: Cost | None = Field(None, description="Its cost, for `declared`. Then every episode must have one.")
+    cost: Cost | None = Field(None, description="Its cost, for `declared`. `declared` needs a cost for every episode.")
 
 
 class ShardPlanRequest(Body):
-    """A request for shards. It contains lengths or episodes, or names a dataset on the disk of the service."""
+    """A request for dataset shards. It has `lengths`, `episodes` or the `path` of a dataset on the service's disk."""
 
-    ranks: int = Field(ge=1, le=MAX_SHARDS, strict=True, description="How many ranks there are.", examples=[8])
+    ranks: int = Field(ge=1, le=MAX_SHARDS, strict=True, description="Number of ranks.", examples=[8])
     lengths: list[Length] | None = Field(
-        None, min_length=1, description="The lengths of episodes, numbered from 0.", examples=[[310, 95, 240]]
+        None,
+        min_length=1,
+        description="Lengths of the episodes. The service numbers episodes from 0.",
+        examples=[[310, 95, 240]],
     )
     episodes: list[InlineEpisode] | None = Field(
         None, min_length=1, description="Episodes with ids or costs.", examples=[[{"episode": "a", "length": 310}]]
@@ -44,42 +47,42 @@ class ShardPlanRequest(Body):
     length: str | None = Field(
         None,
         max_length=1024,
-        description="With `path`: the column of lengths (default `length`), or the tensor as long as the episode.",
+        description="With `path`: the column of lengths (default `length`), or a tensor whose length is the episode's.",
         examples=["length"],
     )
     cost: str = Field(
         "tokens",
         max_length=1024,
         description="What an episode of length L costs: `tokens` (L); a sum like `24576*L + L^2`, or "
-        "`linear=24576,quadratic=1`; `frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, what a producer "
-        "wrote; `declared`, short for `column:cost`.",
+        "`linear=24576,quadratic=1`; `frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, a column of the "
+        "dataset; `declared`, short for `column:cost`.",
         examples=["24576*L + L^2"],
     )
     equal_episodes: bool = Field(
         False,
         strict=True,
-        description="Give every rank equally many episodes, if their number allows it.",
+        description="Whether every rank gets the same number of episodes, if possible.",
         examples=[False],
     )
     list_episodes: bool = Field(
-        True, strict=True, description="Name the episodes of each shard in the answer.", examples=[True]
+        True, strict=True, description="Whether the reply lists the episodes of each shard.", examples=[True]
     )
 
 
 class LengthsInfo(BaseModel):
-    """How long episodes are."""
+    """The lengths of episodes."""
 
     episodes: int
     total: int = Field(description="The sum of all lengths.")
     shortest: int
     longest: int
     mean: float
-    variation: float = Field(description="Standard deviation over mean.")
-    percentiles: dict[str, float] = Field(description="Length that so many per cent of the episodes do not exceed.")
+    variation: float = Field(description="Standard deviation divided by the mean.")
+    percentiles: dict[str, float] = Field(description="Lengths by percentile.")
 
 
 class DatasetInfo(BaseModel):
-    """Facts that a dataset contains; null if it does not contain one."""
+    """Facts about a dataset. Null stands for unknown facts."""
 
     layout: str = Field(description="`LeRobot v2.1`, `Parquet`, …")
     files: int = Field(description="Files that were read.")
@@ -93,31 +96,36 @@ class DatasetInfo(BaseModel):
 class ImbalanceInfo(BaseModel):
     """How unequal the loads of ranks are."""
 
-    max_over_mean: float = Field(description="Largest load over mean load, minus 1: by how much a pass takes longer.")
-    max_over_min: float | None = Field(description="Largest load over smallest; null if some rank has none.")
+    max_over_mean: float = Field(
+        description="Largest load divided by the mean load, minus 1: the extra time of a pass."
+    )
+    max_over_min: float | None = Field(
+        description="Largest load divided by the smallest. Null if the smallest load is 0."
+    )
 
 
 class PlannedShard(BaseModel):
-    """What one rank gets."""
+    """The dataset shard of a rank."""
 
     rank: int
-    count: int = Field(description="Episodes.")
-    length: int = Field(description="The sum of their lengths.")
-    cost: float = Field(description="The sum of their costs.")
-    load: float = Field(description="Its cost over the mean cost of a shard.")
+    count: int = Field(description="Number of episodes.")
+    length: int = Field(description="Sum of the lengths of these episodes.")
+    cost: float = Field(description="Sum of the costs of these episodes.")
+    load: float = Field(description="Cost of the shard divided by the mean cost of a shard.")
     episodes: Annotated[
-        list[int | str] | None, Field(description="Their ids, in the order of the dataset; null if not asked for.")
+        list[int | str] | None,
+        Field(description="Ids of these episodes, in the order of the dataset. Null without `list_episodes`."),
     ] = None
 
 
 class ShardPlanInfo(BaseModel):
-    """Shards of a dataset, and how well they are balanced."""
+    """Dataset shards, and how evenly they are balanced."""
 
     dataset: DatasetInfo | None = None
     lengths: LengthsInfo
-    cost: str = Field(description="The cost of the request.")
+    cost: str = Field(description="The cost in the request.")
     ranks: int
-    equal_episodes: bool = Field(description="Whether every rank has equally many episodes because that was asked for.")
+    equal_episodes: bool = Field(description="Whether every rank has the same number of episodes, as requested.")
     method: str = Field(description="The method that found the shards.")
     imbalance: ImbalanceInfo = Field(description="The imbalance of these shards.")
     contiguous: ImbalanceInfo = Field(
@@ -126,8 +134,8 @@ class ShardPlanInfo(BaseModel):
     strided: ImbalanceInfo = Field(
         description="The imbalance of strided shards: episode i to rank i modulo the number of ranks."
     )
-    bound: ImbalanceInfo = Field(description="A bound: no shards for the same request can have a smaller imbalance.")
-    pass_time: float = Field(description="Estimated time of a pass, in units of one in which no rank ever waits.")
-    contiguous_pass_time: float = Field(description="The same over contiguous shards.")
-    speed_up: float = Field(description="How many times faster a pass is than over contiguous shards.")
+    bound: ImbalanceInfo = Field(description="A lower bound of the imbalance of any shards for this request.")
+    pass_time: float = Field(description="Estimated time of a pass. 1 is a pass without waiting ranks.")
+    contiguous_pass_time: float = Field(description="Estimated time of a pass over contiguous shards.")
+    speed_up: float = Field(description="`contiguous_pass_time` divided by `pass_time`.")
     shards: list[PlannedShard]

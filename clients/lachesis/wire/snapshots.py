@@ -18,7 +18,8 @@ class TakeSnapshot(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "step-1000"}]})
 
     name: _Name | None = Field(
-        default=None, description="Its name. It replaces a snapshot with this name. Null: a name never used before."
+        default=None,
+        description="Name of the snapshot. It replaces a snapshot of the same name. Null means a new, unused name.",
     )
 
 
@@ -29,20 +30,22 @@ class RestoreSnapshot(Body):
 
 
 class ReplaySnapshot(BaseModel):
-    """A replay buffer as it was."""
+    """The state of a replay buffer when a snapshot was taken."""
 
     name: str = Field(description="Its name.")
-    taken_age_s: float = Field(description="Seconds since it was taken, while the service ran.")
-    policy_version: int = Field(description="The policy version that was in force.")
-    session: int = Field(description="The training attempt that was in progress.")
-    chunks: int = Field(description="Chunks that were not retired.")
+    taken_age_s: float = Field(
+        description="Seconds since the snapshot was taken, without the time when the service was down."
+    )
+    policy_version: int = Field(description="The policy version in force at that time.")
+    session: int = Field(description="The training attempt in progress at that time.")
+    chunks: int = Field(description="Chunks in the buffer, without retired chunks.")
     chunk_bytes: int = Field(description="The payload of these chunks, bytes.")
-    inserts: int = Field(description="Chunks inserted until then.")
-    samples: int = Field(description="Chunks sampled until then, including those of leased samples.")
-    limiter_error: float | None = Field(description="The position of the rate limiter; null without one.")
+    inserts: int = Field(description="Chunks inserted before the snapshot.")
+    samples: int = Field(description="Chunks sampled before the snapshot, including those of leased samples.")
+    limiter_error: float | None = Field(description="The error of the rate limiter. Null without a limiter.")
 
 
 class Snapshots(BaseModel):
     """The snapshots of a replay buffer (`GET …/replay/snapshots`)."""
 
-    snapshots: list[ReplaySnapshot] = Field(description="Oldest first.")
+    snapshots: list[ReplaySnapshot] = Field(description="The snapshots, the oldest first.")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "cartpole.py"
 
 
 def load_cartpole(monkeypatch: pytest.MonkeyPatch) -> ModuleType:

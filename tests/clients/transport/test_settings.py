@@ -16,20 +16,34 @@ from lachesis import AsyncEnvironment, AsyncTrainer, Environment, Settings, Trai
 from lachesis._transport.settings import edit_distance
 from lachesis.errors import InvalidField
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/python-sdk.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/python-sdk.md"
 
 
 def test_every_setting_can_be_read_from_the_environment() -> None:
     environ = {
         "LACHESIS_URL": "https://lachesis.example/base",
         "LACHESIS_RUN": "math",
+        "LACHESIS_TOKEN": "secret",
+        "LACHESIS_TOKEN_FILE": "token.txt",
+        "LACHESIS_CA_FILE": "ca.pem",
+        "LACHESIS_CLIENT_CERT": "client.crt",
+        "LACHESIS_CLIENT_KEY": "client.key",
         "LACHESIS_CONNECT_TIMEOUT_S": "1.5",
         "LACHESIS_TIMEOUT_S": "2",
         "LACHESIS_RETRY_BUDGET_S": "0",
     }
     assert len(environ) == len(fields(Settings))
     assert Settings.from_env(environ) == Settings(
-        url="https://lachesis.example/base", run="math", connect_timeout_s=1.5, timeout_s=2, retry_budget_s=0
+        url="https://lachesis.example/base",
+        run="math",
+        token="secret",
+        token_file="token.txt",
+        ca_file="ca.pem",
+        client_cert="client.crt",
+        client_key="client.key",
+        connect_timeout_s=1.5,
+        timeout_s=2,
+        retry_budget_s=0,
     )
 
 
@@ -183,12 +197,12 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 def test_a_service_can_be_given_in_every_way_that_one_would_try(make: Callable[..., Settings]) -> None:
-    url, given = "http://lachesis:1", Settings("http://lachesis:2", run="code")
+    url, given = "http://lachesis:1", Settings("http://lachesis:3", run="code")
     assert make() == Settings(run="math")
     assert make(url) == make(url=url) == make(settings=url) == Settings(url, run="math")
     assert make(url, run="code") == make(url=url, run="code") == Settings(url, run="code")
     assert make(given) == make(settings=given) == given
-    assert make(given, run="math") == Settings("http://lachesis:2", run="math")
+    assert make(given, run="math") == Settings("http://lachesis:3", run="math")
     assert make(given, url=url) == Settings(url, run="code")
 
 
@@ -218,6 +232,7 @@ def test_settings_of_an_environment_that_are_wrong_are_refused_by_name() -> None
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    shown = dict(re.findall(r"^\| `(LACHESIS_\w+)` \| `(.+?)` \|", PAGE.read_text(), re.M))
+    shown = dict(re.findall(r"^\| `(LACHESIS_\w+)` \| (none|`.+?`) \|", PAGE.read_text(), re.M))
     assert set(shown) == {f"LACHESIS_{field.name.upper()}" for field in fields(Settings)}
-    assert Settings.from_env(shown) == Settings()
+    defaults = {name: value.strip("`") for name, value in shown.items() if value != "none"}
+    assert Settings.from_env(defaults) == Settings()

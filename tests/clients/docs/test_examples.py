@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from lachesis import AsyncReplay, AsyncTrainer, Settings
-from tests.clients.test_cartpole import load_cartpole
+from tests.clients.docs.test_cartpole import load_cartpole
 from tests.e2e.processes import descendants, is_running
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 async def start(program: str, settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
@@ -111,7 +111,8 @@ async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Set
     process, workers = await start_cartpole(settings, "--target", "501", "--weights", str(tmp_path / "weights.npz"))
     assert process.stdout is not None
     async with asyncio.timeout(60):
-        assert (await process.stdout.readline()).startswith(b"step 10: mean return ")
+        while not (line := await process.stdout.readline()).startswith(b"step 10: mean return "):
+            assert line.startswith(b"WARNING run math: no sample for "), line  # on a busy machine
     process.send_signal(signal.SIGINT)
     assert "Traceback" not in await output(process, code=130)
     assert len(workers) == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 from lachesis import Settings
 from tests.clients.proxy import CuttingProxy
 
-CLIENTS = Path(__file__).parents[2] / "clients"
+CLIENTS = Path(__file__).parents[3] / "clients"
 
 
 async def ping(*arguments: str, **variables: str) -> tuple[int | None, str, str]:

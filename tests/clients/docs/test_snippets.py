@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = ("README.md", "docs/how-to/python-sdk.md")
 BATCH_SIZE, GROUP_SIZE = 128, 8
 ADDRESSES = ("http://127.0.0.1:8000", "http://lachesis:8000")

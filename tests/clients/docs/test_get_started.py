@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lachesis import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "get-started.md").read_text()
 ADDRESS = "http://127.0.0.1:8000"
 

@@ -15,8 +15,14 @@ from lachesis import AsyncTrainer, Settings
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="the documents use curl")
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
-STORIES = [["http-api.md", "many-workers.md"], ["replay.md"], ["curriculum.md"], ["no-batch.md", "filters.md"]]
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
+STORIES = [
+    ["http-api.md", "many-workers.md"],
+    ["replay.md"],
+    ["curriculum.md"],
+    ["no-batch.md", "filters.md"],
+    ["follow-a-run.md"],
+]
 PLACEHOLDERS = {"ID": "batch", "LEASE": "lease", "SAMPLE": "sample"}
 
 

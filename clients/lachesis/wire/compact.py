@@ -1,0 +1,76 @@
+"""Columns in fewer bytes: labels as bits, and columns that have one value per sequence.
+
+    masks.trained        replaces `masks`. u8: a bit per token, in the order of `numpy.packbits`: 1 where the label is
+                         the token, 0 where the label is -100
+    NAME.per_sequence    replaces a column with one value per sequence: this value, for each sequence
+
+Readers need the row lengths of `tokens` to expand both. Other columns are stored in full. An expanded column is equal
+to the original column, bit for bit and in the same dtype. It is a new array, not a view of the bytes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MASKED = -100
+"""The label of a token without loss."""
+
+TRAINED = "masks.trained"
+_PER_SEQUENCE = ".per_sequence"
+
+PER_TOKEN = ("masks", "advantages", "ref_logprobs", "inference_logprobs", "policy_versions")
+"""Columns that may be compact."""
+
+COMPACT = {TRAINED: "masks", **{f"{name}{_PER_SEQUENCE}": name for name in PER_TOKEN}}
+"""The column that each compact tensor replaces, by the name of the tensor."""
+
+FORMS = {column: tuple(name for name, of in COMPACT.items() if of == column) for column in PER_TOKEN}
+"""The names of the compact tensors that may replace each column."""
+
+
+def form_of(column: str, tensors: Mapping[str, Any]) -> str | None:
+    """Return the name of the compact tensor that replaces a column. None means that no tensor does."""
+    return next((name for name in FORMS.get(column, ()) if name in tensors), None)
+
+
+def compacted(
+    column: str, values: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[Any]
+) -> tuple[str, NDArray[Any]] | None:
+    """Return the compact tensor for a column, with its name. None means that the column has no compact form.
+
+    Args:
+        column: One of `PER_TOKEN`.
+        values: A value per token.
+        tokens: The token ids.
+        lengths: Tokens per sequence.
+    """
+    if column == "masks" and values.dtype == tokens.dtype:
+        trained = values != MASKED
+        if ((values == tokens) | ~trained).all():
+            return TRAINED, np.packbits(trained)
+    if not 0 < len(lengths) < len(values):
+        return None
+    bits = values.view(f"i{values.itemsize}")  # -0.0 equals 0.0, and is another value
+    if bits[0] != bits[int(lengths[0]) - 1] or not lengths.all():  # the first test is quick, and mostly enough
+        return None
+    firsts = np.cumsum(lengths, dtype=np.int64) - lengths
+    if (np.repeat(bits[firsts], lengths) != bits).any():
+        return None
+    return f"{column}{_PER_SEQUENCE}", values[firsts]
+
+
+def expanded(name: str, compact: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+    """Return the column that a compact tensor replaces, as a new array.
+
+    Args:
+        name: The name of the tensor, a key of `COMPACT`.
+        compact: The tensor.
+        tokens: The token ids.
+        lengths: Tokens per sequence.
+    """
+    if name == TRAINED:
+        trained = np.unpackbits(compact, count=len(tokens)).view(np.bool_)
+        return np.where(trained, tokens, tokens.dtype.type(MASKED))
+    return np.repeat(compact, lengths)
