@@ -32,7 +32,7 @@ python_maximum_signature_line_length = 88
 
 # The order of the pages. A page that is in no list is a warning, and so an error.
 NAVIGATION = {
-    "Begin": ["get-started", "concepts"],
+    "Begin": ["get-started", "how-to/demo", "concepts"],
     "How to": [
         "how-to/python-sdk",
         "how-to/http-api",
@@ -46,6 +46,10 @@ NAVIGATION = {
         "how-to/curriculum",
         "how-to/resume-after-a-crash",
         "how-to/no-batch",
+        "how-to/follow-a-run",
+        "how-to/command-line",
+        "how-to/groups",
+        "how-to/tracing",
     ],
     "Reference": [
         "reference/http-api",
@@ -58,11 +62,12 @@ NAVIGATION = {
         "reference/log",
         "reference/command-line",
     ],
-    "Operate": ["operate/index"],
+    "Operate": ["operate/index", "security"],
     "Design": [
         "design/architecture",
         "design/adr/index",
         "design/benchmarks",
+        "design/growth",
         "design/contributing",
         "design/changelog",
     ],
