@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from lachesis.wire.printable import printable
+
 LogFormat = Literal["text", "json"]
 
 RESERVED = ("time", "level", "logger", "process", "message", "exception")
@@ -20,7 +22,7 @@ RESERVED = ("time", "level", "logger", "process", "message", "exception")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
-class _Lines(logging.Formatter):
+class _LineFormatter(logging.Formatter):
     """The parts that both formats share."""
 
     def _time(self, record: logging.LogRecord) -> str:
@@ -34,7 +36,7 @@ class _Lines(logging.Formatter):
         return self.formatException(record.exc_info) if record.exc_info else ""
 
 
-class TextLines(_Lines):
+class TextLines(_LineFormatter):
     """Lines for people. Only a traceback has more than one; its further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,10 +44,10 @@ class TextLines(_Lines):
         parts = [self._time(record), record.levelname, record.name, f"[{record.process}]", record.getMessage()]
         parts += [f"{key}={_value(value)}" for key, value in self._fields(record).items()]
         lines = [" ".join(parts), *self._traceback(record).splitlines()]
-        return "\n    ".join(map(_printable, lines))
+        return "\n    ".join(map(printable, lines))
 
 
-class JsonLines(_Lines):
+class JsonLines(_LineFormatter):
     """Lines for machines: one JSON object each."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -57,7 +59,7 @@ class JsonLines(_Lines):
         return json.dumps({**self._fields(record), **members}, default=str)
 
 
-_FORMATTERS: Mapping[LogFormat, type[_Lines]] = {"text": TextLines, "json": JsonLines}
+_FORMATTERS: Mapping[LogFormat, type[_LineFormatter]] = {"text": TextLines, "json": JsonLines}
 
 
 def log_config(level: str, log_format: LogFormat) -> dict[str, Any]:
@@ -80,13 +82,7 @@ def _value(value: object) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-class Backoff:
+class LogBackoff:
     """Limit log lines of a kind: the first is written, then one after each pause. Pauses double.
 
     Args:

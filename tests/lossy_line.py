@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from tests.waiting import wait_until
 
@@ -120,10 +120,11 @@ class LossyLine:
 @contextlib.asynccontextmanager
 async def lossy_line(redis_url: str, socket: Path) -> AsyncIterator[tuple[LossyLine, str]]:
     """Lay a line to a Redis on a unix socket; gives it, and the URL of its other end."""
-    line = LossyLine(unquote(redis_url.removeprefix("unix://")))
+    parts = urlsplit(redis_url)
+    line = LossyLine(unquote(parts.path))
     server = await asyncio.start_unix_server(line.carry, str(socket))
     try:
-        yield line, f"unix://{socket}"
+        yield line, f"unix://{parts.netloc}{socket}"
     finally:
         await line.hang_up()
         server.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app import events
-from app.logs import RESERVED, Backoff, JsonLines, TextLines
+from app.logs import RESERVED, JsonLines, LogBackoff, TextLines
 from tests.api.log_capture import every_event
 
 HOSTILE = 'x\n2026-01-01T00:00:00.000+00:00 INFO lachesis.events [1] run deleted run=y\r\x1b[2J\u2028\u202e\ud800"='
@@ -100,7 +100,7 @@ def test_a_long_name_is_cut() -> None:
 
 def test_repeated_lines_are_written_less_and_less_often() -> None:
     now = 0.0
-    backoff = Backoff(1.0, 8.0, clock=lambda: now)
+    backoff = LogBackoff(1.0, 8.0, clock=lambda: now)
     written = []
     for second in range(60):
         now = float(second)

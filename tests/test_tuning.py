@@ -26,3 +26,25 @@ def _page_faults(kind: str) -> int:
 
 def test_memory_that_is_reused_costs_no_page_faults() -> None:
     assert _page_faults("tuned") * 20 < _page_faults("untuned")
+
+
+RETURNED = """
+from pathlib import Path
+from app.tuning import return_memory, tune_process
+tune_process()
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+before = resident_bytes()
+blocks = [bytearray(100_000) for _ in range(1000)]
+del blocks
+kept = resident_bytes() - before
+return_memory()
+print(kept, resident_bytes() - before)
+"""
+
+
+def test_freed_memory_is_returned_when_asked_for() -> None:
+    done = subprocess.run([sys.executable, "-c", RETURNED], check=True, capture_output=True, text=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept > 90_000_000
+    assert left < 10_000_000

@@ -1,8 +1,8 @@
 """The values that rules use: small, frozen, and without tokens.
 
 A rule never sees a payload. It sees lanes (how many groups of which size wait for which environment, and
-the oldest few of them) and the bounds of each environment. It answers with a plan or with the reason why
-there is none.
+the oldest few of them) and the bounds of each environment. It answers with a plan, or says why no batch is
+possible.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,8 @@ class Lane:
         environment: Environment id, or None for groups that no registered environment owns (they have no share).
         size: Sequences in each group, ``>= 1``.
         queued: Groups in the lane, ``>= len(heads)``.
-        heads: The oldest groups, oldest first; at least ``min(queued, batch_size // size)`` of them.
+        heads: The oldest groups, oldest first; at least ``min(queued, batch_size // size)`` of them. None if enough
+            older groups can replace them in any batch (`app.core.batches.heads`).
     """
 
     environment: int | None
@@ -75,10 +76,14 @@ class BatchPlan:
 
 
 class Blocker(StrEnum):
-    """The reason why there is no batch now. The first that applies in this order counts."""
+    """The reason why there is no batch now. The first that applies in this order counts.
+
+    `CANNOT_BE_DIVIDED` is an exception: it follows from the division of a plan between ranks.
+    """
 
     NOT_REGISTERED = "not_registered"
     ARCHIVED = "archived"
+    SERVING_PAUSED = "serving_paused"
     TOO_FEW_SEQUENCES = "too_few_sequences"
     MINIMUM_SHORT = "minimum_short"
     MINIMUMS_CONFLICT = "minimums_conflict"

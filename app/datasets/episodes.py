@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.errors import InvalidDataset
+from lachesis.wire.errors import InvalidDataset
 
 MAX_EPISODES = 20_000_000
 """Largest number of episodes. More of them, with costs and shards, do not fit into the memory of a small machine."""

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from app.core.errors import DatasetNotFound, InvalidDataset
 from app.datasets.episodes import Progress, shown
+from lachesis.wire.errors import DatasetNotFound, InvalidDataset
 
 T = TypeVar("T")
 U = TypeVar("U")

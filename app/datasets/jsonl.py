@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import (
     UNLIKE_IDS,
     Ids,
@@ -22,6 +21,7 @@ from app.datasets.episodes import (
     whole_numbers,
 )
 from app.datasets.files import Folder
+from lachesis.wire.errors import InvalidDataset
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -40,14 +40,14 @@ def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) ->
     with folder.opened(file) as descriptor, open(descriptor, "rb", closefd=False) as stream:
         size = os.fstat(descriptor).st_size
         for block in _blocks(stream, folder.called(file)):
-            parts.append(_part(block, _Lines(folder.called(file), line), wanted))
+            parts.append(_part(block, _LinePlaces(folder.called(file), line), wanted))
             line += len(block)
             check_count(line - 1, folder.called(file))
             progress(stream.tell(), size)
     return parts
 
 
-class _Lines:
+class _LinePlaces:
     """The lines of the episodes of a block."""
 
     def __init__(self, source: str, first: int) -> None:
@@ -73,7 +73,7 @@ def _blocks(stream: BinaryIO, source: str) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _part(lines: list[bytes], place: _Lines, wanted: Wanted) -> Slice:
+def _part(lines: list[bytes], place: _LinePlaces, wanted: Wanted) -> Slice:
     rows = _parsed(lines, place)
     column = wanted.length_column
     if {*map(type, rows)} <= {int}:
@@ -91,11 +91,11 @@ def _part(lines: list[bytes], place: _Lines, wanted: Wanted) -> Slice:
     )
 
 
-def _of_file(place: _Lines, lengths: Any, **more: Any) -> Slice:
+def _of_file(place: _LinePlaces, lengths: Any, **more: Any) -> Slice:
     return Slice(place.source, lengths, **more, row_name="line", first_row=place.first)
 
 
-def _parsed(lines: list[bytes], place: _Lines) -> list[Any]:
+def _parsed(lines: list[bytes], place: _LinePlaces) -> list[Any]:
     try:
         return [*map(orjson.loads, lines)]
     except orjson.JSONDecodeError:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.errors import InvalidDataset
 from app.datasets import jsonl, parquet
 from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined, shown
 from app.datasets.files import Folder
+from lachesis.wire.errors import InvalidDataset
 
 INFO = "meta/info.json"
 _LINES = "meta/episodes.jsonl"

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import Ids, Progress, Slice, Wanted, check_costs, check_count, check_lengths, shown
 from app.datasets.files import Folder, in_parallel
+from lachesis.wire.errors import InvalidDataset
 
 SUFFIXES = (".parquet",)
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from app.core.errors import InvalidDataset
 from app.datasets import jsonl, parquet, safetensors
 from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined
 from app.datasets.files import Folder, located
 from app.datasets.lerobot import INFO, read_lerobot
+from lachesis.wire.errors import InvalidDataset
 
 _LAYOUTS = "a LeRobot dataset (meta/info.json), or .jsonl, .parquet or .safetensors files"
 

@@ -5,10 +5,10 @@ from functools import partial
 
 import numpy as np
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import Progress, Slice, Wanted, check_costs, check_lengths, shown
 from app.datasets.files import Folder, in_parallel, pieces
 from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Header, parse_header
+from lachesis.wire.errors import InvalidDataset
 
 SUFFIXES = (".safetensors",)
 

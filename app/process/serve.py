@@ -2,28 +2,38 @@
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import logging.config
+import math
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.core.errors import StoreUnavailable
+from app.api.http.access import TWO_WAYS, is_loopback
+from app.api.http.certificates import TlsContexts, TlsFiles
+from app.api.http.issuer_client import IssuerClient
 from app.logs import log_config
 from app.process.workers import BACKLOG, heed_signals, run_workers
+from app.services.access.factory import configured_sources
+from app.services.groups.token_text import TokenText
 from app.settings import Settings
+from app.store.access.store import is_closed
+from app.store.redis.address import store_url
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.probe import StoreFacts, place_of, probe_patiently
 from app.version import lachesis_version
+from lachesis.wire.errors import StoreUnavailable
 
 log = logging.getLogger("lachesis.serve")
 
 
 @dataclass(frozen=True, slots=True)
-class _Store:
+class Store:
+    """The Redis of the service: its URL, its name for people, and what it promises."""
+
     url: str
     name: str
     facts: StoreFacts
@@ -53,28 +63,44 @@ def serve(settings: Settings, app: str = "app.main:app") -> int:
 
 
 def _serve(settings: Settings, app: str) -> int:
+    # These are not used. Building them checks their files before anything starts.
+    TokenText.load(settings.tokenizer_file)
+    has_sources = bool(configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan))
+    files = TlsFiles.of(settings)
+    tls = None if files is None else TlsContexts(files)
     try:
-        listener = _listen(settings.host, settings.port)
+        listener = listen(settings.host, settings.port)
     except OSError as error:
         used = error.errno == errno.EADDRINUSE
         return _fail(
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
         )
-    with listener:
-        if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-            who = "anyone who can reach it can use it: there is no authentication yet"
-            log.warning("listening on %s: %s", settings.host, who)
-        with _store(settings) as store:
-            for warning in store.facts.warnings:
-                log.warning(warning)
-            os.environ["LACHESIS_REDIS_URL"] = store.url
-            line = _announcement(settings, listener, store)
-            code = run_workers(settings, app, listener, lambda: print(line, flush=True))
+    with listener, open_store(settings) as store:
+        if not (has_sources or _may_listen(settings, listener.getsockname()[0], store.url)):
+            return _fail(
+                f"LACHESIS_HOST={settings.host} is not a loopback address, and the service has no authentication: "
+                f"{TWO_WAYS}"
+            )
+        for warning in store.facts.warnings:
+            log.warning(warning)
+        os.environ["LACHESIS_REDIS_URL"] = store.url
+        line = _announcement(settings, listener, store)
+        code = run_workers(settings, app, listener, tls, lambda: print(line, flush=True))
     if code == 0:
-        with suppress(OSError):  # the same Ctrl-C may have ended the reader
+        try:
             print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
+        except OSError:  # the same Ctrl-C may have ended the reader; Python would try again when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def _may_listen(settings: Settings, address: str, store_url: str) -> bool:
+    """Return whether a service without sources may listen on an address: it has tokens, or the address is loopback."""
+    published_on = settings.published_on or address
+    if is_loopback(address) or is_loopback(published_on) or settings.insecure:
+        return True
+    return asyncio.run(is_closed(store_url, settings.store_patience_s))
 
 
 def _fail(message: str) -> int:
@@ -82,18 +108,20 @@ def _fail(message: str) -> int:
     return 1
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on an address; of a name that has several, an IPv4 address is preferred."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
     # Listening, not only bound: otherwise two services could both hold the port.
     return socket.create_server(address[:2], family=family, backlog=BACKLOG)
 
 
-def _announcement(settings: Settings, listener: socket.socket, store: _Store) -> str:
+def _announcement(settings: Settings, listener: socket.socket, store: Store) -> str:
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
     workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
-    where = f"Lachesis {lachesis_version()} listening on http://{host}:{port}"
+    scheme = "https" if settings.tls_cert else "http"
+    where = f"Lachesis {lachesis_version()} listening on {scheme}://{host}:{port}"
     return f"{where} · {workers} · {store.name} · {store.facts.promise}"
 
 
@@ -101,17 +129,24 @@ def _announcement(settings: Settings, listener: socket.socket, store: _Store) ->
 
 
 @contextmanager
-def _store(settings: Settings) -> Iterator[_Store]:
-    url = settings.redis_url.get_secret_value() if settings.redis_url else ""
+def open_store(settings: Settings) -> Iterator[Store]:
+    """Connect to the Redis that the settings name, or run the embedded one until the block ends.
+
+    Raises:
+        StoreMisconfigured: It cannot keep the promises, or another service has the data.
+        StoreUnavailable: It does not answer.
+    """
+    url = store_url(settings)
     if url:
         facts = asyncio.run(probe_patiently(url, settings.store_patience_s))
-        yield _Store(url, f"{facts.engine} {facts.version} at {place_of(url)}", facts)
+        yield Store(url, f"{facts.engine} {facts.version} at {place_of(url)}", facts)
         return
     with EmbeddedRedis.start(
         settings.data_dir,
         binary=settings.redis_bin,
+        fsync=settings.fsync,
         maxmemory_bytes=settings.redis_maxmemory_bytes,
         max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON has 2 bytes, as a float it has 8
     ) as redis:
         facts = asyncio.run(probe_patiently(redis.url, settings.store_patience_s))
-        yield _Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)
+        yield Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)

@@ -16,6 +16,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
+from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
 from app.logs import log_config
 from app.settings import Settings
@@ -29,19 +30,22 @@ _ORPHANED_WORKER_S = 1.5
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def run_workers(settings: Settings, app: str, listener: socket.socket, announce: Callable[[], None]) -> int:
+def run_workers(
+    settings: Settings, app: str, listener: socket.socket, tls: TlsContexts | None, announce: Callable[[], None]
+) -> int:
     """Serve ``app`` on ``listener`` until a signal ends it; requests in flight finish first.
 
     Args:
         settings: The settings. The processes read the same ones from the environment and the file.
         app: The ASGI application as ``module:attribute``.
         listener: A listening socket.
+        tls: The certificates for TLS; None for plain HTTP.
         announce: Called once, when all processes serve.
 
     Returns:
         The exit code: 0 after a signal, 1 if the application did not start (its log says why).
     """
-    config = _uvicorn_config(settings, app)
+    config = _uvicorn_config(settings, app, tls)
     return _run_here(config, listener, announce) if settings.workers == 1 else _run_many(config, listener, announce)
 
 
@@ -52,11 +56,11 @@ def heed_signals() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def _uvicorn_config(settings: Settings, app: str) -> uvicorn.Config:
+def _uvicorn_config(settings: Settings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=make_protocol(settings.header_timeout_s),
+        http=make_protocol(settings.header_timeout_s, tls),
         ws="none",
         lifespan="on",
         workers=settings.workers,
@@ -98,7 +102,7 @@ def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callabl
     return 0
 
 
-class _Worker(Process):
+class _WorkerProcess(Process):
     """An API process. It ends with the process that started it."""
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
@@ -203,8 +207,8 @@ class _Supervisor(Multiprocess):
         else:
             time.sleep(0.02)
 
-    def _started(self) -> _Worker:
-        worker = _Worker(self.config, self.sockets)
+    def _started(self) -> _WorkerProcess:
+        worker = _WorkerProcess(self.config, self.sockets)
         worker.start()
         return worker
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,17 +12,10 @@ from numpy.typing import NDArray
 
 from app.core.datasets.costs import DECLARED_COLUMN, parse_episode_cost
 from app.core.datasets.plans import ShardPlan, plan_shards
-from app.core.errors import DatasetNotFound
 from app.core.ranks.costs import Costs
 from app.datasets.episodes import Facts, Ids, Progress, Wanted
 from app.datasets.reading import read_dataset
-from lachesis.wire.shards import (
-    DatasetInfo,
-    ImbalanceInfo,
-    LengthsInfo,
-    PlannedShard,
-    ShardPlanInfo,
-)
+from lachesis.wire.errors import DatasetNotFound
 
 T = TypeVar("T")
 
@@ -94,49 +87,12 @@ def plan_episodes(ids: Ids, lengths: NDArray[np.int64], declared: Costs | None, 
     )
 
 
-def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
-    """Return a plan without the episodes of each shard."""
-    plan, balanced = planned.plan, planned.plan.balanced
-    lengths = asdict(plan.lengths) | {"percentiles": {str(cut): at for cut, at in plan.lengths.percentiles.items()}}
-    imbalances = {
-        name: ImbalanceInfo(max_over_mean=found.max_over_mean, max_over_min=found.max_over_min)
-        for name, found in (
-            ("imbalance", balanced.imbalance),
-            ("contiguous", balanced.contiguous),
-            ("strided", balanced.strided),
-            ("bound", balanced.bound),
-        )
-    }
-    return ShardPlanInfo(
-        dataset=None if planned.facts is None else _dataset(planned.facts),
-        lengths=LengthsInfo(**lengths),
-        cost=planned.terms.cost,
-        ranks=planned.terms.ranks,
-        equal_episodes=balanced.equal,
-        method=balanced.method,
-        **imbalances,
-        pass_time=plan.pass_time,
-        contiguous_pass_time=plan.contiguous_pass_time,
-        speed_up=plan.speed_up,
-        shards=[
-            PlannedShard(rank=rank, count=shard.episodes, length=shard.length, cost=shard.cost, load=shard.load)
-            for rank, shard in enumerate(plan.shards)
-        ],
-    )
-
-
 def episodes_of(planned: DatasetPlan) -> Iterator[tuple[list[Any], NDArray[np.int64], Costs]]:
     """Yield the ids, lengths and costs of each shard's episodes, in the order of the dataset, rank after rank."""
     ids = planned.ids
     for members in planned.plan.balanced.shards:
         named = ids[members].tolist() if isinstance(ids, np.ndarray) else [ids[n] for n in members.tolist()]
         yield named, planned.lengths[members], planned.plan.costs[members]
-
-
-def _dataset(facts: Facts) -> DatasetInfo:
-    values = asdict(replace(facts, tasks=None)) | {"tasks": None if facts.tasks is None else dict(facts.tasks)}
-    values.pop("unit")
-    return DatasetInfo.model_validate(values | {"cameras": None if facts.cameras is None else [*facts.cameras]})
 
 
 class ShardPlanner:

@@ -1,24 +1,41 @@
 """Build the stores of one process, all on one connection."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
+from app.store.access.audit import AuditStore
+from app.store.access.limits import LimitStore
+from app.store.access.store import AccessStore
+from app.store.batches.records import BatchRecordStore
 from app.store.batches.store import BatchStore
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.state import CurriculumStateStore
 from app.store.curriculum.store import CurriculumStore
 from app.store.environments.members import MemberStore
+from app.store.events.store import MOST_EVENTS, EventStore
+from app.store.groups.annotations import AnnotationStore
+from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore
+from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from app.store.redis.notifications import changes
 from app.store.replay.groups import EnteringStore
 from app.store.replay.samples import SampleStore
 from app.store.replay.snapshots import SnapshotStore
 from app.store.replay.store import ReplayStore
+from app.store.runs.processes import ProcessStore
+from app.store.runs.sleeps import SleepStore
 from app.store.runs.store import RunStore
+from app.store.runs.turns import TurnStore
+from app.store.traces.store import TraceStore
 
-Changes = Callable[[str], AsyncGenerator[None, None]]
+
+class Changes(Protocol):
+    """Yields whenever something may have changed in a run, and at least once a second."""
+
+    def __call__(self, run: str, listener: str | None = None) -> AsyncGenerator[frozenset[bytes], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +43,23 @@ class Stores:
     """The stores that the use cases read and write.
 
     Attributes:
-        changes: Yields whenever something may have changed in a run, and at least once a second.
+        changes: Listens for changes of a run (`app.store.redis.notifications.changes`).
     """
 
+    access: AccessStore
+    audit: AuditStore
+    limits: LimitStore
+    processes: ProcessStore
+    events: EventStore
     runs: RunStore
+    sleeps: SleepStore
+    turns: TurnStore
     members: MemberStore
     groups: GroupStore
+    listed_groups: GroupListStore
+    annotations: AnnotationStore
     batches: BatchStore
+    batch_records: BatchRecordStore
     replay: ReplayStore
     entering: EnteringStore
     samples: SampleStore
@@ -40,16 +67,28 @@ class Stores:
     curricula: CurriculumStore
     items: ItemStore
     curriculum_states: CurriculumStateStore
+    histories: HistoryStore
+    traces: TraceStore
     changes: Changes
 
     @classmethod
-    def on(cls, connection: RedisClient) -> "Stores":
-        """Build the stores on a connection to Redis."""
+    def on(cls, connection: RedisClient, most_events: int = MOST_EVENTS) -> "Stores":
+        """Build the stores on a connection to Redis; about ``most_events`` of each run are kept."""
         return cls(
-            runs=RunStore(connection),
+            access=AccessStore(connection),
+            audit=AuditStore(connection),
+            limits=LimitStore(connection),
+            processes=ProcessStore(connection),
+            events=EventStore(connection, most_events),
+            runs=RunStore(connection, most_events),
+            sleeps=SleepStore(connection),
+            turns=TurnStore(connection),
             members=MemberStore(connection),
             groups=GroupStore(connection),
+            listed_groups=GroupListStore(connection),
+            annotations=AnnotationStore(connection),
             batches=BatchStore(connection),
+            batch_records=BatchRecordStore(connection),
             replay=ReplayStore(connection),
             entering=EnteringStore(connection),
             samples=SampleStore(connection),
@@ -57,5 +96,7 @@ class Stores:
             curricula=CurriculumStore(connection),
             items=ItemStore(connection),
             curriculum_states=CurriculumStateStore(connection),
+            histories=HistoryStore(connection),
+            traces=TraceStore(connection),
             changes=partial(changes, connection),
         )

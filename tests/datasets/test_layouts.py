@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.core.errors import DatasetNotFound, InvalidDataset
 from app.datasets.episodes import Episodes, Wanted
 from app.datasets.reading import read_dataset
+from lachesis.wire.errors import DatasetNotFound, InvalidDataset
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines, write_table
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import Episodes, Wanted
 from app.datasets.reading import read_dataset
+from lachesis.wire.errors import InvalidDataset
 from tests.datasets.writers import CAMERAS, TASKS, info, lerobot_v2, lerobot_v3, write_json, write_lines, write_table
 
 LENGTHS = [310, 95, 240, 1200, 17]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import Episodes, Wanted
 from app.datasets.reading import read_dataset
 from lachesis.wire.blob import MAX_HEADER_BYTES
+from lachesis.wire.errors import InvalidDataset
 from tests.properties import examples
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.errors import InvalidDataset
 from app.datasets.episodes import MAX_LENGTH, Episodes, Wanted
 from app.datasets.reading import read_dataset
+from lachesis.wire.errors import InvalidDataset
 from tests.datasets.writers import write_lines, write_table
 from tests.properties import examples
 

@@ -1,6 +1,9 @@
 """The service under test, as an operator starts it, and the ways an operator's bad day ends it."""
 
+import os
+import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,24 @@ READY_WITHIN_S = 60.0
 
 
 class Service:
-    """``python -m app serve`` with its own Redis and its own data directory."""
+    """``python -m app serve`` with its own Redis and its own data directory, of this checkout or of another one.
 
-    def __init__(self, folder: Path, workers: int = 1, port: int | None = None) -> None:
+    Attributes:
+        headers: What to send with each request: the operator's token, if the service is closed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 1,
+        port: int | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        tree: Path = REPOSITORY,
+        closed: bool = False,
+    ) -> None:
         self.folder = folder
+        self._tree = tree
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._env = {
@@ -25,20 +42,35 @@ class Service:
             "LACHESIS_PORT": str(self.port),
             "LACHESIS_WORKERS": str(workers),
             "LACHESIS_DATA_DIR": str(folder / "data"),
+            "PYTHONPATH": os.pathsep.join([str(tree), str(tree / "clients")]),
+            **(settings or {}),
         }
+        self.headers: dict[str, str] = {}
+        if closed:
+            token = secrets.token_hex(32)
+            (folder / "operator-token").write_text(token)
+            self._env["LACHESIS_ADMIN_TOKEN_FILE"] = str(folder / "operator-token")
+            self.headers = {"Authorization": f"Bearer {token}"}
         self.start()
 
     def start(self) -> None:
         """Start it and wait until it says where it listens."""
         log = self.folder / "service.log"
         said_before = log.read_text().count("listening on") if log.exists() else 0
-        self.process = Process("service", [sys.executable, "-m", "app", "serve"], log, self._env, REPOSITORY)
+        self.process = Process("service", [sys.executable, "-m", "app", "serve"], log, self._env, self._tree)
         wait_until(
             f"the service listens\n{self.process.last_words()}",
             lambda: not self.process.alive or log.read_text().count("listening on") > said_before,
             READY_WITHIN_S,
         )
         assert self.process.alive, self.process.last_words()
+
+    def token(self, role: str, **scope: Any) -> str:
+        """Create a token."""
+        asked = {"role": role, **scope}
+        reply = httpx.post(f"{self.url}/v1/tokens", json=asked, headers=self.headers, timeout=30, trust_env=False)
+        reply.raise_for_status()
+        return str(reply.json()["token"])
 
     def status(self) -> dict[str, Any]:
         """Read ``/status``."""
@@ -76,7 +108,7 @@ class Service:
         self.process.stop()
 
     def _get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
+        return httpx.get(f"{self.url}{path}", headers=self.headers, timeout=30, trust_env=False)
 
     def _everything(self) -> list[int]:
         return descendants(self.process.pid)

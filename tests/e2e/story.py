@@ -1,6 +1,6 @@
 """A training run: a model, a few environments and a trainer, all real processes, around the service."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -24,12 +24,26 @@ CLIENT_VARIABLES = {
 
 
 class Story:
-    """The clients of one training run; end it with ``finish``, then ask for the account."""
+    """The clients of one training run; end it with ``finish``, then ask for the account.
+
+    Args:
+        service: The service.
+        folder: Where to keep what clients write.
+        trainer: The script of the trainer.
+        names: The environments.
+        tokens: The token of each client by name, the trainer's under ``trainer``; none for an open service.
+    """
 
     def __init__(
-        self, service: Service, folder: Path, trainer: str = "trainer.py", names: Iterable[str] = USUAL
+        self,
+        service: Service,
+        folder: Path,
+        trainer: str = "trainer.py",
+        names: Iterable[str] = USUAL,
+        tokens: Mapping[str, str] | None = None,
     ) -> None:
         self.service = service
+        self._tokens = tokens or {}
         self._trainer_script = trainer
         self._names = names
         self._folder = folder
@@ -46,7 +60,7 @@ class Story:
         model_url = self._model.log.read_text().strip()
         journal = str(self._journal("trainer"))
         self.trainer = self._run(
-            "trainer", self._trainer_script, self.service.url, str(BATCH_SIZE), journal, str(self._drain)
+            "trainer", self._trainer_script, self._url("trainer"), str(BATCH_SIZE), journal, str(self._drain)
         )
         for name in self._names:
             self.environments[name] = self._environment(name, THINK_MS[name], model_url, tokenizer)
@@ -111,6 +125,13 @@ class Story:
         """Give what an environment wrote down, oldest first."""
         return read_journal(self._journal(name))
 
+    def _url(self, client: str) -> str:
+        """Give a client's base URL, with its token as password."""
+        if client not in self._tokens:
+            return self.service.url
+        scheme, _, host = self.service.url.partition("://")
+        return f"{scheme}://{client}:{self._tokens[client]}@{host}"
+
     def _is_quiet(self, name: str) -> bool:
         sent = Sent.read(name, self._journal(name))
         return not self.environments[name].alive or (sent.quiet and sent.open_attempts == 0)
@@ -124,7 +145,7 @@ class Story:
 
     def _environment(self, name: str, think_ms: int, model_url: str, tokenizer: Path) -> Process:
         options = {
-            "env.rollout_server_url": self.service.url,
+            "env.rollout_server_url": self._url(name),
             "env.tokenizer_name": tokenizer,
             "env.journal": self._journal(name),
             "env.stop_file": self._stop,

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.ledger import Account, Batch
 from tests.e2e.processes import kill, wait_until
 from tests.e2e.service import Service
-from tests.e2e.story import BATCH_SIZE, MINIMUM_SEQUENCES, Story
+from tests.e2e.story import BATCH_SIZE, MINIMUM_SEQUENCES, USUAL, Story
 
 pytestmark = pytest.mark.e2e
 
@@ -34,6 +34,14 @@ def one_worker(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def three_workers(tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path, workers=3)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Service]:
+    """A service that asks everyone for a token."""
+    service = Service(tmp_path, closed=True)
     yield service
     service.stop()
 
@@ -79,6 +87,32 @@ def test_real_clients_survive_a_restart_of_the_service(three_workers: Service, t
         service.start()
         story.wait_for_batches(60, PATIENCE_S)
         assert_promises_kept(story, story.finish())
+
+
+def test_real_clients_authenticate_with_the_password_of_their_base_url(closed: Service, tmp_path: Path) -> None:
+    """All else is as on the good day. Each environment has a token for itself alone."""
+    tokens = {name: closed.token("environment", runs=["default"], environment=name) for name in USUAL}
+    tokens["trainer"] = closed.token("trainer", runs=["default"])
+    with Story(closed, tmp_path, tokens=tokens) as story:
+        story.wait_for_batches(10, PATIENCE_S)
+        account = story.finish()
+        assert_promises_kept(story, account)
+        assert account.redelivered == 0
+        assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
+        assert not any(sent.refused for sent in account.sent), "a valid group was refused"
+        assert_submitted_natively(story, "binary", account)
+
+
+def test_real_clients_end_if_their_token_is_wrong(closed: Service, tmp_path: Path) -> None:
+    """An environment shows the answer. The library's trainer says only that it cannot reach the service."""
+    wrong = closed.token("trainer", runs=["default"])[:-1] + "~"
+    with Story(closed, tmp_path, names=("plain",), tokens={"plain": wrong, "trainer": wrong}) as story:
+        environment = story.environments["plain"]
+        assert environment.wait(60) != 0
+        assert "Status: 401" in environment.log.read_text()
+        assert '"code":"unauthorized"' in environment.log.read_text()
+        assert story.trainer.wait(60) != 0
+        assert "Atropos API server not reachable" in story.trainer.log.read_text()
 
 
 def test_a_native_trainer_gets_groups_of_atropos_environments(three_workers: Service, tmp_path: Path) -> None:

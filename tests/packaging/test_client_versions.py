@@ -20,9 +20,12 @@ LAST_WITH_NUMPY_1 = (3, 12)
 
 PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "safetensors", "ml-dtypes")
 TESTS = [
-    *(f"tests/clients/test_{name}.py" for name in ("batch_file", "blob", "columns", "outbox", "portal", "public")),
-    *(f"tests/clients/test_{name}.py" for name in ("retry", "sequences", "settings", "sync", "views")),
+    *(f"tests/clients/test_{name}.py" for name in ("public", "sync")),
+    *(f"tests/clients/transport/test_{name}.py" for name in ("portal", "retry", "settings")),
+    *(f"tests/clients/wire/test_{name}.py" for name in ("batch_file", "blob", "columns", "sequences")),
     *(f"tests/clients/loader/test_{name}.py" for name in ("nested", "order", "window")),
+    "tests/clients/batches/test_views.py",
+    "tests/clients/environments/test_outbox.py",
 ]
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

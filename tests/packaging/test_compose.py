@@ -19,9 +19,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from app.api.http.browser_guard import HostNames
-from app.core.errors import ForeignHost
 from app.settings import Settings
 from app.store.server.probe import Durability, probe
+from lachesis.wire.errors import ForeignHost
 from tests.packaging.conftest import COMPOSE, FIRST, SECOND, SERVICES, Front, linux_only
 from tests.packaging.tree import BIN, ROOT, check
 
@@ -56,8 +56,10 @@ def test_every_container_is_hardened_limited_and_checked(name: str) -> None:
 
 def test_only_the_front_has_a_port_on_loopback_by_default() -> None:
     assert {name: service.get("ports") for name, service in SERVICES.items() if "ports" in service} == {
-        "front": ["${LACHESIS_HOST:-127.0.0.1}:${LACHESIS_PORT:-8000}:8000"]
+        "front": ["${LACHESIS_PUBLISHED_ON:-127.0.0.1}:${LACHESIS_PORT:-8000}:8000"]
     }
+    # One variable says where the port is published, to docker and to the API.
+    assert SERVICES["api"]["environment"]["LACHESIS_PUBLISHED_ON"] == "${LACHESIS_PUBLISHED_ON:-127.0.0.1}"
     assert COMPOSE["networks"]["inside"] == {"internal": True}
     assert SERVICES["api"]["networks"] == SERVICES["redis"]["networks"] == ["inside"]
 

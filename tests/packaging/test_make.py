@@ -1,5 +1,6 @@
 """The Makefile and tools/venv, tried as on a fresh machine: in a copy, with interpreters that a test chooses."""
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
+from tests.test_house_rules import requirements
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -88,7 +90,7 @@ def test_bare_make_lists_every_target_on_a_line_of_its_own() -> None:
 
 
 def test_every_target_is_phony() -> None:
-    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE.replace("\\\n", ""), re.M)
     assert phony
     assert set(phony[1].split()) >= TARGETS
 
@@ -98,7 +100,7 @@ def test_ci_calls_targets_that_exist_and_ends_with_tests() -> None:
     steps = re.findall(r"^step make (\S+)", script.read_text(), re.M)
     assert os.access(script, os.X_OK)
     assert set(steps) <= TARGETS
-    assert {"lint", "e2e", "test-long"} <= set(steps)
+    assert {"lint", "e2e", "test-long", "test-browser"} <= set(steps)
     assert steps[-1] == "test"
 
 
@@ -224,13 +226,32 @@ def test_make_run_reads_env_and_the_environment_wins(ready_tree: Path) -> None:
         says_where_it_listens(make, from_environment)
 
 
-def test_the_wheel_holds_the_sdk_and_nothing_of_the_server(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+def test_the_wheel_holds_the_sdk_and_the_sbom_what_the_server_installs(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "clients", tmp_path / "clients", ignore=shutil.ignore_patterns("__pycache__"))
-    built = sh(tmp_path, sys.executable, "-m", "hatchling", "build", "--target", "wheel")
+    for folder in ("clients", "requirements"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    built = sh(tmp_path, "make", "-o", "venv-dev", "build", f"python={sys.executable}")
     assert built.returncode == 0, built.stderr
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "lachesis/__init__.py" in names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lachesis"}
+    listed = json.loads((tmp_path / "dist" / "lachesis-server.cdx.json").read_text())
+    assert listed["bomFormat"] == "CycloneDX"
+    assert {part["name"]: part["version"] for part in listed["components"]} == requirements("server.lock")
+    assert all(part["externalReferences"][0]["hashes"] for part in listed["components"])
+
+
+def test_every_install_checks_hashes() -> None:
+    installs = [ROOT / "Dockerfile", ROOT / "tools" / "venv"]
+    found = [
+        line for path in installs for line in commands(path.read_text()) if re.search(r"-m pip\b.* install\b", line)
+    ]
+    assert len(found) == len(installs)
+    assert all("--require-hashes --only-binary :all:" in line for line in found)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a script or a Dockerfile, with continued lines joined."""
+    return re.sub(r"\\\n\s*", "", text).splitlines()

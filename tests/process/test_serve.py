@@ -21,7 +21,7 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import command_line, descendants, is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"Lachesis \S+ listening on (http://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
+LINE = re.compile(r"Lachesis \S+ listening on (https?://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
 
 
 class Served:
@@ -142,6 +142,15 @@ def test_one_line_names_address_redis_and_durability(serve: Serve, workers: str)
     assert service.ask() > 0, "the line is only said when it is true"
 
 
+def test_fsync_once_a_second_is_said_at_start_and_in_the_status(serve: Serve) -> None:
+    service = serve(["app", "serve"], LACHESIS_FSYNC="everysec")
+    promise = "written to disk once a second: a crash can lose 2 s of acknowledged writes"
+    assert promise in service.said
+    assert "LACHESIS_FSYNC=always" in service.complained
+    status = httpx.get(f"{service.url}/status", timeout=30, trust_env=False).raise_for_status().json()
+    assert promise in status["durability"]
+
+
 def test_a_redis_of_the_users_is_named_without_its_password(serve: Serve, tmp_path: Path) -> None:
     with EmbeddedRedis.start(tmp_path / "theirs") as theirs, Redis.from_url(theirs.url) as client:
         client.acl_setuser("me", enabled=True, passwords=["+pa55word"], keys="*", commands=["+@all"])
@@ -209,14 +218,56 @@ def test_an_application_that_does_not_start_ends_the_service(serve: Serve, worke
     assert not (service.data_dir / "redis" / "redis.pid").exists(), "Redis was stopped"
 
 
-def test_listening_beyond_this_machine_is_warned_about(serve: Serve) -> None:
-    service = serve(LACHESIS_HOST="0.0.0.0")
-    assert "there is no authentication yet" in service.complained
+def test_without_authentication_only_this_machine_is_served(serve: Serve) -> None:
+    complaint = failed_start(serve(["app", "serve"], LACHESIS_HOST="0.0.0.0"))
+    assert "python -m app token create --role operator" in complaint
+    assert "LACHESIS_INSECURE=1" in complaint
+
+
+def test_a_container_that_is_published_on_a_network_needs_authentication(serve: Serve) -> None:
+    complaint = failed_start(serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", LACHESIS_PUBLISHED_ON="10.0.0.7"))
+    assert "python -m app token create --role operator" in complaint
+
+
+@pytest.mark.parametrize(
+    "setting", [{"LACHESIS_INSECURE": "1"}, {"LACHESIS_PUBLISHED_ON": "127.0.0.1"}, {"LACHESIS_ADMIN_TOKEN_FILE": ""}]
+)
+def test_authentication_or_a_closed_port_lets_it_listen_anywhere(
+    serve: Serve, setting: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("t" * 32)
+    named = {name: value or str(tmp_path / "token") for name, value in setting.items()}
+    port = httpx.URL(serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", **named).url).port
+    reply = httpx.get(f"http://127.0.0.1:{port}/v1/runs", trust_env=False)
+    assert reply.status_code == (401 if "LACHESIS_ADMIN_TOKEN_FILE" in setting else 200)
+
+
+def test_a_service_of_jwts_may_listen_anywhere_and_starts_while_the_issuer_is_down(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "rules.toml").write_text('[[rule]]\nclaim = "sub"\nvalue = "*"\nrole = "operator"\n')
+    jwt = {
+        "LACHESIS_JWT_ISSUER": "http://127.0.0.1:9",
+        "LACHESIS_JWT_AUDIENCE": "lachesis",
+        "LACHESIS_JWT_RULES": str(tmp_path / "rules.toml"),
+    }
+    port = httpx.URL(serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", **jwt).url).port
+    assert httpx.get(f"http://127.0.0.1:{port}/v1/runs", trust_env=False).status_code == 401
+
+
+def test_a_wrong_rule_for_jwts_stops_the_start_in_one_line(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text('[[rule]]\nclaim = "sub"\nvalue = "*"\nrol = "operator"\n')
+    jwt = {
+        "LACHESIS_JWT_ISSUER": "https://issuer.example.org",
+        "LACHESIS_JWT_AUDIENCE": "lachesis",
+        "LACHESIS_JWT_RULES": str(tmp_path / "rules.toml"),
+    }
+    assert "rules.toml: line 4: rule 1: rol: unknown field" in failed_start(serve(["app", "serve"], **jwt))
 
 
 @workers
 def test_every_log_line_can_be_json(serve: Serve, workers: str) -> None:
-    service = serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", LACHESIS_LOG_FORMAT="JSON", LACHESIS_WORKERS=workers)
+    service = serve(["app", "serve"], LACHESIS_INSECURE="1", LACHESIS_LOG_FORMAT="JSON", LACHESIS_WORKERS=workers)
     port = httpx.URL(service.url).port or 0
     httpx.post(f"http://127.0.0.1:{port}/v1/runs", json={"name": "r", "batch_size": 8}, trust_env=False)
     with socket.create_connection(("127.0.0.1", port)) as client:
@@ -224,12 +275,13 @@ def test_every_log_line_can_be_json(serve: Serve, workers: str) -> None:
         assert client.recv(100).startswith(b"HTTP/1.1 400")
     lines = [json.loads(line) for line in service.complained.splitlines()]
     assert [(line["logger"], line["level"]) for line in lines] == [
-        ("lachesis.serve", "warning"),
+        *[("lachesis.access", "warning")] * int(workers),
         ("lachesis.events", "info"),
+        ("lachesis.audit", "info"),
         ("uvicorn.error", "warning"),
     ]
     assert all(datetime.fromisoformat(line["time"]).utcoffset() is not None for line in lines)
-    assert (lines[1]["message"], lines[1]["run"]) == ("run created", "r")
+    assert (lines[-3]["message"], lines[-3]["run"]) == ("run created", "r")
 
 
 # Ending
@@ -401,7 +453,7 @@ def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serv
     assert shown.returncode == 0, shown.stderr
     assert "batch size 8" in shown.stdout
     assert "blocked: " in shown.stdout
-    assert "ma?th_0" in shown.stdout
+    assert "ma\\x1bth_0" in shown.stdout
     assert "50.0%" in shown.stdout
     raw = lachesis("status", "--json", LACHESIS_PORT=str(httpx.URL(service.url).port))
     assert '"batch_size":8' in raw.stdout

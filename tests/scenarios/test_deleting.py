@@ -95,8 +95,10 @@ async def test_what_a_filter_finds_is_deleted_and_nothing_else(client: httpx.Asy
         *(group(f"code{n}", environment=code, policy_version=0) for n in range(2)),
         group("nobody"),
     )
-    old = await delete(client, environment=math, older_than_version=2)
-    assert old == {"deleted_groups": 6, "left_groups": 0, "cursor": None}
+    old = {"environment": math, "older_than_version": 2}
+    assert await delete(client, **old, dry_run=True) == {"deleted_groups": 6, "left_groups": 0, "cursor": None}
+    assert (await status(client))["groups"]["queued"] == 12, "a dry run deletes none"
+    assert await delete(client, **old) == {"deleted_groups": 6, "left_groups": 0, "cursor": None}
     assert (await delete(client, environment=math, size=3))["deleted_groups"] == 1
     assert (await delete(client, size=7))["deleted_groups"] == 0
     assert (await delete(client, environment="none"))["deleted_groups"] == 1
@@ -130,6 +132,7 @@ async def test_one_call_deletes_a_page_of_groups(client: httpx.AsyncClient) -> N
         ({"size": 0}, "size"),
         ({"older_than_version": -1}, "older_than_version"),
         ({"size": 1, "limit": 0}, "limit"),
+        ({"size": 1, "dry_run": "perhaps"}, "dry_run"),
         ({"size": 1, "cursor": "queued:0:1"}, "cursor"),
         ({"size": 1, "cursor": "leased:0:1:1"}, "cursor"),
         ({"size": 1, "cursor": "queued:" + "9" * 4000}, "cursor"),

@@ -5,7 +5,7 @@ from redis.asyncio import Redis
 
 from tests.scenarios.native_calls import content, end, group, ids, make_run, submit, taken, trained
 
-LEFT, RIGHT = "/v1/runs/left", "/v1/runs/right"
+LEFT, RIGHT = "/v1/runs/lefty", "/v1/runs/right"
 
 
 async def live(client: httpx.AsyncClient, run: str) -> None:
@@ -25,15 +25,15 @@ async def keys_of(redis: Redis, name: str) -> dict[bytes, bytes]:
 
 
 async def test_deleting_a_run_deletes_its_keys_only(client: httpx.AsyncClient, redis_client: Redis) -> None:
-    for name, run in (("left", LEFT), ("right", RIGHT)):
+    for name, run in (("lefty", LEFT), ("right", RIGHT)):
         await make_run(client, name=name, max_staleness=1)
         await live(client, run)
     before = await keys_of(redis_client, "right")
     assert len(before) > 15
-    assert len(await keys_of(redis_client, "left")) == len(before)
+    assert len(await keys_of(redis_client, "lefty")) == len(before)
 
     assert (await client.delete(LEFT)).status_code == 204
-    assert await redis_client.keys("*left*") == []
+    assert await redis_client.keys("*lefty*") == []
     assert await keys_of(redis_client, "right") == before
     assert [run["name"] for run in (await client.get("/v1/runs")).json()["runs"]] == ["right"]
     assert (await client.post(f"{LEFT}/groups", json=group("a"))).json()["code"] == "run_not_found"
@@ -45,14 +45,14 @@ async def test_a_new_run_of_a_deleted_name_starts_empty(
     client: httpx.AsyncClient,
 ) -> None:
     for _ in range(2):
-        await make_run(client, name="left", max_staleness=1)
+        await make_run(client, name="lefty", max_staleness=1)
         await live(client, LEFT)
         assert ids(await taken(client, run=LEFT)) == ["e", "f"]
         await client.delete(LEFT)
 
 
 async def test_ids_and_leases_of_one_run_mean_nothing_in_another(client: httpx.AsyncClient) -> None:
-    for name, run, score in (("left", LEFT, 1.0), ("right", RIGHT, 2.0)):
+    for name, run, score in (("lefty", LEFT, 1.0), ("right", RIGHT, 2.0)):
         await make_run(client, name=name, batch_size=2)
         assert await submit(client, group("a") | {"scores": [score, score]}, run=run) == ["accepted"]
     left, right = await taken(client, run=LEFT), await taken(client, run=RIGHT)

@@ -9,8 +9,13 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.core.model import DropReason
-from app.store.groups.entries import StoredGroup, parse_entry
-from app.store.redis.keys import NONE, RunKeys, parse_lane_name
+from app.store.groups.entries import StoredGroup, group_name, parse_entry, parse_known
+from app.store.redis.keys import NONE, PROCESSES, SERVICE, RunKeys, parse_lane_name
+
+
+async def keys_of_runs(redis: Redis) -> list[bytes]:
+    """Return all keys but those that say which API processes are alive."""
+    return [key for key in await redis.keys("*") if key.decode() not in (SERVICE, PROCESSES)]
 
 
 async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
@@ -18,7 +23,7 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
 
     Returns:
         ``queued``, ``buffered``, ``leased`` and ``kept``: the ids of the groups there; how many were ``delivered``;
-        ``dropped``: how many, by reason.
+        ``dropped``: how many, by reason; ``tokens``: those of all groups by state, with what waits as ``queued``.
     """
     keys = RunKeys(run)
     total = {key.decode(): value.decode() for key, value in (await redis.hgetall(keys.run)).items()}
@@ -55,10 +60,38 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
     in_hand = sum(len(groups) for place, groups in places.items() if place != "kept")
     assert int(total.get("accepted_groups", 0)) == in_hand + delivered + sum(dropped.values())
 
+    tokens = await _check_ledger(redis, keys, places, held)
+    await _check_token_queues(redis, keys, places["queued"] | places["buffered"], held)
+    await _check_lane_heads(redis, keys)
     await _check_versions(redis, keys, places["queued"] | places["buffered"], held)
     await _check_memory(redis, keys, held)
     await _check_payloads(redis, keys, held, total.get("latest"))
-    return {**places, "delivered": delivered, "dropped": dropped}
+    return {**places, "delivered": delivered, "dropped": dropped, "tokens": tokens}
+
+
+async def _check_ledger(
+    redis: "Redis", keys: RunKeys, places: Mapping[str, set[str]], held: Mapping[str, StoredGroup]
+) -> dict[str, int]:
+    """Check for each environment that generated tokens are where its groups are; return the tokens by state."""
+    ledger = {name: int(tokens) for name, tokens in (await _texts(redis, keys.ledger)).items()}
+    assert all(tokens >= 0 for tokens in ledger.values())
+    found: Counter[str] = Counter()
+    for environment in {name.split(":")[1] for name in ledger} | {_owner(held[group]) for group in held}:
+        own = {name.split(":")[0]: tokens for name, tokens in ledger.items() if name.split(":")[1] == environment}
+        assert own.keys() <= {"generated", "leased", "trained", *DropReason}
+        waiting, leased, kept = (
+            sum(held[group].weight.tokens for group in groups if _owner(held[group]) == environment)
+            for groups in (places["queued"] | places["buffered"], places["leased"], places["kept"])
+        )
+        assert own.get("leased", 0) == leased
+        assert own.get("trained", 0) >= kept
+        assert own.get("generated", 0) == waiting + sum(own.values()) - own.get("generated", 0)
+        found.update({**own, "queued": waiting})
+    return dict(found)
+
+
+def _owner(entry: StoredGroup) -> str:
+    return NONE if entry.lane[0] is None else str(entry.lane[0])
 
 
 async def _texts(redis: "Redis", key: str) -> dict[str, str]:
@@ -89,6 +122,29 @@ async def _waiting(
     return found
 
 
+async def _check_lane_heads(redis: "Redis", keys: RunKeys) -> None:
+    """Lanes with groups, and no others, are in the order of their oldest groups."""
+    oldest = {
+        name: await redis.zrange(keys.lane(name), 0, 0, withscores=True) for name in await _texts(redis, keys.lanes)
+    }
+    found = await redis.zrange(keys.lane_heads, 0, -1, withscores=True)
+    assert {name.decode(): arrival for name, arrival in found} == {name: own[0][1] for name, own in oldest.items()}
+
+
+async def _check_token_queues(
+    redis: "Redis", keys: RunKeys, waiting: set[str], held: Mapping[str, StoredGroup]
+) -> None:
+    """What counts for a token waits, and is added up."""
+    groups, sizes = Counter[str](), Counter[str]()
+    for group, text in (await _texts(redis, keys.token_groups)).items():
+        token, size_bytes = text.split()
+        assert group in waiting, "a group that has left counts for its token"
+        assert int(size_bytes) == held[group].payload_bytes
+        groups[token] += 1
+        sizes[token] += int(size_bytes)
+    assert await _texts(redis, keys.token_queues) == {token: f"{groups[token]} {sizes[token]}" for token in groups}
+
+
 async def _in_batches(redis: "Redis", catalog: str, held: Mapping[str, StoredGroup]) -> set[str]:
     """Those from the queue; groups that were replayed were delivered before."""
     every = [group for manifest in (await _texts(redis, catalog)).values() for group in json.loads(manifest)]
@@ -117,15 +173,24 @@ async def _check_versions(redis: "Redis", keys: RunKeys, waiting: set[str], held
 
 
 async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup]) -> None:
-    """Check that ids given by senders, and the history of groups and batches, have a known time at which they end."""
-    named = {given: text.split() for given, text in (await _texts(redis, keys.given_ids)).items()}
-    assert {given.decode() for given in await redis.zrange(keys.given_ids_until, 0, -1)} == named.keys()
-    assert len({group for group, *_ in named.values()}) == len(named), "a group has two names"
-    for given, (group, _, digest) in named.items():
-        if group in held:
-            assert (held[group].given_id, held[group].checksum) == (given, digest)
+    """Check that held groups are known, and that what is known of others, and of batches, will be forgotten."""
+    known = {name: parse_known(text) for name, text in (await _texts(redis, keys.known)).items()}
+    assert len({one.group_id for one in known.values()}) == len(known), "a group has two names"
     for group, entry in held.items():
-        assert entry.given_id is None or named[entry.given_id][0] == group, "a held group whose repetition is unseen"
+        name = group if entry.given_id is None else group_name(entry.given_id)
+        assert known[name].group_id == group, "a held group whose repetition is unseen"
+    left = [item.decode().split() for item in await redis.lrange(keys.left, 0, -1)]
+    assert [int(ms) for ms, *_ in left] == sorted(int(ms) for ms, *_ in left), "groups are forgotten in order"
+    until = {name: int(ms) for ms, *names in left for name in names}
+    for name, one in known.items():
+        if one.ended is None:
+            assert one.group_id in held, "a group that nobody would forget"
+        else:
+            assert until[name] >= one.ended.clock_ms, "a group that would be forgotten too early, or never"
+    annotations = await redis.hgetall(keys.annotations)
+    assert {field.decode().partition(" ")[0] for field in annotations} <= known.keys(), "annotations of no group"
+    annotation_bytes = sum(len(values) for field, values in annotations.items() if b" " in field)
+    assert int(await redis.hget(keys.run, "annotation_bytes") or 0) == annotation_bytes
     history = await _texts(redis, keys.history)
     assert {ended.decode() for ended in await redis.zrange(keys.ended, 0, -1)} == history.keys()
 

@@ -65,13 +65,18 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
     Each is as if on a host of its own: others must hear from it to know that it lives.
     """
     connections: list[RedisClient] = []
+    started: list[Services] = []
 
     def start(url: str = redis_url, **overrides: object) -> Process:
         settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
         connections.append(RedisClient(url, settings.store_patience_s))
         services = wire(settings, connections[-1], "tested", f"host{len(connections)}/1/tested")
+        started.append(services)
         return services, services.maintenance
 
     yield start
+    for services in started:
+        for queue in (services.batches.long_poll, services.replay.samples.queue, services.replay.insertion.queue):
+            await queue.stop()
     for connection in connections:
         await connection.aclose()

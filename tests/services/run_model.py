@@ -32,6 +32,19 @@ class Group:
     contents: int = 0
     arrival: int = 0
 
+    @property
+    def lengths(self) -> list[int]:
+        """Return the tokens of each sequence."""
+        return [1 + (self.contents + n) % 3 for n in range(self.size)]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def item(self) -> str:
+        return f"item{self.contents % 3}"
+
 
 @dataclass(eq=False, slots=True)
 class Batch:
@@ -64,6 +77,8 @@ class RunModel:
     keep_batches: int = 16
     future_versions: str = "restamp"
     filter_reward_range: dict[str, float] | None = None
+    intake_paused: bool = False
+    serving_paused: bool = False
     version: int = 0
     step: int = 0
     now: int = 0
@@ -77,12 +92,15 @@ class RunModel:
     left: set[int] = field(default_factory=set)
     delivered: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)  # generated, trained, and dropped by reason
     starvation: Counter[str] = field(default_factory=Counter)
     unkept_step: int | None = None
     checkpointed: tuple[int, int] | None = None
 
     def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
         """Submit groups. Return the outcome of each, and whether it was sent before."""
+        if self.intake_paused:
+            raise Refused("intake_paused")
         repeated = [group.id in self.known for group in groups]
         full = self._is_full_for(groups)
         for group in groups:
@@ -100,8 +118,9 @@ class RunModel:
                 reason = reasons[group.id]
                 self.left.discard(-1 if group.environment is None else group.environment)  # its groups arrive again
                 self.known[group.id] = group, "refused" if reason == "future_version" else reason or "accepted"
+                self.tokens["generated"] += group.tokens
                 if reason:
-                    self.dropped[reason] += 1
+                    self._count_dropped(reason, group)
                     if all(reasons.values()):
                         self.starvation.update({reason: 1, "sequences": group.size})
                 else:
@@ -130,6 +149,8 @@ class RunModel:
                 batch.deadline = self.now + lease_s
                 return batch
         self.tick()
+        if self.serving_paused:
+            return "serving_paused"
         for batch in list(self.batches):
             if self._waits(batch) and self._is_whole(batch):
                 return self._hold(batch, request, lease_s)
@@ -180,7 +201,7 @@ class RunModel:
         if batch.state != "quarantined":
             raise Refused("batch_in_use", batch.state)
         self._end(batch, "discarded")
-        self.dropped["quarantined"] += len(batch.groups)
+        self._count_dropped("quarantined", *batch.groups)
 
     def delete(self, group: Group) -> None:
         """Delete a group that waits; again changes nothing."""
@@ -205,7 +226,7 @@ class RunModel:
     def _delete(self, group: Group) -> None:
         self.queue.remove(group)
         self.deleted.add(group.id)
-        self.dropped["deleted"] += 1
+        self._count_dropped("deleted", group)
 
     def change(self, **settings: Any) -> None:
         for name, value in settings.items():
@@ -254,6 +275,7 @@ class RunModel:
         for batch in later:
             self.kept.remove(batch)
             self.delivered -= len(batch.groups)
+            self.tokens["trained"] -= sum(group.tokens for group in batch.groups)
             batch.state, batch.delivery_count = "returned", 1
             self.batches.append(batch)
         self.batches.sort(key=lambda batch: batch.step)
@@ -347,6 +369,7 @@ class RunModel:
         self._end(batch, "acknowledged")
         batch.trained_version = self.version
         self.delivered += len(batch.groups)
+        self.tokens["trained"] += sum(group.tokens for group in batch.groups)
         if self.keep_batches:
             self.kept = sorted([*self.kept, batch], key=lambda batch: batch.step)
         else:
@@ -365,4 +388,15 @@ class RunModel:
 
     def _drop(self, group: Group) -> None:
         self.queue.remove(group)
-        self.dropped[self._unfit(group)] += 1
+        self._count_dropped(self._unfit(group), group)
+
+    def _count_dropped(self, reason: str, *groups: Group) -> None:
+        self.dropped[reason] += len(groups)
+        self.tokens[reason] += sum(group.tokens for group in groups)
+
+    def ledger(self) -> dict[str, int]:
+        """Return the tokens by state, without states that have none."""
+        leased = [group for batch in self.batches for group in batch.groups]
+        where = {"queued": self.queue, "leased": leased}
+        held = {state: sum(group.tokens for group in groups) for state, groups in where.items()}
+        return {state: tokens for state, tokens in {**self.tokens, **held}.items() if tokens}

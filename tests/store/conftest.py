@@ -15,7 +15,7 @@ from app.core.runs.view import RunConfig, RunView
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import PendingGroup, Placement, Preconditions
+from app.store.groups.entries import EndedGroup, PendingGroup, Placement, Preconditions, parse_known
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
@@ -47,10 +47,8 @@ class Store:
     members: MemberStore
 
     async def preconditions(self, **limits: Any) -> Preconditions:
-        """What admits groups now: names and histories last an hour."""
-        return Preconditions(
-            **{"epoch": (await self.view()).epoch, "dedup_ms": LASTING_MS, "history_ms": LASTING_MS} | limits
-        )
+        """What admits groups now: names last an hour."""
+        return Preconditions(**{"epoch": (await self.view()).epoch, "dedup_ms": LASTING_MS} | limits)
 
     async def admit(
         self, *groups: EncodedGroup, ids: Sequence[str] = (), place: Placement | None = None, **limits: Any
@@ -109,30 +107,35 @@ class Store:
                     entry.accepted_ms,
                     entry.policy_version,
                     entry.given_id,
+                    tokens=entry.weight.tokens,
                 )
             )
         return groups
 
     async def acknowledge(self, *leases: Lease, keep: bool = False) -> int:
         """End leases. The history of their groups is known for an hour."""
-        return (await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)).batches
+        ended = await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)
+        return len(ended.batches)
 
     async def view(self) -> RunView:
         """Read the run."""
         return await self.runs.view(RUN)
 
-    async def history(self, group_id: str) -> list[str]:
-        """Return the history of a group or batch, word by word; an empty list if it has none."""
-        text: bytes | None = await self.redis.hget(KEYS.history, group_id)  # type: ignore[misc]
-        return (text or b"").decode().split()
+    async def history(self, group_id: str) -> EndedGroup:
+        """Return the end of a group that has left."""
+        known = map(parse_known, map(bytes.decode, await self.redis.hvals(KEYS.known)))  # type: ignore[misc]
+        (ended,) = [one.ended for one in known if one.group_id == group_id]
+        assert ended is not None
+        return ended
 
     async def pass_time(self, ms: int) -> None:
         """Move the run clock on."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
     async def tick(self, heard: HeardOf = NOBODY, member_ttl_ms: int = LASTING_MS) -> Tick:
-        """Tick as an API process that got signs of life from ``heard``."""
-        return await self.runs.tick(RUN, "host/1/x", heard, member_ttl_ms)
+        """Tick after signs of life from ``heard``."""
+        await self.runs.record_heartbeats({RUN: heard})
+        return await self.runs.tick(RUN, member_ttl_ms)
 
     async def books(self) -> dict[str, Any]:
         """Recount the run."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from app.core.errors import InvalidField
 from app.core.ranks.costs import CostModel, Costs, Measure
+from lachesis.wire.errors import InvalidField
 
 DECLARED_COLUMN = "cost"
 """The column of a producer's costs, unless another one is named."""

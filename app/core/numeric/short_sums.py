@@ -13,11 +13,17 @@ def total(values: NDArray[np.integer]) -> int:
     return int(values.sum(dtype=np.int64))
 
 
-def mean(values: NDArray[np.float64]) -> float:
-    """Return the mean of at least one finite number. An overflow on the way gives infinity, never NaN."""
+def mean(values: NDArray[np.floating]) -> float:
+    """Return the mean of at least one finite number. It is within their range, so it is finite, too."""
+    lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
+    return min(max(_mean(values), lowest), highest)
+
+
+def _mean(values: NDArray[np.floating]) -> float:
+    """Return the mean up to rounding. An overflow on the way gives infinity, never NaN."""
     count = len(values)
     if count <= _FEW:
         return float(sum(values.tolist()) / count)
     # With numpy divide first: two of its partial sums could overflow to infinities of opposite signs.
     with np.errstate(over="ignore"):
-        return float((values / count).sum())
+        return float((values.astype(np.float64) / count).sum())

@@ -1,4 +1,4 @@
-"""The connection to Redis: patient with a server that restarts or stalls, clear when it cannot be waited for."""
+"""Connect to Redis. Operations wait while the server restarts or stalls, and then fail with a clear error."""
 
 import asyncio
 import random
@@ -8,18 +8,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 from app.store.redis import scripts
 from app.store.redis.pipeline import Argument, Command, Pipeline
+from lachesis.wire.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 
 _LONGEST_PAUSE_S = 0.25
-# What may pass; what a command in a script said comes after words of the server.
+# Errors that may pass. The error of a command in a script comes after other words.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _MAX_CONNECTIONS = 64
 
@@ -36,23 +34,17 @@ class RedisClient:
         timeout_s: How long an attempt may make no progress.
 
     Attributes:
-        transacts: Whether large values may be written in transactions: not where the server loses writes when one is
-            torn by a crash (`Engine.torn_multi_bug`), as those are torn far more often than small ones.
+        transacts: Whether large values may be written in transactions. False if the server loses writes after a crash
+            tears a transaction (`Engine.torn_multi_bug`): a crash tears large ones far more often than small ones.
     """
 
     def __init__(self, url: str, patience_s: float, timeout_s: float = 5.0) -> None:
         self._patience_s = patience_s
         self._jitter = random.Random()
         self.transacts = True
-        pool = redis.ConnectionPool.from_url(
-            url,
-            socket_timeout=None,  # `Pipeline` looks after time
-            socket_connect_timeout=None,
-            retry=Retry(NoBackoff(), 0),
-            protocol=3,  # hashes come as dicts, scores as numbers
-        )
-        self._pipeline = Pipeline(pool, _MAX_CONNECTIONS, min(timeout_s, patience_s))
-        # Listening takes a connection for as long as it lasts, so it must not take those of commands.
+        factory = redis.ConnectionPool.from_url(url)  # makes connections; the pipeline keeps them
+        self._pipeline = Pipeline(factory, _MAX_CONNECTIONS, min(timeout_s, patience_s))
+        # A listener keeps its connection, so it must not take one from the pool of commands.
         self.listeners: redis.Redis = redis.Redis.from_url(url)
 
     async def aclose(self) -> None:
@@ -80,7 +72,7 @@ class RedisClient:
         Raises:
             StoreUnavailable: No answer within the patience; whether the change was made is unknown.
             StoreFull: Redis is out of memory; the change was not made.
-            StoreRefused: Redis took it for wrong: a key of another type, a command that is forbidden.
+            StoreRefused: Redis rejected it: a key has another type, or the command is forbidden.
         """
         deadline = time.monotonic() + self._patience_s
         pause = 0.01
@@ -119,7 +111,7 @@ class RedisClient:
         return reply
 
     async def scan(self, key: str, cursor: int, about: int) -> tuple[int, dict[bytes, bytes]]:
-        """Read about so many fields of a hash, from a cursor, 0 at first; the next cursor is 0 at the end."""
+        """Read about ``about`` fields of a hash. The first and the last cursor are 0."""
         following, found = await self.call("HSCAN", key, cursor, "COUNT", about)
         return int(following), dict(zip(found[::2], found[1::2], strict=True))
 

@@ -7,7 +7,7 @@ wins: it gets an error instead of blocking its client forever.
 import logging
 from typing import Literal
 
-from app.core.errors import TooManyConflicts
+from lachesis.wire.errors import TooManyConflicts
 
 MAX_ATTEMPTS = 1000
 """Far more than a thousand environments need when they join a run at once. It takes some seconds of one request."""

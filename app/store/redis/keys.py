@@ -2,10 +2,18 @@
 
 | key | type | holds |
 |---|---|---|
-| `lachesis:2:runs` | set | names of runs that have any state |
-| `lachesis:2:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
+| `lachesis:5:runs` | zset | names of runs that have any state, by the service clock at which they need maintenance |
+| `lachesis:5:service` | hash | service clock; the API process that maintains runs, and its term |
+| `lachesis:5:processes` | zset | API process -> service clock at its last sign of life, ms |
+| `lachesis:access` | hash | `generation` of the tokens, `closed`, `token:ID` -> JSON, `used:ID` -> last use, ms |
+| `lachesis:audit` | stream | who changed or removed what: JSON entries, bounded by LACHESIS_AUDIT_ENTRIES |
+| `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that stand for several |
+| `lachesis:5:limits` | hash | limits of rates: `run:RUN` -> JSON, for runs with limits; `generation` of all of them |
+| `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | use of a limit of a token or run (GCRA); expires |
+| `lachesis:5:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
+| `…:environment_epochs` | zset | environment id -> epoch that began when its record was written |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
@@ -17,23 +25,36 @@
 | `…:started` | hash | environment id -> groups that its members have started, submitted or not |
 | `…:groups` | hash | group id -> its entry, for every group held (`app.store.groups.entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
+| `…:lane_heads` | zset | those lanes by the arrival of their oldest group |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
 | `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
-| `…:recent` | zset | ids of groups admitted lately, by run clock: our own repetitions are recognised |
-| `…:given_ids` | hash | id a sender gave -> `group_id outcome checksum`: its repetitions are recognised |
-| `…:given_ids_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
-| `…:history` | hash | group id -> `outcome batch step clock_ms entry`; batch id -> `outcome lease step clock_ms` |
-| `…:ended` | zset | those group and batch ids by the run clock at which they are forgotten |
+| `…:known` | hash | name of a group -> its id; if it has left, its end, too (`lua/groups/remembered_groups.lua`) |
+| `…:annotations` | hash | name of a group -> its id, names of its annotations; with such a name: f32 values |
+| `…:left` | list | `clock_ms name name …`: names of groups that have left, in the order in which they left |
+| `…:history` | hash | batch or sample id -> `outcome lease step clock_ms`; `step:N:clock_ms` -> batch id |
+| `…:ended` | zset | those ids and steps by the run clock at which they are forgotten |
 | `…:unreferenced` | zset | payloads no index entry names: pending (score: run clock) or marked for deletion (-1) |
+| `…:batches` | hash | batch id -> JSON of what it consisted of, for the latest batches (`app.store.batches.records`) |
+| `…:batch_order` | list | these batches, the oldest first |
 | `…:leases` | hash | batch id -> JSON list of its groups, in training order |
 | `…:lease_states` | hash | batch id -> JSON of its lease |
 | `…:kept` | hash | batch id -> JSON list of the groups of a delivered batch that is kept for a rewind |
 | `…:kept_steps` | zset | those batch ids by step |
 | `…:kept_leases` | hash | batch id -> policy version in force, and JSON of the lease, when it was acknowledged |
-| `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | `reason:environment` -> groups |
+| `…:dropped_told` | hash | the same, as far as events tell of it |
+| `…:events` | stream | events: JSON, age in ms when added, flush; bounded by LACHESIS_RUN_EVENTS |
+| `…:ledger` | hash | `state:environment` -> tokens of groups: `generated`, `leased`, `trained`, or why dropped |
+| `…:token_queues` | hash | token with a limit of what it has in the queue -> `groups bytes` of that |
+| `…:token_groups` | hash | id of such a group -> `token bytes` |
+| `…:series:{step}` | stream | what happened in spans of time (`app.store.history`); one for each resolution |
+| `…:series_totals` | string | JSON: what dropped groups and uses of the replay buffer are in the history |
+| `…:traces` | hash | name of a group, or `batch:ID` -> the `traceparent` of its request, if that was traced |
+| `…:traced` | list | those names, the oldest first |
+| `…:turn` | string | the API process that plans batches while several want to; it expires |
+| `…:turn_queue` | list | the API processes that wait for that; it expires |
 | `…:replay` | hash | the replay buffer: configuration, revision, session, totals, random counter |
 | `…:replay:chunks` | hash | chunk id -> its entry, for every chunk held (`app.store.replay.entries`) |
 | `…:replay:order` | zset | ids of sampleable chunks by number of insertion |
@@ -48,8 +69,8 @@
 | `…:replay:version_counts` | hash | version -> sampleable chunks of it |
 | `…:replay:fragments` | hash | fragment id -> its entry, for every fragment held, in a chunk or not yet |
 | `…:replay:workers` | hash | worker -> JSON: what it has sent, and what waits for a chunk |
-| `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
-| `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
+| `…:replay:due` | zset | workers with waiting fragments, by the run clock at which to check them |
+| `…:replay:samples` | hash | sample id -> JSON: its chunks, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
 | `…:replay:requests` | hash | request id -> id of its sample, while that is held |
 | `…:snapshot:{slot}:{part}` | copy | `replay` and each of its parts as they were at a snapshot; of the same types |
@@ -57,7 +78,7 @@
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
 | `…:curriculum:{id}` | hash | a curriculum: configuration, revision, totals, random counter |
 | `…:curriculum:{id}:items` | hash | item -> `category prior metadata`, for every item (`app.store.curriculum.items`) |
-| `…:curriculum:{id}:estimates` | hash | seen item -> what is known of it, and its last scores, packed |
+| `…:curriculum:{id}:estimates` | hash | seen item -> its estimate and its last scores, packed |
 | `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
 | `…:curriculum:{id}:prior_only` | zset | items not observed yet, by their prior |
 | `…:curriculum:{id}:mean_reward` | zset | seen items by mean reward; unseen ones with a prior by that |
@@ -70,35 +91,43 @@
 | `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
 | `…:curriculum:{id}:holders` | hash | those items -> number and id of the sample that handed them out |
-| `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
-| `…:curriculum:{id}:samples` | hash | requests for samples -> JSON of what they were given |
-| `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are known |
+| `…:curriculum:{id}:requests` | zset | requests with observations, by the run clock until which they are remembered |
+| `…:curriculum:{id}:samples` | hash | requests for samples -> JSON of their items |
+| `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are remembered |
 | `…:replay:entering` | zset | groups of acknowledged batches that are to become chunks, by the order they came in |
-| `…:replayed` | hash | group id -> batches, in hands or kept, that have it from the replay buffer |
+| `…:replayed` | hash | group id -> leased or kept batches that have it from the replay buffer |
 | `…:marked_hashes` | set | tokens of marked hashes: their payloads are deleted unless something else names them |
 | `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 
-`…` is `lachesis:2:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
-cluster. `2` is the version of the format (`FORMAT`).
+`…` is `lachesis:5:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
+cluster. `5` is the version of the format (`FORMAT`).
 """
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
-from app.core.errors import InvalidField
+from app.core.history.resolution import KEPT
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import MAX_SNAPSHOTS
 from lachesis.wire.runs import RUN_NAME
 
-FORMAT = 2
+FORMAT = 5
 """The version of what is stored. Raise it with each change that other versions of the service would misread."""
 
 PREFIX = f"lachesis:{FORMAT}"
 FORMER_RUNS = tuple(f"lachesis:{version}:runs" for version in range(1, FORMAT))
-"""The keys that tell that Redis holds data of an older version."""
+"""Keys that only older versions wrote."""
 
 RUNS = f"{PREFIX}:runs"
+SERVICE = f"{PREFIX}:service"
+PROCESSES = f"{PREFIX}:processes"
+LIMITS = f"{PREFIX}:limits"
+ACCESS = "lachesis:access"  # without the version: an upgrade must not open a closed service
+AUDIT = "lachesis:audit"  # without the version, too: it tells what happened before an upgrade
 NONE = "-"
+_MOST_LANES = 32_768  # names to remember: each view of a run has all its lanes
 
 ReplayPart = Literal[
     "chunks",
@@ -120,12 +149,12 @@ ReplayPart = Literal[
     "requests",
     "entering",
 ]
-"""What a replay buffer consists of, beside its totals; in the order `lua/replay/replay_keys.lua` names them."""
+"""What a replay buffer consists of, beside its totals."""
 
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
 SavedPart = Literal["replay"] | ReplayPart
-"""What a snapshot consists of; in the order `lua/replay/replay_places.lua` knows."""
+"""What a snapshot consists of."""
 
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
@@ -133,7 +162,7 @@ CurriculumPart = Literal[
     "items", "estimates", "mean_reward", "posterior", "signal", "last", "drawn", "unseen", "prior_only", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
-"""What a curriculum consists of, beside its totals; in the order `lua/curriculum/curriculum_keys.lua` names them."""
+"""What a curriculum consists of, beside its totals."""
 
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
@@ -144,7 +173,7 @@ def member_name(environment: int, member: str) -> str:
 
 
 def parse_member_name(name: str) -> tuple[int, str]:
-    """Invert `member_name`."""
+    """Decode what `member_name` encoded."""
     environment, _, member = name.partition(":")
     return int(environment), member
 
@@ -159,14 +188,36 @@ def lane_name(environment: int | None, size: int) -> str:
     return f"{NONE if environment is None else environment}:{size}"
 
 
+@lru_cache(maxsize=_MOST_LANES)
 def parse_lane_name(name: str) -> tuple[int | None, int]:
-    """Invert `lane_name`."""
+    """Decode what `lane_name` encoded."""
     environment, size = name.split(":")
     return (None if environment == NONE else int(environment)), int(size)
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceKeys:
+    """The keys that all runs share."""
+
+    runs = RUNS
+    service = SERVICE
+    processes = PROCESSES
+    access = ACCESS
+    audit = AUDIT
+    audit_senders = f"{AUDIT}_senders"
+    limits = LIMITS
+
+    def arrival(self, owner: str, name: str, limit: float) -> str:
+        """The key of what is used of a limit. Another value of the limit has another key, so it begins unused."""
+        return f"{PREFIX}:used:{owner}:{name}:{limit!r}"
+
+    def key(self, name: str) -> str:
+        """Return the key that scripts call by the upper case of this name."""
+        return str(getattr(self, name))
+
+
 class _Key:
-    """A key of a run, called what its attribute is called, or otherwise if that is said."""
+    """A key of a run. Its name is that of its attribute, unless another one is given."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name
@@ -189,17 +240,21 @@ class RunKeys:
     name: str
 
     runs = RUNS
+    service = SERVICE
+    limits = LIMITS
     run = _Key()
     environments = _Key()
+    environment_epochs = _Key()
     seen = _Key()
     served = _Key()
     groups = _Key()
     lanes = _Key()
+    lane_heads = _Key()
     buffers = _Key()
-    recent = _Key()
     versions = _Key()
-    given_ids = _Key()
-    given_ids_until = _Key()
+    known = _Key()
+    left = _Key()
+    annotations = _Key()
     history = _Key()
     ended = _Key()
     kept = _Key()
@@ -213,10 +268,21 @@ class RunKeys:
     member_counts = _Key()
     started = _Key()
     unreferenced = _Key()
+    batches = _Key()
+    batch_order = _Key()
     leases = _Key()
     lease_states = _Key()
-    workers = _Key()
     dropped = _Key()
+    dropped_told = _Key()
+    events = _Key()
+    ledger = _Key()
+    token_queues = _Key()
+    token_groups = _Key()
+    series_totals = _Key()
+    traces = _Key()
+    traced = _Key()
+    turn = _Key()
+    turn_queue = _Key()
     marked_hashes = _Key()
     replay = _Key()
     replay_samples = _Key("replay:samples")
@@ -242,11 +308,6 @@ class RunKeys:
     def replay_part(self, part: ReplayPart) -> str:
         return self.called(f"replay:{part}")
 
-    def replay_keys(self, slot: int | None = None) -> list[str]:
-        """The keys that every script of the replay buffer is handed; or, of a snapshot, the same."""
-        place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.snapshot_place(slot)
-        return [self.run, *place, self.unreferenced, self.history, self.ended]
-
     def snapshot_part(self, slot: int, part: SavedPart) -> str:
         return self.called(f"snapshot:{slot}:{part}")
 
@@ -264,20 +325,20 @@ class RunKeys:
     def curriculum_part(self, curriculum_id: str, part: CurriculumPart) -> str:
         return self.called(f"curriculum:{curriculum_id}:{part}")
 
-    def curriculum_keys(self, curriculum_id: str) -> list[str]:
-        """The keys that every script of a curriculum is handed; all but the first are its own."""
-        parts = (self.curriculum_part(curriculum_id, part) for part in CURRICULUM_PARTS)
-        return [self.run, self.curriculum(curriculum_id), *parts]
-
     def marked_hash(self, token: str) -> str:
         return self.called(f"marked_hash:{token}")
 
     def state(self) -> tuple[str, ...]:
-        """The keys that a reset simply deletes: they name no payloads, and no other keys."""
+        """The keys that a reset can delete at once: they name no payloads and no other keys."""
         saved = (key for slot in range(MAX_SNAPSHOTS) for key in self.snapshot_place(slot))
         return (
-            *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
-            *(self.given_ids, self.given_ids_until, self.history, self.ended),
+            *(self.environments, self.environment_epochs, self.seen, self.served, self.leases, self.lease_states),
+            *(self.batches, self.batch_order),
+            *(self.dropped, self.dropped_told, self.ledger, self.versions, self.lane_heads),
+            *(self.token_queues, self.token_groups),
+            *(self.series_totals, *(self.series(one.step_s) for one in KEPT)),
+            *(self.known, self.left, self.annotations, self.history, self.ended),
+            *(self.traces, self.traced),
             *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.starvation),
             *self.membership(),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
@@ -285,10 +346,10 @@ class RunKeys:
         )
 
     def all_held(self) -> tuple[str, ...]:
-        """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
+        """The keys that make a run hold data: all except `run` and the keys that other keys name."""
         cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         curricula = (self.curricula, self.curricula_loading)
-        return (*self.state(), *cataloged, *curricula, self.recent, self.unreferenced, self.marked_hashes)
+        return (*self.state(), *cataloged, *curricula, self.unreferenced, self.marked_hashes)
 
     def membership(self) -> tuple[str, ...]:
         """The keys of members, in the order of `lua/environments/members.lua`."""
@@ -300,5 +361,55 @@ class RunKeys:
     def buffer(self, name: str) -> str:
         return self.called(f"buffer:{name}")
 
+    def series(self, step_s: int) -> str:
+        return self.called(f"series:{step_s}")
+
     def payload(self, group_id: str) -> str:
         return f"{PREFIX}:payload:{self.name}:{group_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayKeys:
+    """The keys of a run's replay buffer, or of the snapshot in a slot, and those of its run."""
+
+    run_keys: RunKeys
+    slot: int | None = None
+
+    def part(self, part: SavedPart) -> str:
+        """The key of a part."""
+        if self.slot is not None:
+            return self.run_keys.snapshot_part(self.slot, part)
+        return self.run_keys.replay if part == "replay" else self.run_keys.replay_part(part)
+
+    def key(self, name: str) -> str:
+        """Return the key that scripts call by the upper case of this name."""
+        part = next((part for part in SAVED_PARTS if part == name), None)
+        return self.run_keys.key(name) if part is None else self.part(part)
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumKeys:
+    """The keys of one curriculum, and those of its run."""
+
+    run_keys: RunKeys
+    curriculum_id: str
+
+    @property
+    def curriculum(self) -> str:
+        """The key of its configuration and totals."""
+        return self.run_keys.curriculum(self.curriculum_id)
+
+    def part(self, part: CurriculumPart) -> str:
+        """The key of a part."""
+        return self.run_keys.curriculum_part(self.curriculum_id, part)
+
+    def key(self, name: str) -> str:
+        """Return the key that scripts call by the upper case of this name."""
+        if name == "curriculum":
+            return self.curriculum
+        part = next((part for part in CURRICULUM_PARTS if part == name), None)
+        return self.run_keys.key(name) if part is None else self.part(part)
+
+    def own(self) -> list[str]:
+        """All keys that are the curriculum's alone."""
+        return [self.curriculum, *map(self.part, CURRICULUM_PARTS)]

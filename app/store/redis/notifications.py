@@ -12,22 +12,36 @@ from app.store.redis.keys import RunKeys
 _LONGEST_SILENCE_S = 1.0
 
 
-async def changes(connection: RedisClient, run: str) -> AsyncGenerator[None, None]:
+async def changes(
+    connection: RedisClient, run: str, listener: str | None = None
+) -> AsyncGenerator[frozenset[bytes], None]:
     """Yield whenever something changed that may let a batch form, and at least once a second.
 
-    Scripts publish on a channel named like the run's hash. Word may be lost with a connection, and time alone changes
-    things too (leases run out), hence the second. One connection serves all who wait for a run in this process.
+    Scripts publish on a channel named like the run's hash. The second is needed because a message may be lost with a
+    connection, and because leases run out without a message. One connection serves all requests of this process that
+    wait for a run.
+
+    Args:
+        connection: The connection to Redis.
+        run: The run's name.
+        listener: The API process that listens, to hear about its turns too (`app.store.runs.turns`).
+
+    Yields:
+        What scripts published since the last time. Empty: anything may have changed.
     """
-    channel = RunKeys(run).run
+    keys = RunKeys(run)
+    channels = [keys.run] if listener is None else [keys.run, f"{keys.turn}:{listener}"]
     while True:
         with contextlib.suppress(RedisError, OSError):
-            async with connection.listeners.pubsub(ignore_subscribe_messages=True) as listener:
-                await listener.subscribe(channel)
-                yield None  # what happened before we listened
+            async with connection.listeners.pubsub(ignore_subscribe_messages=True) as pubsub:
+                await pubsub.subscribe(*channels)
+                yield frozenset()  # for changes before the subscription
                 while True:
-                    word = await listener.get_message(timeout=_LONGEST_SILENCE_S)
-                    while word is not None:  # one look is enough for all changes so far
-                        word = await listener.get_message(timeout=0.0)
-                    yield None
+                    words = set()
+                    word = await pubsub.get_message(timeout=_LONGEST_SILENCE_S)
+                    while word is not None:  # one look serves all changes so far
+                        words.add(word["data"])
+                        word = await pubsub.get_message(timeout=0.0)
+                    yield frozenset(words)
         await asyncio.sleep(_LONGEST_SILENCE_S / 4)
-        yield None
+        yield frozenset()

@@ -13,7 +13,7 @@ _TRANSACTED_BYTES = 16 * 1024 * 1024  # Redis serves no other request while it w
 
 
 class Index(Protocol):
-    """Makes the command that indexes payloads: reserved ones, or such as are written in the same transaction."""
+    """Builds the command that indexes payloads, reserved ones or those of the same transaction."""
 
     def __call__(self, *, reserved: bool) -> Command: ...
 
@@ -29,7 +29,7 @@ async def write_then_index(
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
     # after its reservations. Before the reservations, the name could be removed again in between.
-    commands: list[Command] = [("SADD", RUNS, keys.name)]
+    commands: list[Command] = [("ZADD", RUNS, "NX", 0, keys.name)]
     commands += [("SET", keys.payload(name), payload) for name, payload in payloads.items()]
     total_bytes = sum(len(payload) for payload in payloads.values())
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:

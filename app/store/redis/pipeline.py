@@ -1,22 +1,35 @@
 """Commands to Redis in one round trip, at a fraction of what redis-py's pipelines cost.
 
-redis-py packs each argument in Python and handles each reply separately: 100 us of a submission's 700. Here C packs the
-arguments, payloads are not copied, replies are not converted, and a caller is woken once, when all replies have come.
-Connections are kept. A pool that checks them each time cost another 20 us. One timer watches all round trips. A timer
-for each of them cost 12 us of a round trip's 67.
+redis-py packs each argument in Python and handles each reply separately: 100 us of a submission's 700, four times the
+cost of this module (``python -m benchmarks.pipeline``). Here C packs the arguments, payloads are not copied, replies
+are not converted, and a caller is woken once, when all replies have come. Connections are kept. A pool that checks
+them each time cost another 20 us. One timer watches all round trips. A timer for each of them cost 12 us of a round
+trip's 67.
+
+redis-py reads the URL, asyncio connects, and hiredis packs and parses. All three are used by their public names.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import hiredis
-from redis._parsers import BaseParser  # which error a reply is: there is no public name for that
 from redis.asyncio import ConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    InvalidResponse,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 Argument = str | bytes | memoryview | int | float
@@ -24,6 +37,17 @@ Command = tuple[Argument, ...]
 
 _COPIED_BYTES = 8 * 1024  # a shorter argument is rather copied than sent by itself
 _INCOMPLETE = object()
+_TOO_MANY_CLIENTS = "ERR max number of clients reached"
+_ERRORS: Mapping[str, type[RedisError]] = {
+    "LOADING": BusyLoadingError,
+    "NOAUTH": AuthenticationError,
+    "NOPERM": NoPermissionError,
+    "NOSCRIPT": NoScriptError,
+    "OOM": OutOfMemoryError,
+    "READONLY": ReadOnlyError,
+    "WRONGPASS": AuthenticationError,
+}
+"""The errors of Redis that have a class of their own, by the first word of the reply."""
 
 
 @dataclass(slots=True)
@@ -38,7 +62,7 @@ class Pipeline:
     """Round trips over connections of its own.
 
     Args:
-        factory: Makes them; none of them counts as one of this pool's.
+        factory: Knows where to connect. None of the connections counts as one of this pool's.
         max_connections: Most round trips at a time; further ones wait.
         timeout_s: How long to wait for room and for a connection, and then without a byte sent or received; up to two
             fifths longer. A large reply on a slow connection may take longer.
@@ -48,9 +72,9 @@ class Pipeline:
         self._factory = factory
         self._room = asyncio.Semaphore(max_connections)
         self._timeout_s = timeout_s
-        self._idle: list[Connection] = []
+        self._idle: list[RedisConnection] = []
         self._closings = 0
-        self._waiting: dict[Connection, _Wait] = {}
+        self._waiting: dict[RedisConnection, _Wait] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -80,7 +104,7 @@ class Pipeline:
     async def _ask(self, pieces: Sequence[bytes | memoryview], replies: int, began: float) -> list[Any]:
         closings = self._closings
         make = self._factory.make_connection
-        connection = self._idle.pop() if self._idle else Connection(make())  # type: ignore[no-untyped-call]
+        connection = self._idle.pop() if self._idle else RedisConnection(make())  # type: ignore[no-untyped-call]
         try:
             if not connection.connected:
                 async with asyncio.timeout_at(began + self._timeout_s):
@@ -92,7 +116,7 @@ class Pipeline:
                 self._watch = loop.call_later(self._timeout_s / 5, self._look, loop)
             answered = await answer
         except BaseException:
-            await connection.aclose()  # its remaining replies have no caller
+            connection.close()  # its remaining replies have no caller
             await self.aclose()  # idle connections are not watched and may be lost, too
             raise
         finally:
@@ -100,7 +124,7 @@ class Pipeline:
         if self._closings == closings:
             self._idle.append(connection)
         else:
-            await connection.aclose()
+            connection.close()
         return answered
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -129,18 +153,20 @@ class Pipeline:
         self._closings += 1
         idle, self._idle = self._idle, []
         for connection in idle:
-            await connection.aclose()
+            connection.close()
 
 
-class Connection(asyncio.Protocol):
-    """One connection, which redis-py makes and greets; from then on its replies come here, one round trip at a time."""
+class RedisConnection(asyncio.Protocol):
+    """One connection. It has one round trip at a time.
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        self._connection = connection
+    Args:
+        address: Where to connect, and with which user, password and database. redis-py read it from a URL.
+    """
+
+    def __init__(self, address: AbstractConnection) -> None:
+        self._address = address
         self._transport: asyncio.WriteTransport | None = None
-        self._reader = hiredis.Reader(
-            protocolError=InvalidResponse, replyError=BaseParser.parse_error, notEnoughData=_INCOMPLETE
-        )
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=parse_error, notEnoughData=_INCOMPLETE)
         self._replies: list[Any] = []
         self._wanted = 0
         self._received_bytes = 0
@@ -158,15 +184,23 @@ class Connection(asyncio.Protocol):
         return self._received_bytes - unsent_bytes
 
     async def connect(self) -> None:
-        """Connect, and take the connection over.
+        """Connect, log in and choose the database. Replies come in RESP3: hashes as dicts, scores as numbers.
 
         Raises:
             redis.exceptions.RedisError, OSError: There is no server, or it cannot serve anybody now.
         """
-        await self._connection.connect()  # type: ignore[no-untyped-call]
-        # It has no public name; redis-py has called it so ever since it has been asynchronous.
-        self._transport = cast("asyncio.WriteTransport", self._connection._writer.transport)  # type: ignore[union-attr]
-        self._transport.set_protocol(self)
+        address, loop = self._address, asyncio.get_running_loop()
+        if isinstance(address, UnixDomainSocketConnection):
+            self._transport, _ = await loop.create_unix_connection(lambda: self, address.path)
+        else:
+            assert isinstance(address, TcpConnection)  # noqa: S101 - redis-py has no third kind
+            tls = address.ssl_context.get() if isinstance(address, SSLConnection) else None
+            self._transport, _ = await loop.create_connection(lambda: self, address.host, address.port, ssl=tls)
+        login = ("AUTH", address.username or "default", address.password) if address.password else ()
+        greeting: list[Command] = [("HELLO", 3, *login)]
+        if address.db:
+            greeting.append(("SELECT", address.db))
+        _checked(await self.ask(packed(greeting), len(greeting)))
 
     def ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> "asyncio.Future[list[Any]]":
         """Send commands; the future has one reply for each, which may be an error.
@@ -179,11 +213,13 @@ class Connection(asyncio.Protocol):
             raise RedisConnectionError("the connection was lost while it was idle")
         self._replies, self._wanted = [], replies
         self._answered = asyncio.get_running_loop().create_future()
-        self._transport.writelines(pieces)  # never more than this is under way, so nobody need wait for room
+        self._transport.writelines(pieces)  # this is all that is under way, so no caller must wait for room
         return self._answered
 
-    async def aclose(self) -> None:
-        await self._connection.disconnect(nowait=True)
+    def close(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, and hand over the replies once all are there."""
@@ -193,7 +229,7 @@ class Connection(asyncio.Protocol):
             while (reply := self._reader.gets()) is not _INCOMPLETE:
                 if isinstance(reply, RedisConnectionError):  # such as LOADING
                     raise reply
-                if not isinstance(reply, hiredis.PushNotification):  # for nobody here
+                if not isinstance(reply, hiredis.PushNotification):  # no caller here wants it
                     self._replies.append(reply)
         except RedisError as error:
             self.fail(error)
@@ -210,6 +246,14 @@ class Connection(asyncio.Protocol):
         """Fail the waiting caller with an error."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(error)
+
+
+def parse_error(reply: str) -> RedisError:
+    """Return the error that a reply means, of the class that redis-py has for it."""
+    if reply == _TOO_MANY_CLIENTS:
+        return RedisConnectionError(reply)
+    code, _, text = reply.partition(" ")
+    return _ERRORS[code](text) if code in _ERRORS else ResponseError(reply)
 
 
 def _checked(replies: list[Any]) -> list[Any]:

@@ -1,24 +1,24 @@
-"""The Lua scripts: each is one atomic command, declared once in Python by a signature with names.
+"""The Lua scripts. A file that starts with ``#!lua`` is one atomic command; other files are included in commands.
 
-A script `lua/<noun>/<name>.lua` names its keys and arguments in its first lines:
+A command `lua/<noun>/<name>.lua` names its keys and arguments in its first lines:
 
     local LEASE_STATES = KEYS[2]  -- hash: batch id -> JSON of its lease
     local batch_id = ARGV[1]
-    local groups = rows(ARGV, 3, {'group_id', 'lane'})
+    local groups = rows(ARGV, 3, {'group_id', 'lane'})  -- or the name of a list, in upper case
 
 `app/store/<noun>/scripts.py` declares the same names as a function without a body:
 
     @script
     def change_lease(keys: RunKeys, *, batch_id: str, seen: str, new: str) -> None: ...
 
-Calling that function returns the command. The order of keys and arguments comes from the Lua file. A key that the
-signature does not name comes from ``keys``. `tests/store/redis/test_scripts.py` compares files, signatures and calls.
+A call of the function returns the command. The order of keys and arguments comes from the Lua file. ``keys`` gives the
+keys that the signature does not name. `tests/store/redis/test_scripts.py` compares files, signatures and calls.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
 from itertools import chain
@@ -32,22 +32,22 @@ SIGNATURES: dict[str, Callable[..., None]] = {}
 """The declared signatures, by script."""
 
 Value = Argument | bool | None
-"""An argument of a script: a bool arrives in Lua as '1' or '0', None as ''."""
+"""An argument of a script. In Lua, a bool is '1' or '0', and None is ''."""
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _NAME = re.compile(
-    r"^local (?P<name>\w+) = (?:(?P<json>cjson\.decode)\()?(?:(?P<kind>rest|rows)\()?(?P<place>KEYS|ARGV)"
-    r"(?:\[(?P<at>\d+)\]|, (?P<first>[^,{)]+)(?:, \{(?P<fields>[^}]*)\})?)",
+    r"^local (?P<name>\w+) = (?:(?P<json>cjson\.decode)\()?(?:(?P<kind>rest|rows|columns)\()?(?P<place>KEYS|ARGV)"
+    r"(?:\[(?P<at>\d+)\]|, (?P<first>[^,{)]+)(?:, (?:\{(?P<fields>[^}]*)\}|(?P<list>[A-Z]+)))?)",
     re.MULTILINE,
 )
 _Signature = ParamSpec("_Signature")
 
 
 class KeySpace(Hashable, Protocol):
-    """Knows keys by their names in scripts."""
+    """The keys by their names in scripts."""
 
     def key(self, name: str) -> str:
-        """Return the key that scripts call by the upper case of this name."""
+        """Return the key for the name of a script's key in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,11 @@ class Parameter:
     Attributes:
         name: Its name, in lower case.
         place: ``KEYS`` or ``ARGV``.
-        kind: None for a single one, ``rest`` for a list, ``rows`` for a list of rows.
-        at: Its place in ``KEYS`` or ``ARGV`` from 1, as it is written; of a list where it begins.
-        fields: Of rows, the names in each.
-        json: Whether the script decodes it: callers give the value, not its text.
+        kind: None for a single value, ``rest`` for a list, ``rows`` for a list of rows, ``columns`` for a list of
+            columns.
+        at: Its position in ``KEYS`` or ``ARGV``, from 1, as the text in the script. For a list, the first position.
+        fields: The names in each row, for rows and columns.
+        json: Whether the script decodes the argument from JSON. Callers pass the value, not its text.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script with its includes, and the digest Redis knows it by."""
+    """A Lua script with its includes, and its digest in Redis."""
 
     name: str
     source: str
@@ -81,19 +82,24 @@ class Script:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Its keys and arguments as its first lines name them, in their order."""
+        """The keys and arguments of the script, in order."""
         found = [
             Parameter(
                 one["name"].lower(),
                 one["place"],
                 one["kind"],
                 one["at"] or one["first"],
-                tuple(re.findall(r"\w+", one["fields"] or "")),
+                tuple(re.findall(r"\w+", one["fields"] or self._list(one["list"]))),
                 one["json"] is not None,
             )
             for one in _NAME.finditer(self.source)
         ]
         return tuple(sorted(found, key=lambda one: (one.place == "ARGV", one.kind is not None)))
+
+    def _list(self, name: str | None) -> str:
+        """Return the text of a named list in the script. Empty without a name."""
+        found = name and re.search(rf"^local {name} = \{{([^}}]*)\}}", self.source, re.MULTILINE)
+        return found[1] if found else ""
 
 
 @cache
@@ -104,23 +110,24 @@ def paths() -> dict[str, Path]:
 
 @cache
 def load(name: str) -> Script:
-    """Read the script ``name``, replace its ``-- include`` lines by what they name, and digest it."""
+    """Read the script ``name``, replace its ``-- include`` lines with the included files, and digest the result."""
     source = _INCLUDE.sub(lambda include: paths()[include[1]].read_text(), paths()[name].read_text())
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-def positional(name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Command:
-    """Return the command that runs a script."""
-    return ("EVALSHA", load(name).digest, len(keys), *keys, *arguments)
+def names(script_name: str, called: str) -> tuple[str, ...]:
+    """Return a list of names that a script or an include defines in its own lines."""
+    found = re.search(rf"^local {called} = \{{(.*?)^\}}", paths()[script_name].read_text(), re.MULTILINE | re.DOTALL)
+    return tuple(re.findall(r"^  '(\w+)',", found[1], re.MULTILINE)) if found else ()
 
 
 def all_scripts() -> list[Script]:
-    """Return every script that is a command of its own (those that start with ``#!lua``)."""
+    """Return every script that is a command: its file starts with ``#!lua``."""
     return [load(name) for name, path in paths().items() if path.read_text().startswith("#!lua")]
 
 
 def script(signature: Callable[_Signature, None]) -> Callable[_Signature, Command]:
-    """Make of a signature the function that builds the command of the script with its name."""
+    """Turn a signature into the function that builds the command of the script with its name."""
     SIGNATURES[signature.__name__] = signature
     build = _builder(signature.__name__)
 
@@ -131,16 +138,6 @@ def script(signature: Callable[_Signature, None]) -> Callable[_Signature, Comman
     return command
 
 
-def name_of(command: Command) -> str | None:
-    """Return the name of the script that a command runs; None for any other command."""
-    return _names().get(str(command[1])) if command[0] == "EVALSHA" else None
-
-
-@cache
-def _names() -> dict[str, str]:
-    return {load(name).digest: name for name in paths()}
-
-
 def _builder(name: str) -> Callable[[KeySpace, Mapping[str, Any]], Command]:
     loaded = load(name)
     keys = [one for one in loaded.parameters if one.place == "KEYS"]
@@ -148,7 +145,7 @@ def _builder(name: str) -> Callable[[KeySpace, Mapping[str, Any]], Command]:
     arguments = [one for one in loaded.parameters if one.place == "ARGV"]
     single_arguments = [(one.name, json_text if one.json else _plain) for one in arguments if one.kind is None]
 
-    @lru_cache(maxsize=256)  # the same for each call about a run
+    @lru_cache(maxsize=256)  # calls about the same run have the same keys
     def fixed(space: KeySpace, given: frozenset[tuple[str, str]]) -> tuple[str, ...]:
         own = dict(given)
         return tuple(own.get(key) or space.key(key) for key in single_keys)
@@ -164,8 +161,10 @@ def _builder(name: str) -> Callable[[KeySpace, Mapping[str, Any]], Command]:
 
 
 def _listed(one: Parameter, given: Mapping[str, Any]) -> Iterable[Argument]:
-    listed = given[one.name]
-    return chain.from_iterable(listed) if one.kind == "rows" else listed
+    listed: Iterable[Any] = given[one.name]
+    if one.kind == "rest":
+        return listed
+    return chain.from_iterable(listed if one.kind == "rows" else zip(*listed, strict=True))
 
 
 def json_text(value: Any) -> str:

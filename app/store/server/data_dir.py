@@ -1,24 +1,28 @@
-"""The directory of an embedded server: who may use it, where its socket is, what wrote its data.
+"""Manage the directory of an embedded server: its lock, its socket, and the engine that wrote its data.
 
-data_dir/redis/            0700
+data_dir/                  0700 if this service creates it; an existing one keeps its mode
+data_dir/redis/            0700, and so are directories in it; files have 0600
   lock                     held by the service that owns it; names its process
   engine.json              which engine wrote the data
   socket-path              where the socket is, if this path is too long for one
   redis.conf  redis.pid  redis.log  redis.sock  appendonlydir/
 """
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from app.core.errors import StoreMisconfigured
 from app.store.server.engine import Engine
+from lachesis.wire.errors import StoreMisconfigured
 
+_ENGINE = "engine.json"
 _SOCKET_PATH_BYTES = 100  # the kernel takes 107 (macOS 103)
 _LOG_BYTES = 4 * 1024 * 1024
 
@@ -32,15 +36,18 @@ class ServerDir:
 
     @classmethod
     def take(cls, data_dir: Path) -> Self:
-        """Make ``data_dir`` if need be and lock it; the lock falls with this process, however it ends.
+        """Create ``data_dir`` if it is missing, and lock it. The lock ends with this process.
 
         Raises:
             StoreMisconfigured: A running service has it, or it cannot be written.
         """
         home = data_dir.absolute() / "redis"
         try:
-            home.mkdir(parents=True, exist_ok=True)
-            home.chmod(0o700)
+            if not data_dir.exists():
+                data_dir.parent.mkdir(parents=True, exist_ok=True)
+                data_dir.mkdir(mode=0o700, exist_ok=True)
+            home.mkdir(mode=0o700, exist_ok=True)
+            _make_private(home)
             return cls(home, _lock(home))
         except OSError as error:
             raise StoreMisconfigured(f"cannot keep data in LACHESIS_DATA_DIR={data_dir}: {error}") from error
@@ -59,7 +66,7 @@ class ServerDir:
     def socket(self) -> Path:
         """Return where the server listens: here, or in a private temporary directory where this path is too long.
 
-        The same answer again until `give_back`, also for the next process: so it finds a server left running.
+        The answer stays the same until `give_back`, for the next process, too. So that one finds a server left running.
         """
         inside = self.home / "redis.sock"
         if len(os.fsencode(inside)) <= _SOCKET_PATH_BYTES:
@@ -82,19 +89,17 @@ class ServerDir:
         Raises:
             StoreMisconfigured: A newer or another engine wrote it; nothing was changed.
         """
-        record = self.home / "engine.json"
-        if record.exists():
-            written_by = Engine.parse(**json.loads(record.read_text()))
-            if not engine.can_open(written_by):
-                raise StoreMisconfigured(
-                    f"the data in {self.home} was written by {written_by}, which {engine} may not be able to read; "
-                    "set LACHESIS_REDIS_BIN to that engine or a newer one, or LACHESIS_DATA_DIR to another place"
-                )
+        written_by = recorded_engine(self.home)
+        if written_by is not None and not engine.can_open(written_by):
+            raise StoreMisconfigured(
+                f"the data in {self.home} was written by {written_by}, which {engine} may not be able to read; "
+                "set LACHESIS_REDIS_BIN to that engine or a newer one, or LACHESIS_DATA_DIR to another place"
+            )
         version = ".".join(map(str, engine.version))
-        _write_whole(record, json.dumps({"name": engine.name, "version": version}))
+        _write_whole(self.home / _ENGINE, json.dumps({"name": engine.name, "version": version}))
 
     def running_server(self) -> int | None:
-        """Return the process that keeps its data here, if the pid file names one that really is such a server."""
+        """Return the process id of the server on this directory, if the pid file names a process that is one."""
         try:
             pid = int((self.home / "redis.pid").read_text())
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -103,11 +108,11 @@ class ServerDir:
             return None
         return pid if b"-server" in arguments and cwd == self.home.resolve() else None
 
-    def write_configuration(self, limits: dict[str, int]) -> Path:
-        """Write the server's configuration: private, fsync before each answer, never evicting.
+    def write_configuration(self, chosen: Mapping[str, str | int]) -> Path:
+        """Write the server's configuration: private, with an append-only file, never evicting.
 
         Args:
-            limits: Further settings by name, in bytes.
+            chosen: Further settings by name: how often to fsync, and limits in bytes.
 
         Returns:
             The file.
@@ -121,7 +126,6 @@ class ServerDir:
             "daemonize": "no",
             "save": '""',
             "appendonly": "yes",
-            "appendfsync": "always",
             "no-appendfsync-on-rewrite": "no",
             "auto-aof-rewrite-min-size": "1gb",
             "aof-load-truncated": "yes",
@@ -130,10 +134,10 @@ class ServerDir:
             "busy-reply-threshold": 1000,
             "enable-debug-command": "no",
             "enable-module-command": "no",
-            **limits,
+            **chosen,
         }
         path = self.home / "redis.conf"
-        path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        _write_whole(path, "".join(f"{name} {value}\n" for name, value in settings.items()))
         return path
 
     def open_log(self) -> BinaryIO:
@@ -141,12 +145,32 @@ class ServerDir:
         path = self.home / "redis.log"
         if path.exists() and path.stat().st_size > _LOG_BYTES:
             path.replace(self.home / "redis.log.1")
-        return path.open("ab")
+        return open(path, "ab", opener=private)
 
     def log_end(self) -> str:
-        """Return the last words of the server, on one line."""
+        """Return the end of the server's log, on one line."""
         lines = (self.home / "redis.log").read_text(errors="replace").split("\n")
         return " | ".join([line.strip() for line in lines if line.strip()][-3:])
+
+
+def has_data(data_dir: Path) -> bool:
+    """Return whether a service has used a data directory."""
+    return (data_dir / "redis").exists()
+
+
+def recorded_engine(home: Path) -> Engine | None:
+    """Return which engine wrote the data; None if that is not noted."""
+    record = home / _ENGINE
+    return Engine.parse(**json.loads(record.read_text())) if record.exists() else None
+
+
+def known_socket(data_dir: Path) -> Path:
+    """Return where the server of another process on ``data_dir`` listens, if one runs. Changes nothing."""
+    home = data_dir.absolute() / "redis"
+    record = home / "socket-path"
+    if record.exists() and _is_ours_alone(Path(record.read_text()).parent):
+        return Path(record.read_text())
+    return home / "redis.sock"
 
 
 def _lock(home: Path) -> int:
@@ -184,5 +208,23 @@ def _quoted(path: Path) -> str:
 
 def _write_whole(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
-    part.write_text(text)
+    with open(part, "w", opener=private) as file:
+        file.write(text)
     part.replace(path)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only this user may read, whatever the umask is."""
+    return os.open(path, flags, 0o600)
+
+
+def _make_private(home: Path) -> None:
+    """Take the permissions of others from a directory and all that is in it. An older version may have left them."""
+    home.chmod(0o700)
+    for folder, folders, files in os.walk(home):
+        for name, mode in (*((name, 0o700) for name in folders), *((name, 0o600) for name in files)):
+            path = Path(folder, name)
+            with contextlib.suppress(FileNotFoundError):  # the server of another service deletes files
+                found = path.lstat().st_mode
+                if stat.S_ISDIR(found) or stat.S_ISREG(found):
+                    path.chmod(mode)

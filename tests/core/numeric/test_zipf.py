@@ -1,9 +1,12 @@
 """The bounded Zipf law against its definition."""
 
+from collections import Counter
+from itertools import permutations
+
 import numpy as np
 import pytest
 
-from app.core.numeric.zipf import zipf_ranks, zipf_total
+from app.core.numeric.zipf import zipf_ranks, zipf_total, zipf_without_replacement
 from tests.core.numeric.chi_square import fits
 
 EXPONENTS = [0.0, 0.3, 0.6, 1.0, 1.0 + 1e-9, 1.0 - 1e-7, 2.0, 4.0]
@@ -33,3 +36,29 @@ def test_a_million_ranks_are_drawn_as_the_law_says(exponent: float) -> None:
 def test_the_total_is_the_sum(exponent: float, ranks: int) -> None:
     terms = np.arange(1, ranks + 1, dtype=np.float64) ** -exponent
     assert zipf_total(exponent, ranks) == pytest.approx(float(terms[::-1].sum()), rel=1e-13)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 2.0, 64.0])
+def test_ranks_from_a_first_one_on_keep_their_shares(exponent: float) -> None:
+    drawn = zipf_ranks(exponent, 60, 40_000, np.random.Generator(np.random.Philox(key=9)), first=50)
+    terms = (np.arange(50, 61) / 50) ** -exponent
+    fits(np.bincount(drawn - 50, minlength=11), terms / terms.sum())
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0, 4.0])
+def test_different_ranks_come_in_the_order_of_successive_draws(exponent: float) -> None:
+    """Against every ordered sample of 3 of 4 ranks, each with its probability."""
+    generator = np.random.Generator(np.random.Philox(key=10))
+    terms = np.arange(1, 5.0) ** -exponent
+    expected = {
+        order: float(np.prod([terms[n] / (terms.sum() - terms[list(order[:i])].sum()) for i, n in enumerate(order)]))
+        for order in permutations(range(4), 3)
+    }
+    seen = Counter(tuple((zipf_without_replacement(exponent, 4, 3, generator) - 1).tolist()) for _ in range(20_000))
+    fits([seen[order] for order in expected], np.array(list(expected.values())))
+
+
+@pytest.mark.parametrize("exponent", [0.1, 1.0, 64.0])
+def test_all_ranks_can_be_drawn_each_once(exponent: float) -> None:
+    drawn = zipf_without_replacement(exponent, 500, 500, np.random.Generator(np.random.Philox(key=11)))
+    assert sorted(drawn.tolist()) == list(range(1, 501))

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import TooManyConflicts
 from app.store.redis.compare_and_swap import Attempts
+from lachesis.wire.errors import TooManyConflicts
 
 
 def test_the_bound_is_the_number_of_attempts() -> None:

@@ -2,21 +2,37 @@
 
 import re
 
+import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
+from app.core.history.series import Span
 from app.core.model import DropReason
+from app.core.runs.settings import Policy
+from app.store.access.audit import AuditStore
+from app.store.access.limits import LimitStore, of_run
+from app.store.access.store import AccessStore
+from app.store.groups.annotations import AnnotationStore
 from app.store.groups.entries import Placement
+from app.store.history.store import HistoryStore
 from app.store.redis import keys
 from app.store.redis.client import RedisClient
 from app.store.replay.entries import ARCHIVED, chunk_key
+from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
-from app.store.runs.tick import NOBODY, HeardOf
+from app.store.runs.tick import HeardOf
+from app.store.runs.turns import TurnStore
+from app.store.traces.store import TraceStore
 from tests.services.replay.moves import fragment
-from tests.store.conftest import RUN, Store, encoded
+from tests.store.conftest import CONFIG, RUN, Store, encoded
 from tests.store.curriculum.moves import a_curriculum
 from tests.store.replay.moves import keys_of, replay_moves
+
+TOKEN = TokenRecord("0" * 12, "", "viewer", ("*",), None, False, 0, None, (TokenSecret("0" * 64),))
+LIMITED = LimitedToken("0" * 12, None, QueueLimits(max_queued_groups=1))
 
 
 def table() -> dict[str, str]:
@@ -36,14 +52,19 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
         async for key in store.redis.scan_iter("*"):
             seen[key.decode()] = str(await store.redis.type(key), "ascii")  # type: ignore[arg-type]
 
+    await ProcessStore(store.connection).beat("host/1/x")
+    await AuditStore(store.connection).add({"path": "/v1/runs"}, most=10, own=1, sender="a", action="b")
+    assert [await TurnStore(store.connection).ask(RUN, worker) for worker in "ab"] == [(True, False), (False, False)]
     await store.members.put(RUN, 0, "one")
     await store.members.note_running(RUN, 0, "one", running=3, start=0, allowed=0, after=0)
     await store.tick(HeardOf({0: 1}, {(0, "one")}))
     own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
     await store.admit(*own, ids=["kept", "taken", "lost", "entered"])
-    await store.admit(encoded(), place=Placement(0, buffered=True))
+    await store.admit(encoded(), place=Placement(0, buffered=True), tokens=[LIMITED])
     await store.acknowledge(await store.take("kept"), keep=True)
     await store.take("taken")
+    lengths, entropy = np.array([1, 1]), {"entropy": np.zeros(2, np.float32)}
+    assert await AnnotationStore(store.connection).put(RUN, "given", "kept", lengths, entropy) == "stored"
     moves = await replay_moves(store, max_reuse=1, groups=True)
     await store.acknowledge(await store.take("entered"))
     await moves.insert(fragment(0), fragment(1), fragment(2), fragment(3), fragment(5))
@@ -56,11 +77,20 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     await moves.snapshot("a")
     await a_curriculum(store.connection)
     await look()
-    assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
+    assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST) == 1
     await store.admit(encoded(version=1))
     await store.admit(encoded(), place=Placement(0, dropped=DropReason.ZERO_VARIANCE))
+    await store.tick()
+    await look()
+    assert await HistoryStore(store.connection).append(RUN, Span(), {})
+    await TraceStore(store.connection).keep(RUN, ["batch:1"], "context")
     await look()
     await store.runs.reset(RUN, "token")
+    await look()
+    assert await AccessStore(store.connection).put(None, TOKEN)
+    assert await LimitStore(store.connection).count([(of_run(RUN), "max_requests_per_s", 1.0, 1_000_000)]) == [0]
+    limited = Policy(max_requests_per_s=1)
+    assert await store.runs.put(RUN, CONFIG, limited, (await store.view()).epoch)
     await look()
 
     expected = table()
@@ -84,5 +114,5 @@ async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
     clock = {"clock_ms": 1_000_000, "time_ms": seconds * 1000 - passed_ms}
     await redis_client.hset(keys.RunKeys(RUN).run, mapping=clock)  # type: ignore[arg-type]
     shown_ms = (await runs.view(RUN)).clock_ms
-    assert shown_ms == (await runs.tick(RUN, "host/1/x", NOBODY, 1000)).clock_ms
+    assert shown_ms == (await runs.tick(RUN, 1000)).clock_ms
     assert shown_ms == 1_000_000 + (3000 if passed_ms > 0 else 0)

@@ -1,7 +1,9 @@
 """Round trips to Redis without redis-py's pipelines: the same bytes, and each reply to its own command."""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import Connection as RedisConnection
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreUnavailable
 from app.store.redis.client import RedisClient
-from app.store.redis.pipeline import Pipeline, packed
+from app.store.redis.pipeline import Pipeline, packed, parse_error
+from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.errors import StoreUnavailable
 from tests.waiting import wait_until
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))
@@ -76,6 +79,61 @@ async def test_a_server_that_serves_nobody_now_counts_as_one_that_cannot_be_reac
     (after,) = await pipeline.send([("CLIENT", "ID")])
     assert after != before
     await pipeline.aclose()
+
+
+async def test_a_connection_logs_in_and_chooses_its_database(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+secret"], commands=["+@all"])
+    path = own_server.url.removeprefix("unix://")
+    async with asyncio.timeout(30), tcp_relay(path) as port:
+        for address in (f"unix://worker:{{}}@{path}?db=3", f"redis://worker:{{}}@127.0.0.1:{port}/3"):
+            pipeline = Pipeline(ConnectionPool.from_url(address.format("secret")), 1, 5)
+            who, client = await pipeline.send([("ACL", "WHOAMI"), ("CLIENT", "INFO")])
+            assert who == b"worker"
+            assert b" db=3 " in client
+            assert b" resp=3 " in client
+            await pipeline.aclose()
+            pipeline = Pipeline(ConnectionPool.from_url(address.format("wrong")), 1, 5)
+            with pytest.raises(AuthenticationError):
+                await pipeline.send([("ECHO", "a")])
+            await pipeline.aclose()
+
+
+@contextlib.asynccontextmanager
+async def tcp_relay(path: str) -> AsyncIterator[int]:
+    """A TCP port that leads to a unix socket."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def copied(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(4096):
+                sink.write(data)
+            sink.close()
+
+        to_server, from_server = await asyncio.open_unix_connection(path)
+        await asyncio.gather(copied(reader, from_server), copied(to_server, writer), return_exceptions=True)
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected", "said"),
+    [
+        ("OOM command not allowed", OutOfMemoryError, "command not allowed"),
+        ("NOSCRIPT No matching script.", NoScriptError, "No matching script."),
+        ("READONLY You can't write", ReadOnlyError, "You can't write"),
+        ("LOADING Redis is loading", RedisConnectionError, "Redis is loading"),
+        ("NOPERM no permission", ResponseError, "no permission"),
+        ("ERR max number of clients reached", RedisConnectionError, "max number of clients reached"),
+        ("CLUSTERDOWN The cluster is down", ResponseError, "CLUSTERDOWN The cluster is down"),
+        ("NEW", ResponseError, "NEW"),
+    ],
+)
+def test_an_error_of_the_server_has_the_class_that_says_whether_it_may_pass(
+    reply: str, expected: type[Exception], said: str
+) -> None:
+    error = parse_error(reply)
+    assert isinstance(error, expected)
+    assert said in str(error)
 
 
 async def test_large_replies_and_many_are_put_together(redis_url: str) -> None:

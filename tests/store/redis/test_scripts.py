@@ -13,17 +13,22 @@ from redis.asyncio import Redis
 
 import app.store
 from app.store.redis import scripts
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import CurriculumKeys, ReplayKeys, RunKeys, ServiceKeys
 from app.store.redis.scripts import Parameter, Script, script
+from tests.script_names import name_of
 
 STORE = Path(app.store.__file__).parent
 for _module in sorted(STORE.glob("*/scripts.py")):
     importlib.import_module(f"app.store.{_module.parent.name}.scripts")
 ALL = scripts.all_scripts()
-DECLARED = [one for one in ALL if one.name in scripts.SIGNATURES]
-KEY_SPACES = {RunKeys: RunKeys("r")}
+OF_RUN = RunKeys("r")
+KEY_SPACES = {
+    RunKeys: OF_RUN,
+    ServiceKeys: ServiceKeys(),
+    ReplayKeys: ReplayKeys(OF_RUN),
+    CurriculumKeys: CurriculumKeys(OF_RUN, "c"),
+}
 each_script = pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-each_declared = pytest.mark.parametrize("one", DECLARED, ids=lambda one: one.name)
 
 
 def _own_text(one: Script) -> str:
@@ -49,7 +54,7 @@ def test_a_header_gives_purpose_result_and_cost(one: Script) -> None:
         assert part in header[1], f"the header of {one.name} lacks `{part.strip()}`"
 
 
-@each_declared
+@each_script
 def test_keys_and_arguments_have_names_of_their_own_and_numbers_without_gaps(one: Script) -> None:
     names = [parameter.name for parameter in one.parameters]
     assert len(names) == len(set(names))
@@ -61,14 +66,14 @@ def test_keys_and_arguments_have_names_of_their_own_and_numbers_without_gaps(one
         assert not lists or lists[0].at == str(len(single) + 1)
 
 
-@each_declared
+@each_script
 def test_only_the_first_lines_of_a_script_read_keys_and_arguments(one: Script) -> None:
     named = len(one.parameters)
     uses = [line for line in one.source.splitlines() if re.search(r"\b(KEYS|ARGV)\b", line.partition("--")[0])]
     assert len(uses) == named, [line for line in uses if not line.startswith("local ")]
 
 
-@each_declared
+@each_script
 def test_a_signature_names_the_parameters_of_its_script(one: Script) -> None:
     hints = get_type_hints(scripts.SIGNATURES[one.name])
     space, given = hints.pop("keys"), {name: hint for name, hint in hints.items() if name != "return"}
@@ -85,7 +90,11 @@ def test_a_signature_names_the_parameters_of_its_script(one: Script) -> None:
 
 def _fields(hint: Any, parameter: Parameter) -> tuple[str, ...]:
     """Return the fields of the rows that a hint describes."""
-    return getattr(get_args(hint)[0], "_fields", ()) if parameter.kind == "rows" else ()
+    return getattr(get_args(hint)[0], "_fields", ()) if parameter.kind in ("rows", "columns") else ()
+
+
+def test_every_script_has_a_signature_and_every_signature_a_script() -> None:
+    assert scripts.SIGNATURES.keys() == {one.name for one in ALL}
 
 
 def test_every_call_gives_the_arguments_of_its_signature_by_name() -> None:
@@ -113,5 +122,5 @@ def test_a_command_has_its_keys_and_arguments_in_the_order_of_the_script() -> No
     command = script(mark_abandoned_payloads)(RunKeys("r"), most=None, before_ms=True)
     digest = scripts.load("mark_abandoned_payloads").digest
     assert command == ("EVALSHA", digest, 1, RunKeys("r").unreferenced, 1, "")
-    assert scripts.name_of(command) == "mark_abandoned_payloads"
-    assert scripts.name_of(("GET", "a")) is None
+    assert name_of(command) == "mark_abandoned_payloads"
+    assert name_of(("GET", "a")) is None

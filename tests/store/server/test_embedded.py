@@ -15,10 +15,10 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from app.core.errors import StoreMisconfigured, StoreUnavailable
 from app.store.server import embedded
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.engine import Engine, find_server
+from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
 from tests.e2e.processes import is_running, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -128,6 +128,58 @@ def test_it_is_configured_to_lose_nothing_and_to_be_private(data_dir: Path) -> N
         assert os.getsid(server.pid) == server.pid, "Ctrl-C must not reach it"
 
 
+@pytest.fixture
+def permissive_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes_below(directory: Path) -> dict[str, str]:
+    """The modes of a directory and of all in it that differ from private ones: 0700, and 0600 for files."""
+    found = {path: path.lstat().st_mode for path in (directory, *directory.rglob("*"))}
+    assert len(found) > 5
+    private = {path: 0o600 if stat.S_ISREG(mode) else 0o700 for path, mode in found.items()}
+    return {str(path): oct(mode) for path, mode in found.items() if stat.S_IMODE(mode) != private[path]}
+
+
+def test_everything_in_the_data_directory_is_private(data_dir: Path, permissive_umask: None) -> None:
+    with EmbeddedRedis.start(data_dir) as server:
+        with Redis.from_url(server.url) as client:
+            client.set("a", "1")
+            client.bgrewriteaof()
+            wait_until("the file is rewritten", lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
+        assert modes_below(data_dir) == {}
+    assert modes_below(data_dir) == {}
+
+
+def test_an_existing_directory_becomes_private(data_dir: Path, permissive_umask: None) -> None:
+    EmbeddedRedis.start(data_dir).stop()
+    for path in (data_dir, *data_dir.rglob("*")):
+        path.chmod(0o777)
+    outside = data_dir.parent / "outside"
+    outside.touch(0o666)
+    (data_dir / "redis" / "link").symlink_to(outside)
+    EmbeddedRedis.start(data_dir).stop()
+    (data_dir / "redis" / "link").unlink()
+    assert modes_below(data_dir / "redis") == {}
+    kept = [stat.S_IMODE(path.stat().st_mode) for path in (data_dir, outside)]
+    assert kept == [0o777, 0o666], "what is not ours keeps its mode"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
+def test_it_listens_on_its_socket_alone(data_dir: Path) -> None:
+    with EmbeddedRedis.start(data_dir) as server:
+        opened = {os.readlink(link) for link in Path(f"/proc/{server.pid}/fd").iterdir()}
+        kinds = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "unix")
+        tables = {kind: Path(f"/proc/{server.pid}/net/{kind}") for kind in kinds}
+        lines = {kind: table.read_text().splitlines()[1:] for kind, table in tables.items() if table.exists()}
+    inode = {kind: 6 if kind == "unix" else 9 for kind in kinds}
+    own = [(kind, line) for kind in lines for line in lines[kind] if f"socket:[{line.split()[inode[kind]]}]" in opened]
+    assert {kind for kind, _ in own} == {"unix"}
+    assert {line.split()[7] for _, line in own if len(line.split()) > 7} == {str(data_dir / "redis" / "redis.sock")}
+
+
 def test_without_a_limit_it_may_use_half_the_memory(data_dir: Path) -> None:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
@@ -139,10 +191,11 @@ def test_the_next_service_takes_over_the_server_of_a_killed_one(
     any_data_dir: Path, killed_service: Callable[[Path], int]
 ) -> None:
     orphan = killed_service(any_data_dir)
-    with EmbeddedRedis.start(any_data_dir, maxmemory_bytes=77 << 20) as server:
+    with EmbeddedRedis.start(any_data_dir, fsync="everysec", maxmemory_bytes=77 << 20) as server:
         assert (server.pid, server.adopted) == (orphan, True)
-        with Redis.from_url(server.url) as client:
-            assert int(client.config_get("maxmemory")["maxmemory"]) == 77 << 20, "with its own settings"
+        with Redis.from_url(server.url, decode_responses=True) as client:
+            own = {"appendfsync": "everysec", "maxmemory": str(77 << 20)}
+            assert client.config_get("appendfsync", "maxmemory") == own
             client.set("group", "kept")
     assert not is_running(orphan)
     with EmbeddedRedis.start(any_data_dir) as server, Redis.from_url(server.url) as client:
@@ -294,3 +347,64 @@ def test_a_server_that_does_not_start_is_reported_with_its_last_words(
         EmbeddedRedis.start(data_dir)
     manifest.unlink()
     EmbeddedRedis.start(data_dir).stop()  # the failed start gave the directory back
+
+
+@pytest.mark.slow
+def test_what_was_deleted_leaves_the_append_only_file(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_LARGE_FILE_BYTES", 10 << 20)
+    monkeypatch.setattr(embedded, "_LOOK_AT_FILE_S", 0.1)
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+
+        def size() -> int:
+            return int(client.info("persistence")["aof_current_size"])
+
+        for n in range(40):
+            client.set(f"payload {n}", b"x" * (1 << 20))
+        client.set("kept", "1")
+        assert size() > 40 << 20
+        client.delete(*(f"payload {n}" for n in range(40)))
+        wait_until("the file is rewritten", lambda: size() < 1 << 20, 30)
+        assert client.get("kept") == b"1"
+        rewrites = client.info("stats")["total_forks"]
+        client.set("more", b"x" * (11 << 20))
+        server._rewrite_what_was_deleted()
+        assert client.info("stats")["total_forks"] == rewrites, "data that is there is no reason"
+
+
+def responds(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisError:
+        return False
+
+
+@pytest.mark.slow
+def test_an_almost_empty_server_returns_the_memory_of_deleted_data(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_LARGE_FILE_BYTES", 10 << 20), ("_UNUSED_BYTES", 60 << 20), ("_LOOK_AT_FILE_S", 0.1)):
+        monkeypatch.setattr(embedded, name, value)
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        first = server.pid
+
+        def resident_bytes() -> int:
+            return int(client.info("memory")["used_memory_rss"])
+
+        # Values below the size from which the C library maps each by itself. Smaller ones between them stay: without
+        # those it could return the memory above the last one.
+        keys = [f"payload {n}" for n in range(1000)]
+        for n, key in enumerate(keys):
+            client.set(key, b"x" * (100 << 10))
+            client.set(f"between {n}", b"x" * (2 << 10))
+        client.set("kept", "1")
+        assert resident_bytes() > 90 << 20
+        assert server.pid == first, "data that is there is no reason"
+        client.delete(*keys)
+        wait_until("the server is restarted", lambda: server.pid != first, 60)
+        wait_until("it answers", lambda: responds(client), 60)
+        assert resident_bytes() < 40 << 20
+        assert client.get("kept") == b"1"
+        second = server.pid
+        client.set("more", b"x" * (1 << 20))
+        time.sleep(0.5)  # several looks
+        assert server.pid == second

@@ -9,10 +9,10 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from app.core.errors import StoreMisconfigured
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.engine import Engine, find_server
 from app.store.server.probe import Durability, probe
+from lachesis.wire.errors import StoreMisconfigured
 from tests.ports import free_port
 from tests.waiting import wait_until
 

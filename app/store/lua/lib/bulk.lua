@@ -34,13 +34,16 @@ local function increase(key, field, by)
   increases[key][field] = (increases[key][field] or 0) + by
 end
 
+-- Send a command with these arguments, if there are any.
+local function write_list(command, key, arguments)
+  for first = 1, #arguments, AT_ONCE do
+    redis.call(command, key, unpack(arguments, first, math.min(first + AT_ONCE - 1, #arguments)))
+  end
+end
+
 local function flush()
   for command, keys in pairs(pending) do
-    for key, arguments in pairs(keys) do
-      for first = 1, #arguments, AT_ONCE do
-        redis.call(command, key, unpack(arguments, first, math.min(first + AT_ONCE - 1, #arguments)))
-      end
-    end
+    for key, arguments in pairs(keys) do write_list(command, key, arguments) end
   end
   for key, fields in pairs(increases) do
     for field, by in pairs(fields) do redis.call('HINCRBY', key, field, by) end

@@ -1,11 +1,15 @@
 -- rows: read the lists behind the fixed keys or arguments of a script (not a command of its own).
 --
--- Return what stands in a list from `first` on.
-local function rest(list, first)
+-- Return a part of a list. A short one costs a third if it is not copied word by word.
+local function slice(list, first, last)
+  if last - first < 5000 then return {unpack(list, first, last)} end
   local found = {}
-  for i = first, #list do found[#found + 1] = list[i] end
+  for i = first, last do found[i - first + 1] = list[i] end
   return found
 end
+
+-- Return what stands in a list from `first` on.
+local function rest(list, first) return slice(list, first, #list) end
 
 -- Return the rows of a list from `first` on, as tables with these fields: `most` rows, or all that follow.
 local function rows(list, first, names, most)
@@ -15,6 +19,17 @@ local function rows(list, first, names, most)
     local row = {}
     for n = 1, width do row[names[n]] = list[i + n - 1] end
     found[#found + 1] = row
+  end
+  return found
+end
+
+-- Return a list of columns from `first` on, one behind the other and `length` words each, as a table by their names.
+-- Its field `behind` says where the list goes on.
+local function columns(list, first, names, length)
+  local found = {behind = first + #names * length}
+  for n, name in ipairs(names) do
+    local from = first + (n - 1) * length
+    found[name] = slice(list, from, from + length - 1)
   end
   return found
 end

@@ -1,0 +1,29 @@
+"""Check that the service of this container answers: ``python -m app.process.health_check``.
+
+It reads the environment alone and imports little, because it runs every few seconds.
+"""
+
+import os
+import ssl
+from urllib.request import urlopen
+
+_TIMEOUT_S = 4.0
+
+
+def check_health() -> None:
+    """Ask ``/healthz``. It needs no credentials.
+
+    Raises:
+        OSError: There is no answer, or it is no success.
+    """
+    tls = bool(os.environ.get("LACHESIS_TLS_CERT"))
+    context = ssl.create_default_context()
+    # The certificate is for the name of the service. The answer comes from this container in any case.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    address = f"{'https' if tls else 'http'}://127.0.0.1:{os.environ['LACHESIS_PORT']}"
+    urlopen(f"{address}/healthz", timeout=_TIMEOUT_S, context=context).close()  # noqa: S310 - our own address
+
+
+if __name__ == "__main__":
+    check_health()

@@ -1,0 +1,48 @@
+"""The URL of Redis, with the files of TLS."""
+
+import ssl
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from app.settings import Settings
+from lachesis.wire.errors import StoreMisconfigured
+
+
+def store_url(settings: Settings) -> str:
+    """Return the URL of Redis that the settings name; empty for the embedded one.
+
+    redis-py reads the files of TLS from options of the URL. An option that the URL has already stays.
+
+    Raises:
+        StoreMisconfigured: A file is missing or wrong, or the URL is not one of TLS.
+    """
+    url = settings.redis_url.get_secret_value() if settings.redis_url else ""
+    files = {
+        "ssl_ca_certs": ("LACHESIS_REDIS_CA", settings.redis_ca),
+        "ssl_certfile": ("LACHESIS_REDIS_CERT", settings.redis_cert),
+        "ssl_keyfile": ("LACHESIS_REDIS_KEY", settings.redis_key),
+    }
+    given = {option: str(path) for option, (_, path) in files.items() if path is not None}
+    if not given:
+        return url
+    first = files[next(iter(given))][0]
+    if not url.startswith("rediss://"):
+        raise StoreMisconfigured(f"{first} needs LACHESIS_REDIS_URL=rediss://…: other URLs have no TLS")
+    if settings.redis_key is not None and settings.redis_cert is None:
+        raise StoreMisconfigured("LACHESIS_REDIS_KEY needs LACHESIS_REDIS_CERT, the certificate of the key")
+    _check(settings.redis_ca, settings.redis_cert, settings.redis_key)
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(query=urlencode(given | dict(parse_qsl(parts.query)))))
+
+
+def _check(ca: Path | None, cert: Path | None, key: Path | None) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        named = f"LACHESIS_REDIS_CA={ca}"
+        if ca is not None:
+            context.load_verify_locations(ca)
+        named = f"LACHESIS_REDIS_CERT={cert} with LACHESIS_REDIS_KEY={key or ''}"
+        if cert is not None:
+            context.load_cert_chain(cert, key, password=lambda: "")
+    except OSError as error:  # SSLError is one
+        raise StoreMisconfigured(f"{named}: {error.strerror or error}") from error
