@@ -1,6 +1,12 @@
-// Sets the theme before anything is drawn. It is not a module, so that it runs at once.
+// Sets the theme before anything is drawn, and when the reader chooses another. It is not a module, so it runs at once.
 "use strict";
 (() => {
-  const chosen = localStorage.getItem("lachesis.theme");
-  if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+  const CONDITIONS = { light: "not all", dark: "all", system: "(prefers-color-scheme: dark)" };
+  const colours = [...document.styleSheets].find((sheet) => sheet.href?.endsWith("/tokens.css"));
+  const dark = [...colours.cssRules].find((rule) => rule instanceof CSSMediaRule);
+  const set = () => {
+    dark.media.mediaText = CONDITIONS[localStorage.getItem("lachesis.theme")] ?? CONDITIONS.system;
+  };
+  set();
+  addEventListener("lachesis-theme", set);
 })();

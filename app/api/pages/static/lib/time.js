@@ -9,6 +9,10 @@ const STEPS_S = [10, 60, 900, 3600, 21600, DAY_S];
 export const RANGES = { "1h": [3600, "1 h"], "1d": [DAY_S, "1 d"], "30d": [30 * DAY_S, "30 d"] };
 const NAMES = ["range", "from", "to"];
 
+/** The time zone of the reader, and a moment in it. */
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
+
 /** The part of the address that other views keep. */
 export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
 

@@ -3,6 +3,8 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
+import { moment, zone } from "../lib/time.js";
+import { Pages } from "../parts/fields.js";
 import { Panel } from "../parts/panel.js";
 import { Empty, Shown } from "../parts/states.js";
 
@@ -22,21 +24,17 @@ export function AuditView() {
       <form class="filter" onSubmit=${show}>
         <label>Run <input type="search" name="run" defaultValue=${chosen.run} pattern="[A-Za-z0-9._\\-]*" /></label>
         <button type="submit">Show</button>
-        ${chosen.before && html`<button type="button" onClick=${() => choose({ before: null })}>Newest</button>`}
       </form>
-      <${Shown} feed=${feed} role="operator">${(data) => html`<${Trail} data=${data} />`}<//>
+      <${Shown} feed=${feed} role="operator">${(data) => html`<${Trail} data=${data} query=${query} />`}<//>
     <//>`;
 }
-
-const time = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 // What changed, as the trail has it: the event, and its fields without the run.
 function words({ event, run: _, ...fields }) {
   return Object.keys(fields).length === 0 ? event : `${event}: ${JSON.stringify(fields.changes ?? fields)}`;
 }
 
-function Trail({ data }) {
+function Trail({ data, query }) {
   if (data.entries.length === 0) return html`<${Empty}>The trail has no entries here.<//>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Entries">
       <table>
@@ -49,7 +47,7 @@ function Trail({ data }) {
         <tbody>
           ${data.entries.map(
             (one) => html`<tr key=${one.id}>
-              <td class="number">${time.format(one.at_s * 1000)}</td>
+              <td class="number">${moment.format(one.at_s * 1000)}</td>
               <td>
                 <bdi>${shown(one.identity ?? one.kind ?? "command line", 64)}</bdi>${one.role && ` (${one.role})`}
               </td>
@@ -66,8 +64,5 @@ function Trail({ data }) {
         </tbody>
       </table>
     </div>
-    ${
-      data.next_before !== null &&
-      html`<button type="button" onClick=${() => choose({ before: data.next_before })}>Older</button>`
-    }`;
+    <${Pages} query=${query} cursor=${data.next_before} name="before" first="Newest" next="Older" />`;
 }

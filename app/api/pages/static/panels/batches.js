@@ -1,9 +1,10 @@
 // Batches: what the latest ones consist of and where they are, and how evenly each was divided between ranks.
 import { useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
-import { address, choose, useRoute } from "../lib/route.js";
+import { address, useRoute } from "../lib/route.js";
 import { duration, known, number, percent, shown } from "../lib/text.js";
 import { Lines } from "../parts/chart.js";
+import { Pages } from "../parts/fields.js";
 import { History, TimeBar } from "../parts/history.js";
 import { Environment, hue } from "../parts/names.js";
 import { Panel } from "../parts/panel.js";
@@ -77,13 +78,7 @@ function Found({ run, data, query }) {
     </div>
     <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
       draw=${(one) => html`<${Row} run=${run} batch=${one} />`} />
-    <div class="filter pages">
-      ${
-        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>Newest</button>`
-      }
-      ${cursor !== null && html`<button type="button" onClick=${() => choose({ cursor })}>Older</button>`}
-      <span class="quiet">A run remembers its latest 128 batches.</span>
-    </div>`;
+    <${Pages} query=${query} cursor=${cursor} first="Newest" next="Older">A run remembers its latest 128 batches.<//>`;
 }
 
 function Row({ run, batch }) {

@@ -6,6 +6,7 @@ import { choose, useRoute } from "../lib/route.js";
 import { counted, measured, number, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
 import { Lines } from "../parts/chart.js";
+import { Select } from "../parts/fields.js";
 import { Heat } from "../parts/heat.js";
 import { History, TimeBar } from "../parts/history.js";
 import { Panel } from "../parts/panel.js";
@@ -47,14 +48,8 @@ function Curriculum({ run, status, path, curricula, listed }) {
   const own = `${path}/${encodeURIComponent(listed.name)}`;
   const chosen = useFeed(own).data ?? listed;
   return html`<div class="filter">
-      <label
-        >Curriculum <select onChange=${(event) => choose({ ...NOTHING, curriculum: event.target.value })}>
-          ${curricula.map(
-            ({ name }) =>
-              html`<option key=${name} value=${name} selected=${name === chosen.name}>${shown(name, 48)}</option>`,
-          )}
-        </select></label
-      >
+      <${Select} title="Curriculum" options=${curricula.map(({ name }) => [name, shown(name, 48)])}
+        value=${chosen.name} onChange=${(event) => choose({ ...NOTHING, curriculum: event.target.value })} />
       <span>${summary(chosen)}</span>
     </div>
     <${Panel} title="Items by mean reward" unit="now" paths=${[own]} wide><${Now} curriculum=${chosen} /><//>

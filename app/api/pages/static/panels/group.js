@@ -6,6 +6,7 @@ import { choose, useRoute } from "../lib/route.js";
 import { counted, shown, shownLines } from "../lib/text.js";
 import { Comparison } from "../parts/comparison.js";
 import { Export } from "../parts/export.js";
+import { Select } from "../parts/fields.js";
 import { Lineage } from "../parts/lineage.js";
 import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
 import { Panel } from "../parts/panel.js";
@@ -57,12 +58,8 @@ function Kept({ run, path, group, tokenizer }) {
     ${
       tokenizer !== null &&
       html`<p class="filter">
-        <label
-          >Tokens as <select onChange=${(event) => choose({ tokens: event.target.value })}>
-            <option value="" selected=${isText}>text</option>
-            <option value="ids" selected=${!isText}>ids</option>
-          </select></label
-        >
+        <${Select} title="Tokens as" options=${[["", "text"], "ids"]} value=${isText ? "" : "ids"}
+          onChange=${(event) => choose({ tokens: event.target.value })} />
         <span class="quiet">${isText && html`Text by <code>${shown(tokenizer)}</code>.`}</span>
       </p>`
     }
@@ -95,14 +92,8 @@ function Siblings({ run, group, asked, content, isWhole }) {
   useKeys({ "[": ["previous sibling", () => move(-1)], "]": ["next sibling", () => move(1)] });
   return html`
     <div class="filter">
-      <label
-        >Overlay <select onChange=${(event) => choose({ overlay: event.target.value })}>
-          <option value="">none</option>
-          ${overlays.map(
-            ({ name, title }) => html`<option key=${name} value=${name} selected=${name === chosen}>${title}</option>`,
-          )}
-        </select></label
-      >
+      <${Select} title="Overlay" options=${[["", "none"], ...overlays.map(({ name, title }) => [name, title])]}
+        value=${chosen ?? ""} onChange=${(event) => choose({ overlay: event.target.value })} />
       <label
         >Compare sequence ${all[first]} with <input type="number" min="0" max=${all.length - 1} step="1" name="compare"
           value=${query.get("compare") ?? ""} onChange=${(event) => choose({ compare: event.target.value })}

@@ -3,6 +3,7 @@ import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { compact, duration, known, measured, number, shown } from "../lib/text.js";
+import { Pages, Select } from "../parts/fields.js";
 import { Environment } from "../parts/names.js";
 import { DeleteGroups } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
@@ -70,15 +71,8 @@ function Newer({ accepted, refresh }) {
 function Filters({ query }) {
   const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
   return html`<div class="filter">
-    <label
-      >State <select onChange=${set("state")}>
-        <option value="">any</option>
-        ${STATES.map(
-          (state) =>
-            html`<option key=${state} value=${state} selected=${query.get("state") === state}>${state}</option>`,
-        )}
-      </select></label
-    >
+    <${Select} title="State" options=${[["", "any"], ...STATES]} value=${query.get("state") ?? ""}
+      onChange=${set("state")} />
     ${FIELDS.map(
       ([name, title, field]) =>
         html`<label key=${name}
@@ -106,17 +100,11 @@ function Found({ run, data, query }) {
       height=${32}
       draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...chosen, group: group.id })} />`}
     />
-    <div class="filter pages">
-      ${
-        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>First page</button>`
-      }
-      ${more && html`<button type="button" onClick=${() => choose({ cursor: data.cursor })}>Next page</button>`}
-      <span class="quiet">${number(data.looked_at)} groups looked at.</span>
-    </div>`;
+    <${Pages} query=${query} cursor=${data.cursor}>${number(data.looked_at)} groups looked at.<//>`;
 }
 
 function Heads() {
-  return html`<div class="group heads quiet" aria-hidden="true">
+  return html`<div class="entry group heads quiet" aria-hidden="true">
     <span>Group</span><span>State</span><span>Environment</span><span class="number">Sequences</span
     ><span class="number">Tokens</span><span class="number">Mean score</span><span class="number">Staleness</span
     ><span class="item">Item</span><span class="number">Received</span>
@@ -125,7 +113,7 @@ function Heads() {
 
 function Row({ group, href }) {
   const { environment, environment_name: name } = group;
-  return html`<div class="group" data-group=${group.id}>
+  return html`<div class="entry group" data-group=${group.id}>
     <a data-page href=${href}><code>${shown(group.id, 36)}</code></a>
     <span>${group.state}${group.reason === null ? "" : `: ${shown(group.reason, 40)}`}</span>
     ${

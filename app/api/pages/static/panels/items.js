@@ -4,6 +4,7 @@ import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { counted, duration, known, measured, number, shown, shownLines } from "../lib/text.js";
+import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { Panel } from "../parts/panel.js";
 import { Rows } from "../parts/rows.js";
@@ -41,14 +42,8 @@ function Filters({ query, bins, refresh }) {
     <label
       >Key contains <input type="search" name="search" value=${query.get("search") ?? ""} onChange=${set("search")}
     /></label>
-    <label
-      >Sort by <select disabled=${isSearch} onChange=${(event) =>
-        choose({ sort: event.target.value, bin: null, cursor: null })}>
-        ${Object.entries(SORTS).map(
-          ([name, title]) => html`<option key=${name} value=${name} selected=${name === sort}>${title}</option>`,
-        )}
-      </select></label
-    >
+    <${Select} title="Sort by" options=${Object.entries(SORTS)} value=${sort} disabled=${isSearch}
+      onChange=${(event) => choose({ sort: event.target.value, bin: null, cursor: null })} />
     <label
       ><input
         type="checkbox"
@@ -57,14 +52,8 @@ function Filters({ query, bins, refresh }) {
         onChange=${(event) => choose({ descending: event.target.checked ? "true" : null, cursor: null })}
       /> largest first</label
     >
-    <label
-      >Bin <select disabled=${isSearch || sort !== "mean_reward"} onChange=${set("bin")}>
-        <option value="">any</option>
-        ${Array.from({ length: bins }, (_, at) => String(at)).map(
-          (bin) => html`<option key=${bin} value=${bin} selected=${query.get("bin") === bin}>${bin}</option>`,
-        )}
-      </select></label
-    >
+    <${Select} title="Bin" options=${[["", "any"], ...Array.from({ length: bins }, (_, at) => at)]}
+      value=${query.get("bin") ?? ""} disabled=${isSearch || sort !== "mean_reward"} onChange=${set("bin")} />
     <button type="button" onClick=${refresh}>Read again</button>
   </div>`;
 }
@@ -87,13 +76,7 @@ function Found({ data, query }) {
     }
     <${Rows} label="Items" items=${items} id=${(item) => item.key} height=${32}
       draw=${(item) => html`<${Row} item=${item} />`} />
-    <div class="filter pages">
-      ${
-        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>First page</button>`
-      }
-      ${cursor !== null && html`<button type="button" onClick=${() => choose({ cursor })}>Next page</button>`}
-      <span class="quiet">${counted(items.length, "item")} on this page.</span>
-    </div>`;
+    <${Pages} query=${query} cursor=${cursor}>${counted(items.length, "item")} on this page.<//>`;
 }
 
 function Row({ item }) {

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { bytes, compact, counted, duration, known, measured, number, percent, shown } from "../lib/text.js";
 import { Lines } from "../parts/chart.js";
+import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { each, History, TimeBar } from "../parts/history.js";
 import { State } from "../parts/names.js";
@@ -224,7 +225,8 @@ function Chunks({ run, path }) {
   return html`<${Panel} title="Chunks" paths=${[chunks]} wide>
     <div class="filter">
       <${Select} title="Chunks that are" options=${Object.keys(PLACES)} value=${place} onChange=${set("place")} />
-      <${Select} title="Sort by" options=${PLACES[place]} names=${ORDERS} value=${sort} onChange=${set("sort")} />
+      <${Select} title="Sort by" options=${PLACES[place].map((one) => [one, ORDERS[one]])} value=${sort}
+        onChange=${set("sort")} />
       <label
         ><input
           type="checkbox"
@@ -236,16 +238,6 @@ function Chunks({ run, path }) {
     </div>
     <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} />`}<//>
   <//>`;
-}
-
-function Select({ title, options, names = {}, value, onChange }) {
-  return html`<label
-    >${title} <select onChange=${onChange}>
-      ${options.map(
-        (one) => html`<option key=${one} value=${one} selected=${one === value}>${names[one] ?? one}</option>`,
-      )}
-    </select></label
-  >`;
 }
 
 function Found({ run, data, query }) {
@@ -262,13 +254,7 @@ function Found({ run, data, query }) {
     }
     <${Rows} label="Chunks" items=${chunks} id=${(one) => one.chunk} height=${32}
       draw=${(one) => html`<${Chunk} run=${run} chunk=${one} />`} />
-    <div class="filter pages">
-      ${
-        query.get("cursor") && html`<button type="button" onClick=${() => choose({ cursor: null })}>First page</button>`
-      }
-      ${cursor !== null && html`<button type="button" onClick=${() => choose({ cursor })}>Next page</button>`}
-      <span class="quiet">${counted(chunks.length, "chunk")} on this page.</span>
-    </div>`;
+    <${Pages} query=${query} cursor=${cursor}>${counted(chunks.length, "chunk")} on this page.<//>`;
 }
 
 // A chunk of a group that was trained on links to the group.

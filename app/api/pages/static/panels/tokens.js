@@ -3,6 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { duration, shown } from "../lib/text.js";
 import { Action } from "../parts/action.js";
+import { Select } from "../parts/fields.js";
 import { State } from "../parts/names.js";
 import { Command, Panel } from "../parts/panel.js";
 import { Empty, Shown } from "../parts/states.js";
@@ -108,12 +109,7 @@ function CreateAction() {
     request=${asked}
     fields=${[
       html`<label key="name">Name, for people <input name="name" maxlength="128" autocomplete="off" /></label>`,
-      html`<label key="role">
-        Role
-        <select name="role">
-          ${ROLES.map((role) => html`<option key=${role} value=${role} selected=${role === "viewer"}>${role}</option>`)}
-        </select>
-      </label>`,
+      html`<${Select} key="role" title="Role" name="role" options=${ROLES} value="viewer" />`,
       html`<label key="runs">Runs, such as math-* <input name="runs" defaultValue="*" autocomplete="off" /></label>`,
       html`<label key="days">
         Expires after, days <input type="number" name="expires_days" min="0.01" step="any" defaultValue="90" />

@@ -4,6 +4,7 @@ import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { measured, number, percent, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
+import { Select } from "../parts/fields.js";
 import { Panel } from "../parts/panel.js";
 import { Shown } from "../parts/states.js";
 
@@ -54,15 +55,16 @@ export function WhatIf({ path, curriculum }) {
   }
   if (options?.includes(query.get(choice))) asked[choice] = query.get(choice);
   const body = JSON.stringify(asked);
+  const set = ({ target }) => choose({ [target.name]: target.value });
   const feed = useFeed(`${path}/what-if`, EVERY_S, { body });
   const paths = [[`${path}/what-if`, body]];
   return html`<${Panel} title="What if" unit="a preview: no setting changes" paths=${paths} wide>
     <div class="filter">
-      <${Select} name="strategy" title="Strategy" options=${Object.keys(USED)} value=${strategy} />
+      <${Select} name="strategy" title="Strategy" options=${Object.keys(USED)} value=${strategy} onChange=${set} />
       ${
         choice &&
         html`<${Select} name=${choice} title=${TITLES[choice]} options=${options}
-          value=${asked[choice] ?? settings[choice]} />`
+          value=${asked[choice] ?? settings[choice]} onChange=${set} />`
       }
       ${
         BY_STEP.includes(strategy) &&
@@ -81,14 +83,6 @@ export function WhatIf({ path, curriculum }) {
     </div>
     <${Shown} feed=${feed}>${(data) => html`<${Outcome} data=${data} />`}<//>
   <//>`;
-}
-
-function Select({ name, title, options, value }) {
-  return html`<label
-    >${title} <select name=${name} onChange=${(event) => choose({ [name]: event.target.value })}>
-      ${options.map((one) => html`<option key=${one} value=${one} selected=${one === value}>${one}</option>`)}
-    </select></label
-  >`;
 }
 
 function Count({ name, title, value, hint = "" }) {

@@ -1,7 +1,7 @@
 // Lines over time. Gaps stay gaps. The labels say the latest values, or those under the pointer.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { measured, shown } from "../lib/text.js";
-import { showBetween } from "../lib/time.js";
+import { moment, showBetween } from "../lib/time.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 
 const HEIGHT = 144;
@@ -12,9 +12,6 @@ const DAY_S = 86400;
 const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3]];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-/** A moment in the time zone of the reader. */
-export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
 
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });

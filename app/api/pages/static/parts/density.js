@@ -1,7 +1,8 @@
 // How a value was distributed over time: times × values. The stronger a bin, the more groups it has. Lines: quantiles.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { counted, measured, number } from "../lib/text.js";
-import { clock, moment } from "./chart.js";
+import { moment } from "../lib/time.js";
+import { clock } from "./chart.js";
 
 const HEIGHT = 144;
 const FAINTEST = 0.12;

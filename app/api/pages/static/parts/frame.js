@@ -5,6 +5,7 @@ import { useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useMay } from "./action.js";
+import { Options } from "./fields.js";
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
@@ -13,13 +14,7 @@ function useTheme() {
   const [theme, setTheme] = useState(localStorage.getItem(THEME) ?? "system");
   const next = () => {
     const chosen = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-    if (chosen === "system") {
-      localStorage.removeItem(THEME);
-      delete document.documentElement.dataset.theme;
-    } else {
-      localStorage.setItem(THEME, chosen);
-      document.documentElement.dataset.theme = chosen;
-    }
+    localStorage.setItem(THEME, chosen);
     setTheme(chosen);
     dispatchEvent(new Event("lachesis-theme"));
   };
@@ -71,9 +66,8 @@ function Tabs({ tabs, view }) {
         >`,
     )}
     <select aria-label="View of the run" onChange=${(event) => go(event.target.value)}>
-      ${tabs.map(
-        (tab) => html`<option key=${tab.view} value=${tab.href} selected=${tab.view === view}>${tab.title}</option>`,
-      )}
+      <${Options} options=${tabs.map((tab) => [tab.href, tab.title])}
+        value=${tabs.find((tab) => tab.view === view)?.href} />
     </select>
   </nav>`;
 }

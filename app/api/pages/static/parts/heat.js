@@ -1,7 +1,7 @@
 // A heat map of counts over time, in one hue. Where nothing is known, it stays blank.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { number } from "../lib/text.js";
-import { moment } from "./chart.js";
+import { moment } from "../lib/time.js";
 
 const ROW = 18;
 

@@ -4,14 +4,13 @@ import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { growing } from "../lib/series.js";
 import { duration, shown } from "../lib/text.js";
-import { RANGES, showBetween, showRange, useTime } from "../lib/time.js";
+import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
+import { Select } from "./fields.js";
 import { Shown } from "./states.js";
 
 const SPAN_S = 10; // a history gets a new value this often
 const SLOW_S = 60;
 const SHORT_S = 60; // spans that change while they are looked at
-
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /**
  * The path of what is known of the time that the reader chose, with `more` parameters and spans of at least
@@ -82,14 +81,8 @@ export function useEnvironment(environments) {
 
 function Environments({ environments }) {
   const chosen = useEnvironment(environments);
-  return html`<label
-    >Environment <select onChange=${(event) => choose({ environment: event.target.value })}>
-      ${environments.map(
-        (one) =>
-          html`<option key=${one.id} value=${one.id} selected=${one === chosen}>${shown(one.name, 48)}</option>`,
-      )}
-    </select></label
-  >`;
+  return html`<${Select} title="Environment" options=${environments.map((one) => [one.id, shown(one.name, 48)])}
+    value=${chosen.id} onChange=${(event) => choose({ environment: event.target.value })} />`;
 }
 
 /** The unit of counts in a span. */

@@ -4,6 +4,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { counted, number, percent, shown } from "../lib/text.js";
 import { Action, useMay } from "./action.js";
+import { Select } from "./fields.js";
 
 const runPath = (run) => `v1/runs/${encodeURIComponent(run)}`;
 
@@ -191,17 +192,11 @@ export function DeleteGroups({ run, status, query }) {
     prepare=${async (asked) => `${counted(await all(asked, true), "waiting group")} would be deleted.`}
     perform=${(asked) => all(asked, false)}
     fields=${[
-      html`<label key="environment">
-        Environment
-        <select name="environment">
-          <option value="">any</option>
-          <option value="none" selected=${wanted === "none"}>groups without one</option>
-          ${status.environments.map(
-            (one) =>
-              html`<option key=${one.id} value=${one.id} selected=${one === chosen}>${shown(one.name, 64)}</option>`,
-          )}
-        </select>
-      </label>`,
+      html`<${Select} key="environment" title="Environment" name="environment"
+        options=${[["", "any"], ["none", "groups without one"]].concat(
+          status.environments.map((one) => [one.id, shown(one.name, 64)]),
+        )}
+        value=${chosen?.id ?? wanted ?? ""} />`,
       html`<${Field} key="size" name="size" title="Sequences in a group" min="1" step="1" />`,
       html`<${Field} key="old" name="older_than_version" title="Sampled before version" step="1" value=${older} />`,
     ]}

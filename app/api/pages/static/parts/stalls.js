@@ -1,8 +1,7 @@
 // The stall timeline: what blocked the run from training, one lane for each cause.
 import { html, useRef, useState } from "../lib/html.js";
 import { duration } from "../lib/text.js";
-import { showBetween } from "../lib/time.js";
-import { moment } from "./chart.js";
+import { moment, showBetween } from "../lib/time.js";
 
 // The causes of the API, each with a title and the sentence of a moment.
 const CAUSES = [

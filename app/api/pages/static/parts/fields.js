@@ -1,0 +1,24 @@
+// Fields to choose with, and the way from one page of a list to the next.
+import { html } from "../lib/html.js";
+import { choose } from "../lib/route.js";
+
+/** What a list can be narrowed to. An option is its value, or `[value, title]`. */
+export function Select({ title, options, value, ...more }) {
+  return html`<label>${title} <select ...${more}><${Options} options=${options} value=${value} /></select></label>`;
+}
+
+export function Options({ options, value }) {
+  return options.map((option) => {
+    const [one, title] = [option, option].flat();
+    return html`<option key=${one} value=${one} selected=${String(one) === String(value)}>${title}</option>`;
+  });
+}
+
+/** What stands below a list that comes page by page. `cursor` is that of the next page, null after the last. */
+export function Pages({ query, cursor, first = "First page", next = "Next page", name = "cursor", children }) {
+  return html`<div class="filter pages">
+    ${query.get(name) && html`<button type="button" onClick=${() => choose({ [name]: null })}>${first}</button>`}
+    ${cursor !== null && html`<button type="button" onClick=${() => choose({ [name]: cursor })}>${next}</button>`}
+    ${children && html`<span class="quiet">${children}</span>`}
+  </div>`;
+}
