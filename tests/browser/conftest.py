@@ -3,6 +3,7 @@
 A page fails its test if it logs an error, throws, or asks another host for anything.
 """
 
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -48,15 +49,22 @@ async def client(start: Start) -> httpx.AsyncClient:
     return await start(max_new_environments_per_minute=1000)
 
 
-@pytest.fixture
-async def browser(chromium: str) -> AsyncIterator[Browser]:
-    """A browser of the test's own."""
+@contextlib.asynccontextmanager
+async def launched(chromium: str) -> AsyncIterator[Browser]:
+    """Run a browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--no-proxy-server", OFFLINE]
         )
         yield browser
         await browser.close()
+
+
+@pytest.fixture
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    """A browser of the test's own."""
+    async with launched(chromium) as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -78,10 +86,10 @@ class Watch:
         expected: Parts of errors that the test provokes.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, *hosts: str) -> None:
         self.expected: list[str] = []
         self.asked: list[str] = []
-        self._host = host
+        self._hosts = set(hosts)
         self._errors: list[str] = []
 
     def follow(self, page: Page) -> None:
@@ -95,8 +103,17 @@ class Watch:
 
     def _on_request(self, request: Request) -> None:
         self.asked.append(request.url)
-        if urlsplit(request.url).netloc != self._host:
+        if urlsplit(request.url).netloc not in self._hosts:
             self._errors.append(f"it asked {request.url}")
+
+    def allow(self, host: str) -> None:
+        """Let pages ask this host, too."""
+        self._hosts.add(host)
+
+    def begin(self, *expected: str) -> None:
+        """Forget what was there, and expect these errors."""
+        self.expected[:] = expected
+        self._errors.clear()
 
     def check(self) -> None:
         wrong = [error for error in self._errors if not any(part in error for part in self.expected)]

@@ -135,6 +135,19 @@ async def test_an_opened_group_shows_its_sequences_the_best_first(client: httpx.
     await expect(rows(page)).to_have_count(1)
 
 
+async def test_ids_of_tokens_keep_all_their_digits(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    large = 2**53 + 1
+    await submit(client, group("a", tokens=[[7, large], [7, -large]], masks=[[-100, large], [-100, -large]]))
+    page = await show(f"{GROUPS}?group=a")
+    sequences = page.get_by_role("article")
+    await expect(sequences.first.locator(".tokens > span")).to_have_text(["7", str(-large)])
+    await sequences.last.locator(".tokens > span").last.hover()
+    await expect(sequences.last.get_by_role("status")).to_contain_text(f"id {large} · in the loss")
+    await page.keyboard.press("x")
+    await expect(page.locator("pre[aria-label='Raw JSON']")).to_contain_text(re.compile(rf"\s{large}\s"))
+
+
 def common(left: list[int], right: list[int]) -> int:
     """The length of the longest common subsequence, by the textbook."""
     row = [0] * (len(right) + 1)

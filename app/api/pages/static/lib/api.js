@@ -7,9 +7,9 @@ const TOKEN = "lachesis.token";
 
 /** What the service answered in place of what was asked. */
 export class Refused extends Error {
-  constructor(status, code, detail) {
+  constructor(status, code, detail, remedy = "") {
     super(detail);
-    Object.assign(this, { status, code });
+    Object.assign(this, { status, code, remedy });
   }
 }
 
@@ -75,7 +75,8 @@ async function exchange({ method, path, body, maxAgeSeconds = 0 }, signal) {
 function refused(status, text) {
   try {
     const problem = JSON.parse(text);
-    return new Refused(status, String(problem.code ?? status), String(problem.detail ?? problem.title ?? status));
+    const detail = String(problem.detail ?? problem.title ?? status);
+    return new Refused(status, String(problem.code ?? status), detail, String(problem.remedy ?? ""));
   } catch {
     return new Refused(status, String(status), `the service answered ${status}`);
   }

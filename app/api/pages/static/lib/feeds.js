@@ -7,31 +7,51 @@ export const ONCE = Infinity;
 
 const EVERY_S = 1.5; // with an answer that is a second old, what is shown is two seconds old on average
 const SHARED_S = 1;
+const RETRY_S = 10; // at most, after a failure that passes
 
 const feeds = new Map();
 const watchers = new Set();
 
-/** What the connection is like: since when the service has not answered, or null. */
-export const connection = { lostAt: null, answeredAt: null };
+/**
+ * What the connection is like. `error` says why answers do not come, or is null. `answeredAt` is when the oldest of
+ * what is shown in spite of it was answered, or null. `isLive`: all answers come.
+ */
+export const connection = { error: null, answeredAt: null, isLive: true };
 
-function noteConnection(lost) {
-  const now = Date.now();
-  const changed = lost !== (connection.lostAt !== null);
-  if (!lost) connection.answeredAt = now;
-  if (!changed) return;
-  connection.lostAt = lost ? now : null;
-  for (const redraw of watchers) redraw();
+/** Whether a failure says nothing about what was asked for: the service does not answer, or cannot now. */
+const isPassing = (error) => error instanceof Unreachable || error?.status >= 500 || error?.status === 429;
+
+function noteConnection() {
+  const failing = [...feeds.values()].filter((feed) => isPassing(feed.now.error));
+  const kept = failing.filter((feed) => feed.now.data !== null);
+  const shown = failing.find((feed) => feed.now.error instanceof Unreachable) ?? kept[0];
+  const error = shown?.now.error ?? null;
+  const isLive = failing.length === 0;
+  const changed = error?.message !== connection.error?.message || isLive !== connection.isLive;
+  connection.isLive = isLive;
+  connection.error = error;
+  connection.answeredAt = kept.length === 0 ? null : Math.min(...kept.map((feed) => feed.answeredAt));
+  if (changed) for (const redraw of watchers) redraw();
+}
+
+/** The service answers again: ask for what it did not answer. */
+function askAgain() {
+  for (const feed of feeds.values()) {
+    if (feed.now.error instanceof Unreachable && feed.asking === null) feed.refresh();
+  }
 }
 
 class Feed {
-  constructor(path, body, growth) {
+  constructor(path, body, growth, read) {
     this.path = path;
+    this.read = read;
     this.body = body;
     this.growth = growth;
     this.name = nameOf(path, body);
     this.readers = new Map();
     this.now = { data: null, error: null };
     this.text = null;
+    this.answeredAt = null;
     this.timer = null;
     this.asking = null;
   }
@@ -46,6 +66,7 @@ class Feed {
     if (this.readers.size > 0) return;
     this.stop();
     feeds.delete(this.name);
+    noteConnection();
   }
 
   stop() {
@@ -63,9 +84,9 @@ class Feed {
       const path = known === null ? this.path : this.growth.path(this.path, known);
       const text = await ask(path, asking.signal, this.body, fresh || this.isOnce() ? 0 : SHARED_S);
       if (asking.signal.aborted) return;
-      noteConnection(false);
+      this.answeredAt = Date.now();
       if (text !== this.text || this.now.error !== null) {
-        const data = known === null ? JSON.parse(text) : this.growth.join(known, JSON.parse(text));
+        const data = known === null ? this.read(text) : this.growth.join(known, JSON.parse(text));
         if (data === null) {
           this.refresh({ whole: true });
           return;
@@ -74,12 +95,14 @@ class Feed {
       }
     } catch (error) {
       if (asking.signal.aborted) return;
-      const lost = error instanceof Unreachable;
-      noteConnection(lost);
       // What was shown stays while the service does not answer. What is refused is shown no longer.
-      this.set({ data: lost ? this.now.data : null, error }, lost ? this.text : null);
+      const stays = isPassing(error);
+      this.set({ data: stays ? this.now.data : null, error }, stays ? this.text : null);
     }
     this.asking = null;
+    const wasLost = connection.error instanceof Unreachable;
+    noteConnection();
+    if (wasLost && this.now.error === null) askAgain();
     if (!document.hidden) this.schedule();
   }
 
@@ -95,18 +118,23 @@ class Feed {
   }
 
   schedule() {
-    if (this.isOnce()) return;
-    const seconds = Math.min(...this.readers.values());
+    const isFailing = isPassing(this.now.error);
+    if (this.isOnce() && !isFailing) return;
+    const seconds = Math.min(...this.readers.values(), isFailing ? RETRY_S : ONCE);
     this.timer = setTimeout(() => this.refresh(), seconds * 1000);
   }
 }
 
+/** Ask again for what follows the service, and for what failed. */
+export function refreshLive() {
+  for (const feed of feeds.values()) if (!feed.isOnce() || feed.now.data === null || feed.now.error) feed.refresh();
+}
+
 document.addEventListener("visibilitychange", () => {
-  for (const feed of feeds.values()) {
-    if (document.hidden) feed.stop();
-    else if (!feed.isOnce() || feed.now.data === null) feed.refresh();
-  }
+  if (!document.hidden) refreshLive();
+  else for (const feed of feeds.values()) feed.stop();
 });
+for (const change of ["online", "offline"]) addEventListener(change, () => !document.hidden && refreshLive());
 
 /** Ask again for everything that is shown, such as with another token. */
 export function refreshAll() {
@@ -118,14 +146,14 @@ const nameOf = (path, body) => (body === null ? path : `${path} ${body}`);
 /**
  * The latest answer for a path: `{data, error, retry}`. A null path asks for nothing. With a body (text), the request
  * is a POST that changes nothing. With `growth`, only the first answer is whole: `growth.path` names what is new, and
- * `growth.join` adds it, or returns null to ask for all again.
+ * `growth.join` adds it, or returns null to ask for all again. `read` makes the data from the text of the answer.
  */
-export function useFeed(path, everySeconds = EVERY_S, { body = null, growth = null } = {}) {
+export function useFeed(path, everySeconds = EVERY_S, { body = null, growth = null, read = JSON.parse } = {}) {
   const redraw = useRedraw();
   const name = path === null ? null : nameOf(path, body);
   useEffect(() => {
     if (path === null) return undefined;
-    if (!feeds.has(name)) feeds.set(name, new Feed(path, body, growth));
+    if (!feeds.has(name)) feeds.set(name, new Feed(path, body, growth, read));
     const feed = feeds.get(name);
     feed.add(redraw, everySeconds);
     redraw();

@@ -35,7 +35,12 @@ function words({ event, run: _, ...fields }) {
 }
 
 function Trail({ data, query }) {
-  if (data.entries.length === 0) return html`<${Empty}>The trail has no entries here.<//>`;
+  if (data.entries.length === 0) {
+    return html`<${Empty}>
+        The trail has no entries here. It gets one when a run, its settings or a token is changed or removed.
+      <//>
+      <${Pages} query=${query} cursor=${data.next_before} name="before" first="Newest" next="Older" />`;
+  }
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Entries">
       <table>
         <thead>

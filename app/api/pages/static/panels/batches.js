@@ -59,7 +59,9 @@ function Found({ run, data, query }) {
   );
   if (first === null && newest !== null) setFirst(newest);
   if (batches.length === 0) {
-    return html`<${Empty}>No batch was handed out yet. The Now view says what the next one waits for.<//>`;
+    return html`<${Empty}>
+      No batch was handed out yet. <a data-page href=${address("now", run)}>Now</a> says what the next one waits for.
+    <//>`;
   }
   return html`
     <p class="quiet" role="status">

@@ -1,5 +1,4 @@
 // Curriculum: how well the items are solved, now and over time, each item, and what other settings would draw.
-import { root } from "../lib/api.js";
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
@@ -9,7 +8,7 @@ import { Lines } from "../parts/chart.js";
 import { Select } from "../parts/fields.js";
 import { Heat } from "../parts/heat.js";
 import { History, TimeBar } from "../parts/history.js";
-import { Panel } from "../parts/panel.js";
+import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Empty, Shown } from "../parts/states.js";
 import { Items } from "./items.js";
@@ -33,9 +32,7 @@ export function CurriculumView({ run }) {
 function Curricula({ run, status, path, curricula }) {
   const { query } = useRoute();
   if (curricula.length === 0) {
-    const command =
-      `curl -X PUT '${new URL(path, root).href}/NAME' -H 'Content-Type: application/json' ` +
-      `-d '{"strategy": "learnability"}'`;
+    const command = curl(`${path}/NAME`, '{"strategy": "learnability"}', "PUT");
     return html`<${Empty} command=${command}>This run has no curriculum. Set one up:<//>`;
   }
   const wanted = query.get("curriculum");
@@ -52,7 +49,9 @@ function Curriculum({ run, status, path, curricula, listed }) {
         value=${chosen.name} onChange=${(event) => choose({ ...NOTHING, curriculum: event.target.value })} />
       <span>${summary(chosen)}</span>
     </div>
-    <${Panel} title="Items by mean reward" unit="now" paths=${[own]} wide><${Now} curriculum=${chosen} /><//>
+    <${Panel} title="Items by mean reward" unit="now" paths=${[own]} wide>
+      <${Now} path=${own} curriculum=${chosen} />
+    <//>
     <${OverTime} run=${run} status=${status} curriculum=${chosen} />
     <${WhatIf} path=${own} curriculum=${chosen} />
     <${Items} run=${run} path=${own} curriculum=${chosen} />`;
@@ -78,9 +77,12 @@ function tenths({ reward_edges: edges, items_by_reward: counts }) {
 
 const UNSEEN = "not seen";
 
-function Now({ curriculum }) {
+function Now({ path, curriculum }) {
   const { items, items_by_reward: counts, items_unseen: unseen } = curriculum;
-  if (items === 0) return html`<p class="quiet">It has no items yet.</p>`;
+  if (items === 0) {
+    const command = curl(`${path}/items`, '{"items": ["problem-1", "problem-2"]}');
+    return html`<${Empty} command=${command}>The curriculum has no items yet. Add some:<//>`;
+  }
   const rows = tenths(curriculum).map((label, at) => ({ label, value: counts[at], text: number(counts[at]) }));
   rows.reverse().push({ label: UNSEEN, value: unseen, text: number(unseen) });
   return html`<${Bins} rows=${rows} most=${Math.max(...counts, unseen)} />

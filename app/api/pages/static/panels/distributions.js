@@ -11,7 +11,7 @@ import { each, History, TimeBar, useEnvironment, useTimePath } from "../parts/hi
 import { lineOf } from "../parts/names.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, statusPath, useStatus } from "../parts/run.js";
-import { Empty, Shown } from "../parts/states.js";
+import { NoEnvironment, Shown } from "../parts/states.js";
 
 const LEAST_STEP_S = 60; // a minute of groups makes a distribution, and the answer has few of them
 
@@ -24,7 +24,7 @@ function OfOne({ run, above, children }) {
         ${above?.(status)}
         ${
           status.environments.length === 0
-            ? html`<${Empty}>No environment has joined.<//>`
+            ? html`<${NoEnvironment} run=${run} />`
             : html`<${Chosen} status=${status} draw=${children} />`
         }`}
   <//>`;
@@ -35,7 +35,7 @@ function Chosen({ status, draw }) {
   return html`<${TimeBar} environments=${status.environments} />${draw(environment)}`;
 }
 
-const NOTHING = html`<p class="quiet">No data for this environment in this time.</p>`;
+const NOTHING = html`<p class="quiet">No data for this environment in this time. Choose a longer time.</p>`;
 
 /** The median and the mean over time, in the band from the first to the ninth tenth. */
 function Quantiles({ title, unit, history, path, own }) {

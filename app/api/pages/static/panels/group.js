@@ -1,4 +1,5 @@
 // One group: its way through the run, and its sequences side by side.
+import { rawContents, readContents } from "../lib/contents.js";
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useMemo } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
@@ -19,7 +20,7 @@ const COMPARED = 20_000; // tokens of each of two sequences of a large group
 const SIBLINGS = 16;
 const RAW_CHARACTERS = 200_000;
 const CHOICES = ["group", "overlay", "sequence", "compare", "tokens", "view"]; // of an opened group, in the address
-const CONTENTS_ROLE = "viewer with contents, or trainer";
+const CONTENTS = { read: readContents };
 
 export function GroupView({ run, id }) {
   const path = `v1/runs/${run}/groups/${encodeURIComponent(id)}`;
@@ -51,7 +52,7 @@ function Kept({ run, path, group, tokenizer }) {
   const isWhole = group.payload_bytes <= WHOLE_BYTES;
   // Of a large group, the first token of the first sequence tells how long all sequences are.
   const asked = (part) => `${path}?${new URLSearchParams({ ...part, ...(isText ? { text: true } : {}) })}`;
-  const feed = useFeed(asked(isWhole ? {} : { sequence: 0, tokens: 1 }), ONCE);
+  const feed = useFeed(asked(isWhole ? {} : { sequence: 0, tokens: 1 }), ONCE, CONTENTS);
   const raw = query.get("view") === "raw";
   useKeys({ x: ["raw JSON", () => choose({ view: raw ? null : "raw" })] });
   return html`
@@ -63,11 +64,11 @@ function Kept({ run, path, group, tokenizer }) {
         <span class="quiet">${isText && html`Text by <code>${shown(tokenizer)}</code>.`}</span>
       </p>`
     }
-    <${Shown} feed=${feed} role=${CONTENTS_ROLE}>
+    <${Shown} feed=${feed} role="contents">
       ${(content) =>
         raw
           ? html`<pre tabindex="0" aria-label="Raw JSON">
-${shownLines(JSON.stringify(content, null, 1), RAW_CHARACTERS)}</pre
+${shownLines(rawContents(content), RAW_CHARACTERS)}</pre
             >`
           : html`<${Siblings} run=${run} group=${group} asked=${asked} content=${content} isWhole=${isWhole} />`}
     <//>`;
@@ -123,13 +124,14 @@ function Siblings({ run, group, asked, content, isWhole }) {
 }
 
 function Compared({ asked, content, isWhole, left, right }) {
-  const feeds = [left, right].map((at) => useFeed(isWhole ? null : asked({ sequence: at, tokens: COMPARED }), ONCE));
+  const pathOf = (at) => (isWhole ? null : asked({ sequence: at, tokens: COMPARED }));
+  const feeds = [left, right].map((at) => useFeed(pathOf(at), ONCE, CONTENTS));
   if (isWhole) {
     const [one, two] = [left, right].map((at) => ({ number: at, at, content }));
     return html`<${Comparison} key=${`${left} ${right}`} left=${one} right=${two} />`;
   }
-  return html`<${Shown} feed=${feeds[0]} role=${CONTENTS_ROLE}>
-    ${(one) => html`<${Shown} feed=${feeds[1]} role=${CONTENTS_ROLE}>
+  return html`<${Shown} feed=${feeds[0]} role="contents">
+    ${(one) => html`<${Shown} feed=${feeds[1]} role="contents">
       ${(two) => html`<${Comparison} key=${`${left} ${right}`} left=${{ number: left, at: 0, content: one }}
           right=${{ number: right, at: 0, content: two }} />`}
     <//>`}
@@ -137,8 +139,8 @@ function Compared({ asked, content, isWhole, left, right }) {
 }
 
 function Part({ asked, number: at, chosen }) {
-  const feed = useFeed(asked({ sequence: at, tokens: TOKENS }), ONCE);
-  return html`<${Shown} feed=${feed} role=${CONTENTS_ROLE}>
+  const feed = useFeed(asked({ sequence: at, tokens: TOKENS }), ONCE, CONTENTS);
+  return html`<${Shown} feed=${feed} role="contents">
     ${(content) => html`<${PartShown} content=${content} number=${at} chosen=${chosen} />`}
   <//>`;
 }

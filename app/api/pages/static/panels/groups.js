@@ -6,7 +6,7 @@ import { compact, duration, known, measured, number, shown } from "../lib/text.j
 import { Pages, Select } from "../parts/fields.js";
 import { Environment } from "../parts/names.js";
 import { DeleteGroups } from "../parts/operate.js";
-import { Panel } from "../parts/panel.js";
+import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
@@ -88,9 +88,7 @@ function Found({ run, data, query }) {
   return html`
     ${
       data.groups.length === 0 &&
-      html`<${Empty}>
-        ${more ? "None on this page. There may be some on the next one." : "The run knows no such group."}
-      <//>`
+      html`<${NoGroup} run=${run} more=${more} isFiltered=${Object.keys(chosen).length > 0} />`
     }
     ${data.groups.length > 0 && html`<${Heads} />`}
     <${Rows}
@@ -100,7 +98,22 @@ function Found({ run, data, query }) {
       height=${32}
       draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...chosen, group: group.id })} />`}
     />
-    <${Pages} query=${query} cursor=${data.cursor}>${number(data.looked_at)} groups looked at.<//>`;
+    <${Pages} query=${query} cursor=${data.cursor}>
+      ${data.looked_at > 0 && `${number(data.looked_at)} groups looked at.`}
+    <//>`;
+}
+
+function NoGroup({ run, more, isFiltered }) {
+  if (more) return html`<${Empty}>None on this page. There may be some on the next one.<//>`;
+  if (isFiltered) {
+    const clear = () => choose(Object.fromEntries([...FILTERS, "cursor"].map((name) => [name, null])));
+    return html`<${Empty}>The run knows no such group. It forgets groups some time after they ended.<//>
+      <p><button type="button" onClick=${clear}>Clear the filters</button></p>`;
+  }
+  const group = '{"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}';
+  return html`<${Empty} command=${curl(`v1/runs/${run}/groups`, `{"groups": [${group}]}`)}>
+    The run knows no group. Environments submit them, as the SDK does, or:
+  <//>`;
 }
 
 function Heads() {

@@ -64,7 +64,11 @@ function Found({ data, query }) {
     ${
       items.length === 0 &&
       html`<${Empty}>
-        ${cursor === null ? "There is no such item." : "None on this page. There may be some on the next one."}
+        ${
+          cursor === null
+            ? "There is no such item. Search for less, or choose any bin."
+            : "None on this page. There may be some on the next one."
+        }
       <//>`
     }
     ${

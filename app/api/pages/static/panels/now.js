@@ -9,9 +9,8 @@ import { explainPath, Headline, Notices, statusPath, useStatus } from "../parts/
 import { QuarantineActions, RunActions } from "../parts/operate.js";
 import { Ledger } from "../parts/ledger.js";
 import { Rows } from "../parts/rows.js";
-import { Empty, Shown } from "../parts/states.js";
+import { NoEnvironment, Shown } from "../parts/states.js";
 import { Trends } from "../parts/trends.js";
-import { root } from "../lib/api.js";
 
 export function NowView({ run }) {
   const feed = useStatus(run);
@@ -89,7 +88,9 @@ function Dropped({ dropped }) {
 }
 
 function Leases({ run, status }) {
-  if (status.leases.length === 0) return html`<p class="quiet">No batch is handed out.</p>`;
+  if (status.leases.length === 0) {
+    return html`<p class="quiet">No batch is handed out. A trainer that asks takes the next one.</p>`;
+  }
   return html`<table>
     <thead>
       <tr>
@@ -121,10 +122,7 @@ function Leases({ run, status }) {
 
 function Queue({ run, status, explained }) {
   const { environments } = status;
-  if (environments.length === 0) {
-    const command = `LACHESIS_URL=${root.href.replace(/\/$/, "")} LACHESIS_RUN=${run} python my_environment.py`;
-    return html`<${Empty} command=${command}>No environment has joined. Start one:<//>`;
-  }
+  if (environments.length === 0) return html`<${NoEnvironment} run=${run} />`;
   const most = Math.max(1, ...environments.map((one) => one.queued_sequences));
   const rates = new Map(explained?.environments.map((one) => [one.environment, one.sequences_per_s]) ?? []);
   return html`<${Rows}
@@ -132,6 +130,7 @@ function Queue({ run, status, explained }) {
       items=${environments}
       id=${(one) => one.id}
       height=${36}
+      least=${900}
       draw=${(one) => html`<div class="queue" data-environment=${one.id}>
         <${Environment} id=${one.id} name=${one.name} />
         <${Bar} value=${one.queued_sequences} most=${most} hue=${hue(one.id)} />

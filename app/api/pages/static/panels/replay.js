@@ -1,5 +1,4 @@
 // Replay: what is in the buffer by age, uses and priority, what inserts and samples wait for, and its chunks.
-import { root } from "../lib/api.js";
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
@@ -9,7 +8,7 @@ import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { each, History, TimeBar } from "../parts/history.js";
 import { State } from "../parts/names.js";
-import { Panel } from "../parts/panel.js";
+import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
@@ -43,8 +42,7 @@ export function ReplayView({ run }) {
 }
 
 function NoBuffer({ path }) {
-  const command =
-    `curl -X PUT '${new URL(path, root).href}' -H 'Content-Type: application/json' ` + `-d '{"max_chunks": 10000}'`;
+  const command = curl(path, '{"max_chunks": 10000}', "PUT");
   return html`<${Empty} command=${command}>This run has no replay buffer. Set one up:<//>`;
 }
 
@@ -110,7 +108,7 @@ function Facts({ state }) {
       ["Limiter error", known(limiter.error, measured)],
       ["Arriving", `${measured(state.fragments_per_s)} fragments/s`],
       ["In no chunk yet", counted(state.waiting_fragments, "fragment"), bytes(state.waiting_bytes)],
-      ["Mean age of samples", known(state.avg_staleness, measured), "policy versions"],
+      ["Mean age of samples", known(state.avg_staleness, (age) => `${measured(age)} policy versions`)],
       ["Mean uses of retired chunks", known(state.avg_reuse, measured)],
     ]}
   />`;
@@ -133,7 +131,9 @@ function Retired({ state }) {
 }
 
 function Workers({ workers }) {
-  if (workers.length === 0) return html`<p class="quiet">No worker sends fragments.</p>`;
+  if (workers.length === 0) {
+    return html`<p class="quiet">No worker sends fragments. One that inserts some is listed here.</p>`;
+  }
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Workers that send fragments">
       <table>
         <thead>
@@ -166,7 +166,7 @@ const span = (edges, at) =>
 
 function Grid({ data }) {
   const { age_edges: ages, uses_edges: uses, counts, mean_priorities: priorities } = data;
-  if (data.chunks === 0) return html`<p class="quiet">No chunk is in the buffer.</p>`;
+  if (data.chunks === 0) return html`<p class="quiet">No chunk is in the buffer. Workers fill it with fragments.</p>`;
   const all = priorities.flat().filter((one) => one !== null);
   const [least, most] = [Math.min(...all), Math.max(...all)];
   const rows = counts.map((_, at) => at).reverse();

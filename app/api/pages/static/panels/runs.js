@@ -1,12 +1,11 @@
 // All runs: which are healthy, which are stuck, and why.
-import { root } from "../lib/api.js";
 import { health } from "../lib/health.js";
 import { useFeed } from "../lib/feeds.js";
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { compact, counted, duration, number, shown } from "../lib/text.js";
 import { Sentence, State } from "../parts/names.js";
-import { Panel } from "../parts/panel.js";
+import { curl, Panel } from "../parts/panel.js";
 import { namesOf } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
@@ -17,8 +16,7 @@ const NAMED = 16; // environments whose names the sentence of a run can use
 const LOOKED_AT = 64; // runs whose states give the order; more would cost the service too much
 const LOOK_EVERY_S = 15;
 const URGENCY = ["bad", "warn", "wait", "good", "idle"];
-const COMMAND = `curl -X POST -H 'Content-Type: application/json' \\
-    -d '{"name": "math-7b", "batch_size": 32}' ${new URL("v1/runs", root).href}`;
+const NEW = '{"name": "math-7b", "batch_size": 32}';
 
 export function RunsView() {
   const list = useFeed(LIST, 5);
@@ -35,7 +33,7 @@ function List({ data }) {
   const list = useRef(null);
   const [kinds, note] = useKinds(list);
   if (data.runs.length === 0 && data.unreadable.length === 0) {
-    return html`<${Empty} command=${COMMAND}>
+    return html`<${Empty} command=${curl("v1/runs", NEW)}>
       There is no run yet, or none that you may see. A trainer makes one, or:
     <//>`;
   }
@@ -56,6 +54,7 @@ function List({ data }) {
         Runs that are stuck come first.
       </span>
     </div>
+    ${items.length === 0 && html`<${Empty}>No run has this in its name. Clear the field to see all.<//>`}
     ${unseen.map((run) => html`<${Unseen} key=${run.name} run=${run} note=${note} />`)}
     <div ref=${list}>
       <${Rows}
@@ -63,6 +62,7 @@ function List({ data }) {
         items=${items}
         id=${(run) => run.name}
         height=${narrow ? 104 : 52}
+        least=${1200}
         onSight=${setInSight}
         draw=${(run) => html`<${Row} run=${run} every=${every} note=${note} />`}
       />

@@ -10,7 +10,7 @@ import { Panel } from "../parts/panel.js";
 import { Headline, statusPath, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Sparkline } from "../parts/sparkline.js";
-import { Empty, Shown } from "../parts/states.js";
+import { NoEnvironment, Shown } from "../parts/states.js";
 import { BatchCounts } from "../parts/trends.js";
 
 const FIELDS = ["run.batches", "run.relaxed_batches"].concat(
@@ -24,7 +24,7 @@ export function SharesView({ run }) {
       html`<${Headline} status=${status} />
         ${
           status.environments.length === 0
-            ? html`<${Empty}>No environment has joined.<//>`
+            ? html`<${NoEnvironment} run=${run} />`
             : html`<${TimeBar} />
                 <${History} run=${run} fields=${FIELDS} least=${60}>
                   ${(history, path) => html`<${Shares} run=${run} status=${status} history=${history} path=${path} />`}
@@ -64,6 +64,7 @@ function List({ run, status, history }) {
       items=${environments}
       id=${(one) => one.id}
       height=${40}
+      least=${1200}
       draw=${(one) =>
         html`<${Row} run=${run} one=${one} most=${most} own=${own(history.environments, one.name)}
           mostShare=${mostShare} mostOwed=${mostOwed} />`}

@@ -17,7 +17,7 @@ export function TokensView() {
   const feed = useFeed(PATH, 5);
   return html`<${Panel} title="Tokens" level=${1} paths=${[PATH]} wide>
       <div class="actions"><${CreateAction} /></div>
-      <${Shown} feed=${feed} role="operator">${({ tokens }) => html`<${List} tokens=${tokens} />`}<//>
+      <${Shown} feed=${feed} role="everywhere">${({ tokens }) => html`<${List} tokens=${tokens} />`}<//>
     <//>`;
 }
 

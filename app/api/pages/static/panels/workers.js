@@ -8,7 +8,7 @@ import { DisconnectAction } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, statusPath, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
-import { Empty, Shown } from "../parts/states.js";
+import { NoEnvironment, Shown } from "../parts/states.js";
 
 export function WorkersView({ run }) {
   const feed = useStatus(run);
@@ -25,7 +25,7 @@ function Environments({ run, status }) {
   const opened = environments.find((one) => String(one.id) === chosen);
   return html`${opened && html`<${Members} run=${run} environment=${opened} />`}
     <${Panel} title="Environments" paths=${[statusPath(run)]} wide>
-      ${environments.length === 0 && html`<${Empty}>No environment has joined.<//>`}
+      ${environments.length === 0 && html`<${NoEnvironment} run=${run} />`}
       <${List} environments=${environments} chosen=${chosen} />
     <//>`;
 }
@@ -36,6 +36,7 @@ function List({ environments, chosen }) {
     items=${environments}
     id=${(one) => one.id}
     height=${40}
+    least=${900}
     draw=${(one) => html`<button
       type="button"
       class="worker"
@@ -68,7 +69,7 @@ function Members({ run, environment }) {
     <${Shown} feed=${feed}>
       ${({ members, next_after: more }) =>
         members.length === 0
-          ? html`<p class="quiet">No worker process is a member now.</p>`
+          ? html`<p class="quiet">No worker process is a member now. One that starts joins by itself.</p>`
           : html`<table>
                 <thead>
                   <tr>

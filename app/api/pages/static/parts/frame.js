@@ -1,6 +1,7 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
-import { connection, useConnection } from "../lib/feeds.js";
+import { Unreachable } from "../lib/api.js";
+import { refreshLive, useConnection } from "../lib/feeds.js";
 import { useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
@@ -47,7 +48,7 @@ export function Frame({ view, run, tabs, keys, children }) {
       <button type="button" class="small" onClick=${nextTheme} title="Light, dark, or as the system">
         theme: ${theme === "system" ? "auto" : theme}
       </button>
-      <button type="button" class="small" onClick=${() => setHelp(true)}>keys (?)</button>
+      <button type="button" class="small keys-button" onClick=${() => setHelp(true)}>keys (?)</button>
     </header>
     ${run !== null && html`<${Tabs} tabs=${tabs} view=${view} />`}
     <${Lost} />
@@ -73,25 +74,30 @@ function Tabs({ tabs, view }) {
 }
 
 function Live() {
-  const { lostAt } = useConnection();
-  return html`<span class="live" data-kind=${lostAt === null ? "good" : "bad"}>
-    <i class="dot" aria-hidden="true"></i>${lostAt === null ? "live" : "lost"}
+  const { isLive } = useConnection();
+  return html`<span class="live" data-kind=${isLive ? "good" : "bad"}>
+    <i class="dot" aria-hidden="true"></i>${isLive ? "live" : "lost"}
   </span>`;
 }
 
 function Lost() {
-  const { lostAt } = useConnection();
+  const { error, answeredAt } = useConnection();
   const redraw = useRedraw();
+  const isLost = error !== null;
   useEffect(() => {
-    if (lostAt === null) return undefined;
+    if (!isLost) return undefined;
     const timer = setInterval(redraw, 1000);
     return () => clearInterval(timer);
-  }, [lostAt]);
-  if (lostAt === null) return null;
-  const age = connection.answeredAt === null ? null : (Date.now() - connection.answeredAt) / 1000;
+  }, [isLost]);
+  if (!isLost) return null;
+  const what =
+    error instanceof Unreachable
+      ? "The service does not answer."
+      : html`<strong>${shown(error.code)}</strong>: ${shown(error.message, 500)}.`;
   return html`<div class="lost" data-state="disconnected">
-    <span role="alert">The service does not answer. The page keeps trying.</span>
-    ${age !== null && html` What you see is ${duration(age)} old.`}
+    <span role="alert">${what} The page keeps trying.</span>
+    ${answeredAt !== null && html` What you see is ${duration((Date.now() - answeredAt) / 1000)} old.`}${" "}
+    <button type="button" class="small" onClick=${refreshLive}>Try now</button>
   </div>`;
 }
 

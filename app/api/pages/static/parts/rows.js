@@ -8,9 +8,10 @@ const AROUND = 4;
  * Draw rows of a list. `j` and `k` move between them.
  *
  * `items` are the rows, `id(item)` their keys, `height` theirs in pixels, `draw(item)` what they show: the row's first
- * link or button gets the focus. `onSight(items)` hears which are in sight.
+ * link or button gets the focus. `onSight(items)` hears which are in sight. With `least`, the width in pixels that
+ * a row needs, wide screens have several rows side by side.
  */
-export function Rows({ items, id, height, draw, label, onSight }) {
+export function Rows({ items, id, height, draw, label, onSight, least = Infinity }) {
   const list = useRef(null);
   const focused = useRef(-1);
   const redraw = useRedraw();
@@ -24,10 +25,12 @@ export function Rows({ items, id, height, draw, label, onSight }) {
       removeEventListener("resize", redraw);
     };
   }, []);
-  const top = list.current?.getBoundingClientRect().top ?? 0;
-  const first = Math.max(0, Math.min(items.length, Math.floor(-top / height)) - AROUND);
+  const { top, width } = list.current?.getBoundingClientRect() ?? { top: 0, width: 0 };
+  const columns = Math.max(1, Math.floor(width / least));
+  const lines = Math.ceil(items.length / columns);
+  const first = columns * Math.max(0, Math.min(lines, Math.floor(-top / height)) - AROUND);
   const inView = Math.max(0, Math.ceil((innerHeight - top) / height)); // none of a list that is below
-  const last = Math.min(items.length, inView + AROUND);
+  const last = columns * Math.min(lines, inView + AROUND);
   const inSight = items.slice(first, Math.max(first, last));
   const names = inSight.map(id).join("\n");
   useEffect(() => onSight?.(inSight), [names]);
@@ -44,7 +47,7 @@ export function Rows({ items, id, height, draw, label, onSight }) {
   const move = (by) => {
     const at = Math.max(0, Math.min(items.length - 1, focused.current + by));
     focused.current = at;
-    const place = list.current.getBoundingClientRect().top + at * height;
+    const place = list.current.getBoundingClientRect().top + Math.floor(at / columns) * height;
     if (place < 80) scrollBy(0, place - 80);
     else if (place + height > innerHeight) scrollBy(0, place + height - innerHeight);
     wanted.current = true;
@@ -61,7 +64,7 @@ export function Rows({ items, id, height, draw, label, onSight }) {
     role="list"
     aria-label=${label}
     ref=${list}
-    style=${{ height: `${items.length * height}px` }}
+    style=${{ height: `${lines * height}px`, "--columns": columns }}
     onFocusIn=${note}
   >
     ${inSight.map(
@@ -70,7 +73,11 @@ export function Rows({ items, id, height, draw, label, onSight }) {
           key=${id(item)}
           aria-setsize=${items.length}
           aria-posinset=${first + at + 1}
-          style=${{ top: `${(first + at) * height}px`, height: `${height}px` }}
+          style=${{
+            top: `${Math.floor((first + at) / columns) * height}px`,
+            height: `${height}px`,
+            "--column": (first + at) % columns,
+          }}
         >
           ${draw(item)}
         </li>`,

@@ -1,10 +1,21 @@
 // What a panel shows when it has nothing to show: loading, empty, an error, or no permission.
-import { hasToken, keepToken, Unreachable } from "../lib/api.js";
+import { hasToken, keepToken, root, Unreachable } from "../lib/api.js";
 import { refreshAll } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { shown } from "../lib/text.js";
 
-/** Show a feed: its state, or what `children` make of its data. `role` is the least role that may read it. */
+/** Least roles that are more than a name: how they are named, and the options that make their tokens. */
+const ROLES = {
+  contents: ["viewer with contents, or trainer", "--role viewer --contents"],
+  operator: ["operator", "--role operator"],
+  everywhere: ["operator of all runs", "--role operator"],
+};
+const nameOf = (role) => ROLES[role]?.[0] ?? role;
+
+/**
+ * Show a feed: its state, or what `children` make of its data. `role` is the least role that may read it, or a name
+ * in `ROLES`.
+ */
 export function Shown({ feed, role = "viewer", children }) {
   if (feed.data !== null) return children(feed.data);
   if (feed.error !== null) return html`<${Failure} error=${feed.error} retry=${feed.retry} role=${role} />`;
@@ -17,15 +28,19 @@ function Failure({ error, retry, role }) {
   if (error.code === "permission_denied") {
     return html`<div class="state" data-state="forbidden">
       <p><strong>Not allowed.</strong> ${shown(error.message, 500)}.</p>
-      <p>This needs a token of the role ${role}${role === "operator" ? "" : ", or one that may do more"}.</p>
+      <p>This needs a token of the role ${nameOf(role)}${role in ROLES ? "" : ", or one that may do more"}.</p>
       <button type="button" onClick=${forget}>Use another token</button>
     </div>`;
   }
   return html`<div class="state" data-state="error">
     <p><strong>${shown(error.code)}</strong>: ${shown(error.message, 500)}</p>
+    ${error.remedy && html`<p class="quiet">${withCode(shown(error.remedy, 500))}</p>`}
     <button type="button" onClick=${retry}>Try again</button>
   </div>`;
 }
+
+/** The API puts code between backticks. */
+const withCode = (text) => text.split("`").map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 
 function forget() {
   keepToken("");
@@ -42,9 +57,10 @@ function TokenForm({ error, role }) {
   return html`<form class="state" data-state="token" onSubmit=${send}>
     <p>
       <strong>This service needs a token.</strong>${" "}
-      ${hasToken() ? `It refused yours: ${shown(error.message, 300)}.` : ""} The role ${role} is enough for this view.
+      ${hasToken() ? `It refused yours: ${shown(error.message, 300)}.` : ""} The role ${nameOf(role)} is enough for
+      this view.
       An operator makes a token with <code>python -m app token create${" "}
-      --role ${role === "operator" ? role : "viewer"} --run "*"</code>.
+      ${ROLES[role]?.[1] ?? `--role ${role}`} --run "*"</code>.
     </p>
     <label>Token <input
       type="password"
@@ -65,4 +81,10 @@ export function Empty({ children, command }) {
     <p>${children}</p>
     ${command && html`<pre tabindex="0" aria-label="Command">${command}</pre>`}
   </div>`;
+}
+
+/** The run has no environment, so there is nothing to show of them. */
+export function NoEnvironment({ run }) {
+  const command = `LACHESIS_URL=${root.href.replace(/\/$/, "")} LACHESIS_RUN=${run} python my_environment.py`;
+  return html`<${Empty} command=${command}>No environment has joined. Start one:<//>`;
 }

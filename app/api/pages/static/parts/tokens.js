@@ -1,4 +1,5 @@
 // Tokens as inline text. Underlined tokens are in the loss; a tint is a value. The line below says a token's values.
+import { idOf } from "../lib/contents.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { shown } from "../lib/text.js";
 import { shareOf, valueAt } from "./overlays.js";
@@ -11,9 +12,10 @@ const isTrained = (content, at, place) => content.masks[at][place] !== NO_LOSS;
 
 /** What stands for a token: its text, or its id. Contents of others: unseen characters are escaped. */
 export function written({ tokens, texts }, at, place) {
-  if (!texts) return tokens[at][place];
+  const id = idOf(tokens[at][place]);
+  if (!texts) return id;
   const text = texts[at][place];
-  if (text === null) return `⟨${tokens[at][place]}⟩`;
+  if (text === null) return `⟨${id}⟩`;
   return text
     .split("\n")
     .map((line) => shown(line.replaceAll("\t", "⇥"), TEXT))
@@ -72,7 +74,7 @@ function factsOf(content, overlays, at, place) {
   const version = content.policy_versions?.[at]?.[place] ?? null;
   return [
     `token ${content.first_token + place}`,
-    `id ${content.tokens[at][place]}`,
+    `id ${idOf(content.tokens[at][place])}`,
     ...(content.texts ? [`“${written(content, at, place)}”`] : []),
     isTrained(content, at, place) ? "in the loss" : "not in the loss",
     ...overlays
