@@ -7,6 +7,9 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
+from app.core.history.series import Facts, Span
+from app.store.history.store import HistoryStore
+from app.store.redis.client import RedisClient
 from tests.browser.conftest import Open
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 from tests.waiting import wait_until
@@ -73,6 +76,66 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"/groups\?environment=0&score_min=0$"))
     await expect(page.locator("[data-group]")).not_to_have_count(0)
+
+
+async def test_rewards_say_how_environments_and_times_differ(
+    client: httpx.AsyncClient, show: Open, redis_url: str
+) -> None:
+    """Of many environments, those that differ most are in sight."""
+    await make_run(client, batch_size=4)
+    for name in ("math", "code"):
+        await client.post("/v1/runs/run/environments", json={"name": name})
+    await submit(client, *(group(f"g{number}", environment=0, policy_version=0) for number in range(3)))
+    await submit(client, group("c0", environment=1, policy_version=0))
+    await end(client, await taken(client))
+
+    async def shares(**query: Any) -> Any:
+        return (await client.get("/v1/runs/run/history/shares", params=query)).json()
+
+    async def is_written() -> bool:
+        return (await shares())["shift"] is not None
+
+    await wait_until(is_written)
+    page = await show("/runs/run/rewards")
+    bias = page.get_by_role("region", name=re.compile("^Bias by environment"))
+    said = "code is 25 % of what was generated and 0 % of what was trained on."
+    assert (await shares())["shift"] == said
+    await expect(bias.locator("p", has_text=said)).to_be_visible()
+    rows = bias.get_by_role("list").get_by_role("listitem")
+    await expect(rows).to_have_text([re.compile(r"^code.*25 %.*0 %.*-25 points"), re.compile("^math.*75 %.*100 %")])
+    await bias.get_by_role("button", name="tokens").click()
+    await expect(page).to_have_url(re.compile(r"/rewards\?count=tokens$"))
+    await expect(rows.first).to_contain_text((await shares(count="tokens"))["environments"][0]["shift"])
+    await bias.get_by_role("button", name="API").click()
+    await expect(bias.get_by_label("curl command")).to_contain_text("/history/shares?step_s=60&count=tokens")
+    await bias.get_by_role("button", name="code").click()
+    await expect(page).to_have_url(re.compile(r"[?&]environment=1\b"))
+    await expect(bias.get_by_role("button", name="code")).to_have_attribute("aria-pressed", "true")
+
+    await bias.get_by_role("button", name="math").click()
+    time = page.get_by_role("region", name=re.compile("^Bias by time"))
+    waited = (await client.get("/v1/runs/run/history/histograms?value=waiting&environment=math")).json()["shift"]
+    assert waited.startswith("Half of the groups trained on had waited at least")
+    await expect(time).to_contain_text(waited)
+    await expect(time.get_by_label("Mean reward generated and trained on, of groups: values")).to_contain_text(
+        re.compile(r"generated\s*0\.5\s*trained on\s*0\.5")
+    )
+    await expect(time.get_by_role("img")).to_have_count(4)
+
+    connection = RedisClient(redis_url, 5.0)
+    many = {f"left{number:02}": Facts({"groups_in": 4, "sequences_in": 4, "sequences_out": 1}) for number in range(20)}
+    assert await HistoryStore(connection).append("run", Span(environments=many))
+    await connection.aclose()
+    await page.goto("/runs/run/rewards")
+    await expect(rows.first).to_have_attribute("aria-setsize", "8")
+    await expect(rows.first).to_contain_text("math")
+    await bias.get_by_role("button", name="All 22 environments").click()
+    await expect(rows.first).to_have_attribute("aria-setsize", "22")
+    await page.keyboard.press("k")
+    await expect(rows.first.get_by_role("button")).to_be_focused()
+
+    await page.goto("/runs/run/rewards?from=1000000&to=1003600")
+    await expect(bias).to_contain_text("Nothing was generated or trained on in this time.")
 
 
 async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncClient, show: Open) -> None:

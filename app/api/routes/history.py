@@ -16,7 +16,15 @@ from app.core.history.wanted import Wanted
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField
-from lachesis.wire.history import EnvironmentSeries, History, HistoryHistograms, HistoryValue, RunSeries
+from lachesis.wire.history import (
+    EnvironmentSeries,
+    History,
+    HistoryCount,
+    HistoryHistograms,
+    HistoryShares,
+    HistoryValue,
+    RunSeries,
+)
 
 router = APIRouter(prefix="/v1/runs/{run}/history", tags=["history"], route_class=NativeRoute)
 
@@ -106,6 +114,36 @@ async def get_histograms(
         return await _text(shown, {"value": value, **asdict(found)})
 
     return await services.answers.reply(request, over_time)
+
+
+@router.get(
+    "/shares",
+    summary="Compare environments",
+    response_model=HistoryShares,
+    responses=read_responses(errors.RunNotFound),
+)
+@requires(Permission.READ)
+async def get_shares(
+    request: Request,
+    run: NamedRun,
+    services: ServicesDep,
+    count: Annotated[HistoryCount, Query(description="What shares are counted in.")] = "sequences",
+    from_s: FromTime = None,
+    to_s: ToTime = None,
+    step_s: LeastStep = None,
+) -> Response:
+    """Return the share of each environment in what was generated and in what was trained on.
+
+    What was generated are all accepted groups of the range. What was trained on are the groups in new batches, without
+    those from the replay buffer. Environments whose shares differ most come first.
+    """
+
+    async def compared() -> bytes:
+        shown, found = await services.history.reading.shares(run, count, from_s, to_s, step_s or 0)
+        answer = {"from_s": shown.from_s, "to_s": shown.to_s, "count": count, **asdict(found)}
+        return await asyncio.to_thread(orjson.dumps, answer)
+
+    return await services.answers.reply(request, compared)
 
 
 async def _text(shown: Range, contents: dict[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ from app.core.curriculum.rewards import TENTHS
 from app.core.history.causes import Cause
 from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, Span, busiest
-from app.core.history.shift import shift
+from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
 
@@ -214,6 +214,7 @@ class Histograms:
         generated_total: The same of all spans together.
         trained_total: The same of all spans together.
         shift: How the trained groups differ from the generated ones, as a sentence; None if that is not known.
+        development: How this difference developed, as a sentence; None if that is not known.
     """
 
     edges: list[float] = field(default_factory=list)
@@ -222,6 +223,7 @@ class Histograms:
     generated_total: list[int] = field(default_factory=list)
     trained_total: list[int] = field(default_factory=list)
     shift: str | None = None
+    development: str | None = None
 
 
 def histograms(spans: Mapping[int, Span], points: int, value: Measured) -> Histograms:
@@ -235,7 +237,15 @@ def histograms(spans: Mapping[int, Span], points: int, value: Measured) -> Histo
         return Histograms()
     generated, trained = ([_counts(one, edges) for one in some] for some in (came, went))
     came_total, went_total = ([sum(column) for column in zip(*rows, strict=True)] for rows in (generated, trained))
-    return Histograms(edges, generated, trained, came_total, went_total, shift(value, all_came, all_went))
+    return Histograms(
+        edges,
+        generated,
+        trained,
+        came_total,
+        went_total,
+        shift(value, all_came, all_went),
+        development(value, came, went) if came else None,
+    )
 
 
 def _together(spans: Mapping[int, Span], place: int, name: str) -> Sketch:

@@ -15,6 +15,7 @@ from app.core.history.charts import (
 )
 from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen_range, kept_resolution
 from app.core.history.series import MOST_ENVIRONMENTS, Span, busiest
+from app.core.history.shares import Counted, Shares, shares
 from app.core.history.wanted import EVERYTHING, Wanted
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
@@ -78,6 +79,19 @@ class Histories:
         wanted = Wanted((), [name for name in SKETCHES_OF[value] if name], environment)
         shown, spans = await self._spans(run, from_s, to_s, wanted, _MOST_HISTOGRAMS, least_step_s)
         return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
+
+    async def shares(
+        self,
+        run: str,
+        counted: Counted,
+        from_s: float | None = None,
+        to_s: float | None = None,
+        least_step_s: int = 0,
+    ) -> tuple[Range, Shares]:
+        """Read what of each environment was generated and trained on in a range; see `of`."""
+        wanted = Wanted((), [f"{counted}_in", f"{counted}_out"])
+        shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
+        return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
     async def _spans(
         self, run: str, from_s: float | None, to_s: float | None, wanted: Wanted, most_points: int, least_step_s: int

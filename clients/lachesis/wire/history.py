@@ -10,6 +10,9 @@ Series = list[float | None]
 HistoryValue = Literal["reward", "length", "staleness", "waiting"]
 """What histograms exist of."""
 
+HistoryCount = Literal["groups", "sequences", "tokens"]
+"""What shares of environments are counted in."""
+
 
 class BlockedSeconds(BaseModel):
     """How long each cause kept the next batch from being trained on, seconds. One cause counts at a time."""
@@ -159,6 +162,47 @@ class HistoryHistograms(_Spans):
     generated_total: list[int] = Field(description="`generated`, of all spans together.")
     trained_total: list[int] = Field(description="`trained`, of all spans together.")
     shift: str | None = Field(
-        description="How groups that were trained on differ from generated ones, as a sentence. Null if that is not "
-        "known."
+        description="How groups that were trained on differ from generated ones, as a sentence. Of `waiting`, how long "
+        "groups that were trained on had waited. Null if that is not known."
+    )
+    development: str | None = Field(
+        description="How the difference of `reward` or `length` developed, as a sentence: in the first and in the "
+        "second half of the time in which groups were trained on. Null if that is not known."
+    )
+
+
+class EnvironmentShare(BaseModel):
+    """The shares of an environment in what was generated and in what was trained on."""
+
+    name: str = Field(
+        description='Its name. The name `""` stands for all other environments, and for groups without an environment.'
+    )
+    generated: int = Field(description="What of it was generated.")
+    trained: int = Field(description="What of it was trained on.")
+    generated_share: float | None = Field(
+        description="Its share in what was generated, from 0 to 1. Null if nothing was generated."
+    )
+    trained_share: float | None = Field(
+        description="Its share in what was trained on, from 0 to 1. Null if nothing was trained on."
+    )
+    difference: float | None = Field(
+        description="`trained_share` minus `generated_share`. Null if one of them is not known."
+    )
+    shift: str | None = Field(description="Both shares as a sentence. Null if one of them is not known.")
+
+
+class HistoryShares(BaseModel):
+    """What of each environment was generated and trained on in a range of time."""
+
+    from_s: int = Field(description="When the range begins, seconds since 1970.")
+    to_s: int = Field(description="When the range ends.")
+    count: HistoryCount = Field(description="What is counted.")
+    generated: int = Field(description="What was generated, of all environments.")
+    trained: int = Field(description="What was trained on, of all environments.")
+    shift: str | None = Field(
+        description="The largest difference of shares as a sentence. Null if nothing was generated or trained on."
+    )
+    environments: list[EnvironmentShare] = Field(
+        description="The 256 environments with the most sequences in the range, in and out, and all others together. "
+        "Those with the largest difference come first."
     )

@@ -8,7 +8,7 @@ from app.core.history.series import Facts, Span
 from app.core.history.sketch import Sketch
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
-from lachesis.wire.history import History, HistoryHistograms
+from lachesis.wire.history import History, HistoryHistograms, HistoryShares
 from tests.api.conftest import Start
 from tests.scenarios.native_calls import RUN, make_run
 
@@ -65,6 +65,25 @@ async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, r
     reward = HistoryHistograms.model_validate(answer.json())
     assert (reward.edges[0], reward.edges[-1]) == (0, 1)
     assert (sum(map(sum, reward.generated)), sum(map(sum, reward.trained))) == (2, 1)
+    assert reward.development is None, "there is one span"
+
+
+async def test_shares_of_environments_are_compared(client: httpx.AsyncClient, redis_url: str) -> None:
+    counts: dict[str, float] = {"sequences_in": 41, "tokens_in": 10, "sequences_out": 26, "tokens_out": 30}
+    await write(redis_url, gsm8k=Facts(counts), code=Facts({"sequences_in": 59, "sequences_out": 24, "tokens_in": 10}))
+    found = HistoryShares.model_validate((await client.get(f"{HISTORY}/shares")).json())
+    assert (found.count, found.generated, found.trained) == ("sequences", 100, 50)
+    assert found.shift == "code is 59 % of what was generated and 48 % of what was trained on."
+    (code, gsm8k) = found.environments
+    assert (code.name, code.generated_share, code.trained_share, code.shift) == ("code", 0.59, 0.48, found.shift)
+    assert (gsm8k.generated, gsm8k.trained) == (41, 26)
+    assert gsm8k.difference == pytest.approx(0.11)
+    tokens = HistoryShares.model_validate((await client.get(f"{HISTORY}/shares?count=tokens")).json())
+    assert [(one.generated_share, one.trained_share) for one in tokens.environments] == [(0.5, 0), (0.5, 1)]
+    before = HistoryShares.model_validate((await client.get(f"{HISTORY}/shares", params={"to": found.from_s})).json())
+    assert (before.generated, before.shift, before.environments) == (0, None, [])
+    assert (await client.get(f"{HISTORY}/shares?count=bytes")).status_code == 422
+    assert (await client.get("/v1/runs/none/history/shares")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -83,7 +102,8 @@ async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, r
     ],
 )
 async def test_absurd_ranges_are_refused(client: httpx.AsyncClient, query: str) -> None:
-    for path in (HISTORY, f"{HISTORY}/histograms"):
+    paths = [HISTORY, f"{HISTORY}/histograms"] + ([] if query.startswith("environment") else [f"{HISTORY}/shares"])
+    for path in paths:
         reply = await client.get(f"{path}?{query}&value=reward")
         assert reply.status_code == 422, reply.text
 

@@ -3,10 +3,10 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { address, go } from "../lib/route.js";
 import { measured, number } from "../lib/text.js";
-import { Lines } from "../parts/chart.js";
+import { Bias, EnvironmentBias, TimeBias } from "../parts/bias.js";
+import { Lines, QuantileLines } from "../parts/chart.js";
 import { DensityMap } from "../parts/density.js";
 import { Figures } from "../parts/figures.js";
-import { Outlines } from "../parts/histogram.js";
 import { each, History, TimeBar, useEnvironment, useTimePath } from "../parts/history.js";
 import { lineOf } from "../parts/names.js";
 import { Panel } from "../parts/panel.js";
@@ -15,7 +15,7 @@ import { NoEnvironment, Shown } from "../parts/states.js";
 
 const LEAST_STEP_S = 60; // a minute of groups makes a distribution, and the answer has few of them
 
-/** Show `children(status, environment)` for the environment in the address. */
+/** Show `children(environment, status)` for the environment in the address. */
 function OfOne({ run, above, children }) {
   const feed = useStatus(run);
   return html`<${Shown} feed=${feed}>
@@ -32,7 +32,7 @@ function OfOne({ run, above, children }) {
 
 function Chosen({ status, draw }) {
   const environment = useEnvironment(status.environments);
-  return html`<${TimeBar} environments=${status.environments} />${draw(environment)}`;
+  return html`<${TimeBar} environments=${status.environments} />${draw(environment, status)}`;
 }
 
 const NOTHING = html`<p class="quiet">No data for this environment in this time. Choose a longer time.</p>`;
@@ -40,11 +40,7 @@ const NOTHING = html`<p class="quiet">No data for this environment in this time.
 /** The median and the mean over time, in the band from the first to the ninth tenth. */
 function Quantiles({ title, unit, history, path, own }) {
   return html`<${Panel} title=${title} unit=${unit} paths=${[path]}>
-    <${Lines} title=${`${title}, ${unit}`} times=${history.times_s} band=${[own.p10, own.p90]}
-      series=${[
-        { label: "median", values: own.p50, token: "accent" },
-        { label: "mean", values: own.mean, token: "edge", dash: 1 },
-      ]} />
+    <${QuantileLines} title=${title} unit=${unit} times=${history.times_s} own=${own} />
   <//>`;
 }
 
@@ -75,18 +71,6 @@ function Density({ title, unit, run, environment, feed, path, of, history, histo
 function latest(values) {
   const value = values.findLast((one) => one !== null);
   return value === undefined ? "–" : measured(value);
-}
-
-/** What was generated beside what was trained on, and the shift in the words of the API. */
-function Bias({ title, unit, feed, path }) {
-  return html`<${Panel} title=${title} unit=${unit} paths=${[path]}>
-    <${Shown} feed=${feed}>
-      ${(found) =>
-        html`<p>${found.shift ?? "No group was both generated and trained on in this time."}</p>
-          <${Outlines} title=${`${title}, ${unit}`} edges=${found.edges} generated=${found.generated_total}
-            trained=${found.trained_total} />`}
-    <//>
-  <//>`;
 }
 
 export function FreshnessView({ run }) {
@@ -145,16 +129,21 @@ function Drops({ history }) {
 
 export function RewardsView({ run }) {
   return html`<${OfOne} run=${run}>
-    ${(environment) => html`<${Rewards} run=${run} environment=${environment} />`}
+    ${(environment, status) =>
+      html`<${Rewards} run=${run} environment=${environment} />
+        <${EnvironmentBias} run=${run} environments=${status.environments} chosen=${environment} least=${LEAST_STEP_S} />`}
   <//>`;
 }
+
+const OF_REWARDS = ["reward_in", "reward_out", "length_in", "length_out"].concat(
+  ["sequences_in", "sequences_out", "waiting_s"],
+);
 
 function Rewards({ run, environment }) {
   const [rewardPath, rewards] = useHistograms(run, "reward", environment);
   const [lengthPath, lengths] = useHistograms(run, "length", environment);
-  const fields = ["run.step"].concat(
-    ["reward_in", "reward_out", "length_in", "length_out"].map((name) => `environments.${name}`),
-  );
+  const [waitingPath, waiting] = useHistograms(run, "waiting", environment);
+  const fields = ["run.step"].concat(OF_REWARDS.map((name) => `environments.${name}`));
   return html`<${History} run=${run} environment=${environment.name} fields=${fields} least=${LEAST_STEP_S}>
     ${(history, path) => {
       const [own] = Object.values(history.environments);
@@ -171,6 +160,11 @@ function Rewards({ run, environment }) {
           own=${own.length_in} />
         <${Quantiles} title="Lengths trained on" unit="tokens in a sequence" history=${history} path=${path}
           own=${own.length_out} />
+        <${TimeBias} history=${history} own=${own} words=${[
+          [rewards, "development"],
+          [lengths, "development"],
+          [waiting, "shift"],
+        ]} paths=${[path, rewardPath, lengthPath, waitingPath]} />
       </div>`;
     }}
   <//>`;

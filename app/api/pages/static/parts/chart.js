@@ -70,6 +70,15 @@ export function Lines({ title, times, series, band = null, most = null }) {
   </div>`;
 }
 
+/** The median and the mean over time, in the band from the first to the ninth tenth. */
+export function QuantileLines({ title, unit, times, own }) {
+  return html`<${Lines} title=${`${title}, ${unit}`} times=${times} band=${[own.p10, own.p90]}
+    series=${[
+      { label: "median", values: own.p50, token: "accent" },
+      { label: "mean", values: own.mean, token: "edge", dash: 1 },
+    ]} />`;
+}
+
 const value = (one) => (one == null ? "–" : measured(one));
 
 function lastKnown(times, series) {

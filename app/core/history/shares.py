@@ -1,0 +1,103 @@
+"""Compare the shares of environments in what was generated and in what was trained on."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.history.series import OTHERS, Span, busiest
+
+Counted = Literal["groups", "sequences", "tokens"]
+"""What shares are counted in."""
+
+_ALIKE = 0.01  # of all: less is no difference
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentShare:
+    """The shares of an environment in what was generated and in what was trained on.
+
+    Attributes:
+        name: Its name, or `OTHERS`.
+        generated: What of it was generated.
+        trained: What of it was trained on.
+        generated_share: Its share in what was generated, from 0 to 1; None if nothing was generated.
+        trained_share: Its share in what was trained on; None if nothing was trained on.
+        difference: The second share minus the first; None if one of them is not known.
+        shift: Both as a sentence; None if one of them is not known.
+    """
+
+    name: str
+    generated: int
+    trained: int
+    generated_share: float | None
+    trained_share: float | None
+    difference: float | None
+    shift: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What was generated and trained on, by environment.
+
+    Attributes:
+        generated: What was generated, of all environments.
+        trained: What was trained on, of all environments.
+        shift: The largest difference of shares as a sentence; None if nothing was generated or trained on.
+        environments: The environments, those with the largest difference first. Ties go by name.
+    """
+
+    generated: int
+    trained: int
+    shift: str | None
+    environments: list[EnvironmentShare]
+
+
+def shares(spans: Iterable[Span], counted: Counted) -> Shares:
+    """Return the shares of the busiest environments over all spans, and of all others together.
+
+    Args:
+        spans: What happened.
+        counted: What shares are counted in.
+    """
+    spans = list(spans)
+    own = set(busiest(spans))
+    came, went = Counter[str](), Counter[str]()
+    for span in spans:
+        for name, facts in span.environments.items():
+            shown = name if name in own else OTHERS
+            came[shown] += int(facts.counts.get(f"{counted}_in", 0))
+            went[shown] += int(facts.counts.get(f"{counted}_out", 0))
+    generated, trained = came.total(), went.total()
+    names = [name for name in came if came[name] or went[name]]
+    names.sort(key=lambda name: (-abs(went[name] * generated - came[name] * trained), name))
+    found = [_share(name, (came[name], went[name]), generated, trained) for name in names]
+    return Shares(generated, trained, _largest(found), found)
+
+
+def _share(name: str, counts: tuple[int, int], generated: int, trained: int) -> EnvironmentShare:
+    came = counts[0] / generated if generated else None
+    went = counts[1] / trained if trained else None
+    if came is None or went is None:
+        return EnvironmentShare(name, *counts, came, went, None, None)
+    difference = (counts[1] * generated - counts[0] * trained) / (generated * trained)  # ties are equal
+    subject = "All other groups together are" if name == OTHERS else f"{name} is"
+    before, after = _percent(came), _percent(went)
+    said = f"{before} of what was generated and {after} of what was trained on"
+    if before == after:
+        said = f"{before} of what was generated and of what was trained on"
+    return EnvironmentShare(name, *counts, came, went, difference, f"{subject} {said}.")
+
+
+def _largest(found: list[EnvironmentShare]) -> str | None:
+    if not found or found[0].difference is None:
+        return None
+    if abs(found[0].difference) < _ALIKE:
+        return "Every environment has the same share of what was generated and of what was trained on, to 1 %."
+    return found[0].shift
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 1e-4:
+        return "less than 0.01 %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
