@@ -14,7 +14,7 @@ from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_accessibility import findings
-from tests.browser.test_hostile import BIDI, ESCAPES, MARKUP, UNSEEN, check_inert
+from tests.browser.test_hostile import BIDI, ESCAPES, MARKUP, check_inert
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 from tests.tokenizers import make_tokenizer
 
@@ -291,68 +291,6 @@ async def test_hostile_contents_of_any_length_are_inert(client: httpx.AsyncClien
         await page.goto(f"{GROUPS}?group={name}&view=raw")
         await expect(page.locator("pre[aria-label='Raw JSON']")).to_contain_text("<img src=x onerror=")
         await check_inert(page)
-
-
-async def exported(page: Page, folder: Path) -> Path:
-    async with page.expect_download() as started:
-        await page.get_by_role("button", name="Export as HTML").click()
-    download = await started.value
-    path = folder / download.suggested_filename
-    await download.save_as(path)
-    await expect(page.get_by_role("status").get_by_text(f"Exported {path.name}, ")).to_be_visible()
-    return path
-
-
-@pytest.mark.parametrize(("theme", "tokens"), [("light", 5000), ("dark", 3)])
-async def test_an_exported_group_opens_offline_and_is_inert(
-    client: httpx.AsyncClient, show: Open, browser: Browser, watch: Watch, tmp_path: Path, theme: str, tokens: int
-) -> None:
-    watch.expected.append("it asked blob:")
-    await make_run(client)
-    hostile = MARKUP + ESCAPES + BIDI + "</style></title></main><script>window.hacked=1</script>"
-    long = "m" * MANY_BYTES if tokens > 3 else ""
-    talk = [{"role": hostile, "content": hostile + long}, {"role": "tool", "content": [hostile], hostile: hostile}]
-    columns = {"tokens": [[5] * tokens] * 2, "masks": [[5] * tokens] * 2, "item": hostile[:400]}
-    columns |= {"inference_logprobs": [[-0.5] * tokens, [-2.0] * tokens]}
-    await submit(client, group("a.1", messages=[talk, talk], **columns))
-    page = await show(f"{GROUPS}?group=a.1&overlay=logprob")
-    await expect(page.get_by_role("article")).to_have_count(2)
-    path = await exported(page, tmp_path)
-    assert path.stat().st_size < 4 * 1024 * 1024
-    assert [one for one in UNSEEN if one in path.read_text()] == []
-
-    context = await browser.new_context(offline=True, color_scheme=theme, viewport={"width": 360, "height": 800})
-    file = await context.new_page()
-    asked: list[str] = []
-    errors: list[str] = []
-    file.on("request", lambda request: asked.append(request.url))
-    file.on("console", lambda message: errors.append(message.text))
-    file.on("pageerror", lambda error: errors.append(str(error)))
-    await file.goto(path.as_uri())
-    await expect(file.get_by_role("heading", level=1)).to_have_text("Group a.1 of run run")
-    await expect(file).to_have_title("Group a.1 of run run")
-    await expect(file.get_by_role("list", name="Way of the group")).to_contain_text("item <img src=x onerror=")
-    sequences = file.get_by_role("article")
-    await expect(sequences).to_have_count(2)
-    for text in ("<script>window.hacked=1</script>", "</style></title>", *(["characters)"] if long else [])):
-        await expect(sequences.first).to_contain_text(text)
-    first = sequences.nth(int(tokens > 3)).locator("[data-place]")  # a large group is in its own order
-    await expect(first).to_have_count(min(tokens, 4000))
-    assert await first.first.get_attribute("title") == (
-        "token 0 · id 5 · in the loss · log probability -2 · advantage over the group 1"
-    )
-    assert "--share: 0" in (await first.first.get_attribute("style") or "")
-    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(19, 22, 26)"}[theme]
-    assert await file.evaluate("getComputedStyle(document.body).backgroundColor") == paper
-    await check_inert(file)
-    assert await file.locator("script, a, button, img, link, iframe").count() == 0
-    await file.evaluate("document.head.append(Object.assign(document.createElement('script'), {text: 'hacked = 2'}))")
-    assert await file.evaluate("window.hacked") is None, "its policy lets no script run"
-    assert len(errors) == 1, errors
-    assert asked == [path.as_uri()]
-    if tokens == 3:
-        assert await findings(file) == []
-    await context.close()
 
 
 async def test_contents_need_a_role_that_may_read_them(

@@ -2,9 +2,11 @@
 import { useReducer } from "../vendor/preact/standalone.module.js";
 
 export {
+  createContext,
   html,
   render,
   useCallback,
+  useContext,
   useEffect,
   useErrorBoundary,
   useLayoutEffect,

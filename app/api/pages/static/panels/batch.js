@@ -1,30 +1,14 @@
 // One batch: where it is, what it has of each environment, the loads of its ranks, and its groups.
+import { batchFile } from "../exports/batch.js";
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
-import { address, choose } from "../lib/route.js";
-import { counted, duration, measured, number, percent, shown } from "../lib/text.js";
-import { Bar, Figures } from "../parts/figures.js";
-import { Environment, hue, State } from "../parts/names.js";
+import { choose } from "../lib/route.js";
+import { counted, shown } from "../lib/text.js";
+import { BatchFacts, BatchGroups, BatchParts, RankLoads } from "../parts/batch.js";
+import { Export } from "../parts/export.js";
 import { Panel } from "../parts/panel.js";
-import { Rows } from "../parts/rows.js";
 import { Shown } from "../parts/states.js";
-
-// The kind of each state of a batch, for its mark.
-const KINDS = {
-  sending: "wait",
-  sent: "good",
-  held: "good",
-  returned: "warn",
-  quarantined: "bad",
-  kept: "good",
-  delivered: "good",
-  given_back: "idle",
-  discarded: "bad",
-  ended: "idle",
-};
-
-export const stateOf = ({ state }) => html`<${State} kind=${KINDS[state]} word=${state.replace("_", " ")} />`;
 
 export function BatchView({ run, id }) {
   const path = `v1/runs/${run}/batches/${encodeURIComponent(id)}`;
@@ -35,13 +19,14 @@ export function BatchView({ run, id }) {
       <p class="filter">
         <button type="button" onClick=${close}>All batches</button>
         <code>${shown(id, 64)}</code>
+        ${feed.data !== null && html`<${Export} write=${(signal) => batchFile(signal, { run, batch: feed.data })} />`}
       </p>
       <${Shown} feed=${feed}>
         ${(batch) => html`<div class="pair">
-          <${Facts} batch=${batch} />
+          <${BatchFacts} batch=${batch} />
           <div>
             <h3>Sequences by environment</h3>
-            <${Parts} batch=${batch} />
+            <${BatchParts} batch=${batch} />
           </div>
         </div>`}
       <//>
@@ -50,111 +35,12 @@ export function BatchView({ run, id }) {
       feed.data !== null &&
       html`${feed.data.ranks !== null && html`<${Ranks} path=${path} ranks=${feed.data.ranks} />`}
         <${Panel} title="Groups of the batch" unit="in training order" paths=${[path]} wide>
-          <${Groups} run=${run} groups=${feed.data.contents} />
+          <${BatchGroups} run=${run} groups=${feed.data.contents} />
         <//>`
     }`;
 }
 
-function Facts({ batch }) {
-  const { delivery_count: deliveries, formed_age_s: age } = batch;
-  return html`<${Figures}
-    rows=${[
-      ["State", stateOf(batch), batch.rewound ? "brought back by a rewind" : ""],
-      ["Step", number(batch.step)],
-      ["Formed", age === null ? "not known" : `${duration(age)} ago`],
-      ["Handed out", deliveries === null ? "not known any more" : counted(deliveries, "time")],
-      ["Trainer", batch.trainer === null ? "–" : shown(batch.trainer, 80)],
-      ["Sequences", number(batch.size), `in ${counted(batch.groups, "group")}`],
-      ["From the replay buffer", counted(batch.replayed_groups, "group")],
-      ["Minimums", batch.relaxed ? "relaxed: an environment got less than its minimum" : "kept"],
-    ]}
-  />`;
-}
-
-function Parts({ batch }) {
-  const most = Math.max(...batch.environments.map((one) => one.sequences));
-  return html`<ul class="batch-parts">
-    ${batch.environments.map(
-      (one) => html`<li key=${one.environment} data-environment=${one.environment}>
-        ${
-          one.environment === null
-            ? html`<span>no environment</span>`
-            : html`<${Environment} id=${one.environment} name=${one.name ?? `environment ${one.environment}`} />`
-        }
-        <${Bar} value=${one.sequences} most=${most} hue=${one.environment === null ? null : hue(one.environment)} />
-        <span class="number">${number(one.sequences)}</span>
-      </li>`,
-    )}
-  </ul>`;
-}
-
-/** The load of each rank as a dot, from the least to the largest, with lines at the mean and at the bound. */
 function Ranks({ path, ranks }) {
-  const { loads, imbalance, bound } = ranks;
-  const words =
-    `Loads are in ${shown(ranks.cost, 40)}. The largest is ${percent(imbalance)} above the mean. ` +
-    `No division could be better than ${percent(bound)}.`;
-  return html`<${Panel} title="Ranks" unit=${`load of each of ${counted(loads.length, "rank")}`} paths=${[path]} wide>
-    <p>${words}</p>
-    ${
-      loads.length === 0
-        ? html`<p class="quiet">The loads are not known.</p>`
-        : html`<${Dots} loads=${loads} bound=${bound} words=${words} />`
-    }
-    ${
-      (ranks.taken_by.length > 0 || ranks.acknowledged_by.length > 0) &&
-      html`<p class="quiet">
-        ${counted(ranks.taken_by.length, "rank")} got the shard,
-        ${" "}${number(ranks.acknowledged_by.length)} acknowledged it.
-      </p>`
-    }
-  <//>`;
-}
-
-function Dots({ loads, bound, words }) {
-  const mean = loads.reduce((sum, load) => sum + load, 0) / loads.length;
-  const limit = mean * (1 + bound);
-  const [least, most] = [Math.min(...loads, mean), Math.max(...loads, limit)];
-  const margin = (most - least || Math.abs(most) || 1) * 0.1;
-  const height = (load) => `${(100 * (load - least + margin)) / (most - least + 2 * margin)}%`;
-  return html`<div class="dots" role="img" aria-label=${words}>
-      <span class="level" style=${{ bottom: height(mean) }}></span>
-      <span class="level bound" style=${{ bottom: height(limit) }}></span>
-      ${loads.map(
-        (load, rank) => html`<i key=${rank} title=${`rank ${rank}: ${measured(load)}`}
-          style=${{ left: `${(100 * (rank + 0.5)) / loads.length}%`, bottom: height(load) }}></i>`,
-      )}
-    </div>
-    <p class="quiet">
-      From rank 0 on the left to rank ${number(loads.length - 1)}. Solid line: the mean, ${measured(mean)}. Dashed
-      line: the bound, ${measured(limit)}. The scale is from ${measured(Math.min(...loads))} to
-      ${" "}${measured(Math.max(...loads, limit))}, not from 0.
-    </p>`;
-}
-
-function Groups({ run, groups }) {
-  if (groups === null) {
-    return html`<p class="quiet">
-      The run keeps the groups of a batch while it is leased or kept for a rewind.${" "}
-      <a data-page href=${address("groups", run, { state: "delivered" })}>Delivered groups</a>
-    </p>`;
-  }
-  return html`<div class="entry part-row heads quiet" aria-hidden="true">
-      <span>Group</span><span>Environment</span><span class="number">Sequences</span><span class="number">Version</span
-      ><span>From</span>
-    </div>
-    <${Rows} label="Groups of the batch" items=${groups} id=${(one) => one.id} height=${32}
-      draw=${(one) => html`<div class="entry part-row" data-group=${one.id}>
-        <span
-          ><a data-page href=${address("groups", run, { group: one.id })}><code>${shown(one.id, 48)}</code></a></span
-        >
-        ${
-          one.environment === null
-            ? html`<span>–</span>`
-            : html`<${Environment} id=${one.environment} name=${one.name ?? one.environment} />`
-        }
-        <span class="number">${number(one.size)}</span>
-        <span class="number">${one.policy_version === null ? "–" : number(one.policy_version)}</span>
-        <span>${one.replayed ? "replay buffer" : "queue"}</span>
-      </div>`} />`;
+  const unit = `load of each of ${counted(ranks.loads.length, "rank")}`;
+  return html`<${Panel} title="Ranks" unit=${unit} paths=${[path]} wide><${RankLoads} ranks=${ranks} /><//>`;
 }

@@ -3,6 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { duration, known, number, percent, shown } from "../lib/text.js";
+import { stateOf } from "../parts/batch.js";
 import { Lines } from "../parts/chart.js";
 import { Pages } from "../parts/fields.js";
 import { History, TimeBar } from "../parts/history.js";
@@ -11,7 +12,7 @@ import { Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
-import { BatchView, stateOf } from "./batch.js";
+import { BatchView } from "./batch.js";
 
 const PAGE = 100;
 const MOST_NAMED = 16; // environments in the legend; of more, the bars tell

@@ -1,4 +1,6 @@
 // One group: its way through the run, and its sequences side by side.
+import { groupFile } from "../exports/group.js";
+import { ask } from "../lib/api.js";
 import { rawContents, readContents } from "../lib/contents.js";
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useMemo } from "../lib/html.js";
@@ -6,6 +8,7 @@ import { useKeys } from "../lib/keys.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, shown, shownLines } from "../lib/text.js";
 import { Comparison } from "../parts/comparison.js";
+import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
 import { Export } from "../parts/export.js";
 import { Select } from "../parts/fields.js";
 import { Lineage } from "../parts/lineage.js";
@@ -14,7 +17,6 @@ import { Panel } from "../parts/panel.js";
 import { Sequence } from "../parts/sequence.js";
 import { Shown } from "../parts/states.js";
 
-const WHOLE_BYTES = 1024 * 1024; // larger groups come a sequence at a time
 const TOKENS = 400; // of each sequence, until the reader asks for more
 const COMPARED = 20_000; // tokens of each of two sequences of a large group
 const SIBLINGS = 16;
@@ -24,17 +26,18 @@ const CONTENTS = { read: readContents };
 
 export function GroupView({ run, id }) {
   const path = `v1/runs/${run}/groups/${encodeURIComponent(id)}`;
+  const contents = contentPath(run, id);
   const feed = useFeed(path);
   const close = () => choose(Object.fromEntries(CHOICES.map((name) => [name, null])));
   useKeys({ Escape: ["back to the list", close] });
-  return html`<${Panel} title="Group" paths=${[path, `${path}/content`]} wide>
+  return html`<${Panel} title="Group" paths=${[path, contents]} wide>
     <p class="filter">
       <button type="button" onClick=${close}>All groups</button>
       <code>${shown(id, 200)}</code>
     </p>
     <${Shown} feed=${feed}>
       ${(group) => html`<${Lineage} run=${run} group=${group} />
-        <${Contents} run=${run} path=${`${path}/content`} group=${group} />`}
+        <${Contents} run=${run} path=${contents} group=${group} />`}
     <//>
   <//>`;
 }
@@ -49,9 +52,9 @@ function Contents({ run, path, group }) {
 function Kept({ run, path, group, tokenizer }) {
   const { query } = useRoute();
   const isText = tokenizer !== null && query.get("tokens") !== "ids";
-  const isWhole = group.payload_bytes <= WHOLE_BYTES;
+  const isWhole = comesWhole(group);
   // Of a large group, the first token of the first sequence tells how long all sequences are.
-  const asked = (part) => `${path}?${new URLSearchParams({ ...part, ...(isText ? { text: true } : {}) })}`;
+  const asked = (part) => partPath(path, part, isText);
   const feed = useFeed(asked(isWhole ? {} : { sequence: 0, tokens: 1 }), ONCE, CONTENTS);
   const raw = query.get("view") === "raw";
   useKeys({ x: ["raw JSON", () => choose({ view: raw ? null : "raw" })] });
@@ -74,12 +77,6 @@ ${shownLines(rawContents(content), RAW_CHARACTERS)}</pre
     <//>`;
 }
 
-/** The sequences, best score first; those of a large group in their own order. */
-function order(content, isWhole) {
-  const all = content.lengths.map((_, at) => at);
-  return isWhole ? all.sort((one, other) => content.scores[other] - content.scores[one] || one - other) : all;
-}
-
 function Siblings({ run, group, asked, content, isWhole }) {
   const { query } = useRoute();
   const all = order(content, isWhole);
@@ -90,6 +87,9 @@ function Siblings({ run, group, asked, content, isWhole }) {
   const range = useMemo(() => overlay && rangeOf(overlay), [overlay]);
   const other = all.find((at) => String(at) === query.get("compare") && at !== all[first]) ?? null;
   const move = (by) => choose({ sequence: all[Math.max(0, Math.min(all.length - 1, first + by))] });
+  const read = async (part, signal) => readContents(await ask(asked(part), signal));
+  const write = (signal) =>
+    groupFile(signal, { run, group, rows: all, content: isWhole ? content : null, read, chosen });
   useKeys({ "[": ["previous sibling", () => move(-1)], "]": ["next sibling", () => move(1)] });
   return html`
     <div class="filter">
@@ -101,8 +101,7 @@ function Siblings({ run, group, asked, content, isWhole }) {
       /></label>
       <button type="button" disabled=${first === 0} onClick=${() => move(-1)}>Previous sibling</button>
       <button type="button" disabled=${first === all.length - 1} onClick=${() => move(1)}>Next sibling</button>
-      <${Export} run=${run} group=${group} content=${content} rows=${all} isWhole=${isWhole} asked=${asked}
-        chosen=${chosen} />
+      <${Export} write=${write} />
       <span class="quiet">
         ${counted(all.length, "sequence")}, ${isWhole ? "best score first" : "in their own order"}. Underlined: in the
         loss. Point at a token for its values, or move with ← and →.

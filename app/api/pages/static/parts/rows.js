@@ -1,17 +1,33 @@
 // A list that draws only the rows in sight. It scrolls with the page, and its rows have one height.
 import { html, useEffect, useLayoutEffect, useRedraw, useRef } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
+import { useStill } from "../lib/offline.js";
+import { number } from "../lib/text.js";
 
 const AROUND = 4;
+const STILL = 1000; // rows in a file
 
 /**
- * Draw rows of a list. `j` and `k` move between them.
+ * Draw rows of a list. `j` and `k` move between them. A file has the first ones.
  *
  * `items` are the rows, `id(item)` their keys, `height` theirs in pixels, `draw(item)` what they show: the row's first
  * link or button gets the focus. `onSight(items)` hears which are in sight. With `least`, the width in pixels that
  * a row needs, wide screens have several rows side by side.
  */
-export function Rows({ items, id, height, draw, label, onSight, least = Infinity }) {
+export function Rows(list) {
+  if (!useStill()) return html`<${RowsInSight} ...${list} />`;
+  const { items } = list;
+  return html`<${StillRows} ...${list} items=${items.slice(0, STILL)} />
+    ${items.length > STILL && html`<p class="notice">The first ${number(STILL)} of ${number(items.length)}.</p>`}`;
+}
+
+function StillRows({ items, id, height, draw, label }) {
+  return html`<ul class="rows still" role="list" aria-label=${label}>
+    ${items.map((item) => html`<li key=${id(item)} style=${{ height: `${height}px` }}>${draw(item)}</li>`)}
+  </ul>`;
+}
+
+function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity }) {
   const list = useRef(null);
   const focused = useRef(-1);
   const redraw = useRedraw();

@@ -1,5 +1,6 @@
 // One sequence: its messages as a conversation, and its tokens with at most one overlay.
 import { html, useMemo, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { counted, measured, number, shown, shownLines } from "../lib/text.js";
 import { Ramp, rangeOf } from "./overlays.js";
 import { Tokens } from "./tokens.js";
@@ -9,13 +10,13 @@ const TEXT = 4000; // characters of a message, until the reader asks for more
 /**
  * `content` has the sequence as its row `at`, and `number` is the sequence's own. `overlays` are all of the contents,
  * `overlay` is the one that tints, or null. `isAlone`: the contents have no other sequence, so the range is its own.
- * `isStill`: it is to be read without a script.
  */
-export function Sequence({ number: own, at, content, overlays, overlay, tokens, text = TEXT, isAlone, isStill }) {
+export function Sequence({ number: own, at, content, overlays, overlay, tokens, text = TEXT, isAlone }) {
   const [most, setMost] = useState(tokens);
   const range = useMemo(() => overlay && rangeOf(overlay), [overlay]);
   const length = content.lengths[own];
-  const there = content.tokens[at].length;
+  const isStill = useStill();
+  const there = isStill ? Math.min(most, content.tokens[at].length) : content.tokens[at].length;
   const advantage = content.group_advantages[at];
   const messages = content.messages?.[at] ?? null;
   return html`<article class="sequence" aria-label=${`Sequence ${own}`}>
@@ -26,7 +27,7 @@ export function Sequence({ number: own, at, content, overlays, overlay, tokens, 
     ${isAlone && range && html`<${Ramp} overlay=${overlay} range=${range} />`}
     ${messages !== null && html`<${Conversation} messages=${messages} text=${text} />`}
     <${Tokens} label=${`Tokens of sequence ${own}`} at=${at} content=${content} overlays=${overlays}
-      overlay=${overlay} range=${range} most=${most} isStill=${isStill} />
+      overlay=${overlay} range=${range} most=${most} />
     ${
       most < there
         ? html`<button type="button" class="small" onClick=${() => setMost(most + 4 * tokens)}>More tokens</button>`

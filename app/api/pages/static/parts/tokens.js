@@ -1,6 +1,7 @@
 // Tokens as inline text. Underlined tokens are in the loss; a tint is a value. The line below says a token's values.
 import { idOf } from "../lib/contents.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { shown } from "../lib/text.js";
 import { shareOf, valueAt } from "./overlays.js";
 
@@ -29,10 +30,11 @@ export const classOf = ({ texts }) => (texts ? "tokens text" : "tokens");
 export const gap = ({ texts }) => (texts ? "" : " ");
 
 /**
- * The first `most` tokens of row `at` of the contents. The arrow keys move between them. `isStill`: without a
- * script, so each has its values as its title.
+ * The first `most` tokens of row `at` of the contents. The arrow keys move between them. In a file, each has its values
+ * as its title.
  */
-export function Tokens({ label, at, content, overlays, overlay, range, most, isStill }) {
+export function Tokens({ label, at, content, overlays, overlay, range, most }) {
+  const isStill = useStill();
   const box = useRef(null);
   const [active, setActive] = useState(null);
   const drawn = useMemo(
