@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from tests.browser.conftest import Open, Watch
 from tests.browser.test_accessibility import findings
 from tests.browser.test_hostile import BIDI, ESCAPES, MARKUP, NAMES, UNSEEN, check_inert
 from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+from tests.waiting import wait_until
 
 GROUPS = "/runs/run/groups"
 BATCHES = "/runs/run/batches"
@@ -22,13 +24,14 @@ HOSTILE = MARKUP + ESCAPES + BIDI + "</style></title></main></svg><script>window
 MANY_BYTES = 10 * 1024 * 1024
 MOST_BYTES = 25 * 1024 * 1024
 Theme = Literal["light", "dark"]
+NOTHING = "\u2013"  # a number that is not known
 PAPER: dict[Theme, str] = {"light": "rgb(255, 255, 255)", "dark": "rgb(19, 22, 26)"}
 
 
 async def exported(page: Page, folder: Path) -> Path:
     """Export what the page shows, and return the file."""
     async with page.expect_download() as started:
-        await page.get_by_role("button", name="Export as HTML").click()
+        await page.get_by_role("button", name=re.compile("^Export .*as HTML$")).click()
     download = await started.value
     path = folder / download.suggested_filename
     await download.save_as(path)
@@ -80,7 +83,7 @@ async def test_an_exported_group_opens_offline_and_is_inert(
     await make_run(client)
     long = "m" * MANY_BYTES if tokens > 3 else ""
     talk = [{"role": HOSTILE, "content": HOSTILE + long}, {"role": "tool", "content": [HOSTILE], HOSTILE: HOSTILE}]
-    columns = {"tokens": [[5] * tokens] * 2, "masks": [[5] * tokens] * 2, "item": HOSTILE[:400]}
+    columns: dict[str, Any] = {"tokens": [[5] * tokens] * 2, "masks": [[5] * tokens] * 2, "item": HOSTILE[:400]}
     columns |= {"inference_logprobs": [[-0.5] * tokens, [-2.0] * tokens]}
     await submit(client, group("a.1", messages=[talk, talk], **columns))
     page = await show(f"{GROUPS}?group=a.1&overlay=logprob", color_scheme="dark" if theme == "light" else "light")
@@ -174,7 +177,7 @@ async def test_an_exported_batch_says_what_it_leaves_out(
 ) -> None:
     """It has 128 groups with contents, 16 sequences of a group, 1,000 tokens of a sequence."""
     watch.expected.append("it asked blob:")
-    long = {"tokens": [[5] * 1500, [6]], "masks": [[5] * 1500, [6]]}
+    long: dict[str, Any] = {"tokens": [[5] * 1500, [6]], "masks": [[5] * 1500, [6]]}
     wide = group("wide", size=20)
     small = (group(f"g{number:03d}", size=1) for number in range(140))
     batch = await make_batch(client, group("long", **long), wide, *small, size=162)
@@ -258,3 +261,108 @@ async def test_an_exported_batch_says_that_its_contents_are_not_kept_or_not_allo
     async with offline(browser, await exported(page, tmp_path)) as file:
         await expect(file.get_by_text("The run keeps the groups of a batch while")).to_be_visible()
         await expect(file.locator(".batch-parts li")).to_contain_text("math")
+
+
+async def train(client: httpx.AsyncClient) -> None:
+    """Make a run with two environments and a curriculum, and train on a batch."""
+    await make_run(client, batch_size=4)
+    for name in ("math", NAMES[0]):
+        await client.post(f"{RUN}/environments", json={"name": name, "min_share": 0.25, "member": "one"})
+    await client.put(f"{RUN}/curricula/sums", json={"strategy": "plr"})
+    await client.post(f"{RUN}/curricula/sums/items", json={"items": ["a", HOSTILE[:100]]})
+    await submit(client, *(group(f"g{number}", environment=number % 2, policy_version=0) for number in range(4)))
+    await end(client, await taken(client))
+
+
+async def recorded(client: httpx.AsyncClient) -> dict[str, Any]:
+    """Wait until the history has what was trained on, and the curriculum, and the spans of that are over."""
+    found: dict[str, Any] = {}
+
+    async def is_written() -> bool:
+        found.update((await client.get(f"{RUN}/history")).json())
+        return any(found["run"]["groups_out"]) and len(found["run"]["curricula"]) > 0
+
+    async def is_over() -> bool:
+        return bool((await client.get(f"{RUN}/history")).json()["to_s"] > found["to_s"] + 10)
+
+    await wait_until(is_written)
+    await wait_until(is_over)
+    return found
+
+
+@pytest.mark.parametrize(("view", "theme"), [("now", "light"), ("rewards?environment=1", "dark")])
+async def test_an_exported_time_shows_what_the_service_holds(
+    client: httpx.AsyncClient, show: Open, browser: Browser, watch: Watch, tmp_path: Path, view: str, theme: Theme
+) -> None:
+    watch.expected.append("it asked blob:")
+    await train(client)
+    to_s = (await recorded(client))["to_s"]
+    chosen = f"from={to_s - 1200}&to={to_s}"
+    page = await show(f"/runs/run/{view}{'&' if '?' in view else '?'}{chosen}", width=360, timezone_id="Asia/Kolkata")
+    path = await exported(page, tmp_path)
+    found = re.fullmatch(r"run-(\d{8}T\d{6}Z)-(\d{8}T\d{6}Z)\.html", path.name)
+    assert found is not None
+    begin, end_s = (int(datetime.strptime(one, "%Y%m%dT%H%M%S%z").timestamp()) for one in found.groups())
+    history = (await client.get(f"{RUN}/history?{chosen}")).json()
+    assert (begin, end_s) == (history["from_s"], history["to_s"])
+    status = (await client.get(f"{RUN}/status")).json()
+    async with offline(browser, path, theme) as file:
+        await expect(file).to_have_title(re.compile(r"^Run run from \d\d/\d\d/\d{4}, \S+ to \d\d/\d\d/\d{4}, \S+$"))
+        await expect(file.get_by_text("time zone Asia/Calcutta").or_(file.get_by_text("Asia/Kolkata"))).to_be_visible()
+        ledger = file.get_by_role("region", name="Token ledger")
+        assert status["ledger"]["generated_tokens"] == 16
+        await expect(ledger).to_contain_text(re.compile(r"16\s+tokens\s+generated\s+=\s+8\s+trained"))
+        for name in ("Stalls", "In", "Out", "Queue", "Batches", "Trainer idle", "Bias by environment"):
+            await expect(file.get_by_role("heading", level=2, name=re.compile(f"^{name}")).first).to_be_visible()
+        await expect(file.locator(".stalls svg")).to_have_count(6)
+        headings = await file.locator("h2:has(.environment)").all_inner_texts()
+        order = ["math", "<img src=x"] if "environment" not in view else ["<img src=x", "math"]
+        assert [one.startswith(start) for one, start in zip(headings, order, strict=True)] == [True, True]
+        for name in ("Share", "Rewards generated", "Bias by reward", "Bias by time", "Staleness at delivery"):
+            await expect(file.get_by_role("heading", level=2, name=re.compile(f"^{name} "))).to_have_count(2)
+        assert await file.locator("svg.picture path.tint").count() > 0
+        assert await file.locator("svg.picture path.steps").count() > 0
+        await expect(file.get_by_role("heading", name="Items of the curriculum sums by mean reward")).to_be_visible()
+        assert await findings(file) == []
+
+        await unfold(file)
+        assert await findings(file) == []
+        numbers = file.get_by_role("region", name="The run: numbers")
+        columns = await numbers.locator("thead th").all_inner_texts()
+        rows = numbers.locator("tbody tr")
+        await expect(rows).to_have_count(len(history["times_s"]))
+        moments = [await one.get_attribute("datetime") for one in await rows.locator("time").all()]
+        assert [datetime.fromisoformat(one or "").timestamp() for one in moments] == history["times_s"]
+        for name in ("batches", "groups_in", "tokens_out", "blocked_s.waiting_for_data"):
+            series = history["run"]
+            for part in name.split("."):
+                series = series[part]
+            cells = await rows.locator(f"td:nth-child({columns.index(name) + 1})").all_inner_texts()
+            unknown = -1.0
+            shown = [unknown if cell == NOTHING else float(cell) for cell in cells]
+            assert shown == pytest.approx([unknown if one is None else one for one in series], rel=1e-5)
+
+
+async def test_an_exported_time_says_what_it_leaves_out(
+    client: httpx.AsyncClient, show: Open, browser: Browser, watch: Watch, tmp_path: Path
+) -> None:
+    """It has charts of 8 environments, or says that nothing is known."""
+    watch.expected.append("it asked blob:")
+    await make_run(client)
+    for number in range(10):
+        await client.post(f"{RUN}/environments", json={"name": f"env-{number}"})
+    page = await show("/runs/run/freshness?environment=9")
+    path = await exported(page, tmp_path)
+    async with offline(browser, path) as file:
+        await expect(file.locator("h1 ~ .notice")).to_have_text(
+            "Left out: charts of 2 of 10 environments, because a file has those of 8: the one that was chosen, then "
+            "the first to register."
+        )
+        assert await file.locator("h2:has(.environment)").all_inner_texts() == [
+            f"env-{number}" for number in (9, 0, 1, 2, 3, 4, 5, 6)
+        ]
+    await page.goto("/runs/run/now?from=1000000&to=1003600")
+    async with offline(browser, await exported(page, tmp_path)) as file:
+        await expect(file.get_by_text("Nothing is known of this time.")).to_be_visible()
+        await expect(file.get_by_role("region", name="Token ledger")).to_be_visible()
+        assert await findings(file) == []

@@ -26,9 +26,9 @@ export async function groupFile(signal, { run, group, ...contents }) {
 /**
  * Draw sequences of a group, and return how many the file had room for.
  *
- * `rows` are their numbers, in their order. `content` has all of them; if it is null, `read({sequence, tokens}, signal)`
- * returns one. `chosen` names the overlay, if there is one. `limits` are the most sequences, tokens of each, and characters of a
- * message (`text`).
+ * `rows` are their numbers, in their order. `content` has all of them; if it is null,
+ * `read({sequence, tokens}, signal)` returns one. `chosen` names the overlay, if there is one. `limits` are the most
+ * sequences, tokens of each, and characters of a message (`text`).
  */
 export async function addSequences(file, { rows, content, read, chosen }, limits) {
   const { sequences, tokens, text } = limits;

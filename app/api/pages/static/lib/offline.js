@@ -9,7 +9,7 @@ const MOST_BYTES = 24 * 1024 * 1024; // browsers open it within seconds
 
 const Still = createContext(false);
 
-/** Whether a component is drawn into a file, where no script runs: it shows at once what readers of the page ask for. */
+/** Whether a component is drawn into a file, where no script runs. It shows at once what the page shows on request. */
 export const useStill = () => useContext(Still);
 
 /**
@@ -56,8 +56,8 @@ export class OfflineFile {
     const style = await styles(this.signal);
     const head = html`<h1>${this.title}</h1>
       <p class="quiet">
-        Exported from ${shown(root.href)} at ${moment.format(now)}, time zone ${zone} (${now.toISOString()}). All times are
-        of this zone, and all ages of that moment.
+        Exported from ${shown(root.href)} at ${moment.format(now)}, time zone ${zone} (${now.toISOString()}). All times
+        are of this zone, and all ages of that moment.
       </p>
       ${this.leftOut.map((text) => html`<p class="notice">${text}</p>`)}`;
     return new Blob(

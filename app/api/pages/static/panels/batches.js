@@ -6,12 +6,13 @@ import { duration, known, number, percent, shown } from "../lib/text.js";
 import { stateOf } from "../parts/batch.js";
 import { Lines } from "../parts/chart.js";
 import { Pages } from "../parts/fields.js";
-import { History, TimeBar } from "../parts/history.js";
+import { History } from "../parts/history.js";
 import { Environment, hue } from "../parts/names.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
+import { TimeBar } from "../parts/time_bar.js";
 import { BatchView } from "./batch.js";
 
 const PAGE = 100;

@@ -2,15 +2,15 @@
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
-import { counted, measured, number, shown } from "../lib/text.js";
+import { counted, number, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
-import { Lines } from "../parts/chart.js";
 import { Select } from "../parts/fields.js";
-import { Heat } from "../parts/heat.js";
-import { History, TimeBar } from "../parts/history.js";
+import { History } from "../parts/history.js";
+import { ItemsOverTime, tenths, UNSEEN } from "../parts/items_over_time.js";
 import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Empty, Shown } from "../parts/states.js";
+import { TimeBar } from "../parts/time_bar.js";
 import { Items } from "./items.js";
 import { WhatIf } from "./what_if.js";
 
@@ -66,17 +66,6 @@ function summary({ settings, items, items_seen: seen, in_flight: flying, observa
   );
 }
 
-/** Labels of the tenths of the range of rewards, the lowest first. The ends have all items beyond them, too. */
-function tenths({ reward_edges: edges, items_by_reward: counts }) {
-  return counts.map((_, at) => {
-    const [low, high] = [measured(edges[at]), measured(edges[at + 1])];
-    if (at === 0) return `below ${high}`;
-    return at === counts.length - 1 ? `${low} and above` : `${low} to ${high}`;
-  });
-}
-
-const UNSEEN = "not seen";
-
 function Now({ path, curriculum }) {
   const { items, items_by_reward: counts, items_unseen: unseen } = curriculum;
   if (items === 0) {
@@ -95,20 +84,7 @@ function OverTime({ run, status, curriculum }) {
   return html`<${TimeBar} />
     <${History} run=${run} fields=${["run.curricula"]}>
       ${(history, path) => html`<${Panel} title="Items by mean reward over time" unit="items" paths=${[path]} wide>
-      <${Density} history=${history} series=${history.run.curricula[curriculum.name]} curriculum=${curriculum} />
+      <${ItemsOverTime} history=${history} series=${history.run.curricula[curriculum.name]} curriculum=${curriculum} />
     <//>`}
   <//>`;
-}
-
-function Density({ history, series, curriculum }) {
-  if (series === undefined) {
-    return html`<p class="quiet">
-      No data for this time. The history has the first 8 curricula of a run by name, and only while workers are alive.
-    </p>`;
-  }
-  const rows = tenths(curriculum).map((label, at) => ({ label, values: series.items_by_reward[at] }));
-  rows.reverse();
-  const unseen = { label: UNSEEN, values: series.unseen, token: "accent" };
-  return html`<${Heat} title="Items by mean reward over time" times=${history.times_s} rows=${rows} noun="items" />
-    <${Lines} title="Items not seen over time" times=${history.times_s} series=${[unseen]} />`;
 }

@@ -10,6 +10,7 @@ import { QuarantineActions, RunActions } from "../parts/operate.js";
 import { Ledger } from "../parts/ledger.js";
 import { Rows } from "../parts/rows.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
+import { TimeBar } from "../parts/time_bar.js";
 import { Trends } from "../parts/trends.js";
 
 export function NowView({ run }) {
@@ -34,6 +35,7 @@ function Now({ run, status, explained }) {
       <${Panel} title="Dropped" unit="groups" paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
       <${Panel} title="Leases" paths=${[`v1/runs/${run}/batches`]}><${Leases} run=${run} status=${status} /><//>
     </div>
+    <${TimeBar} />
     <${Trends} run=${run} status=${status} />
     <div class="grid">
       <${Panel} title="Queue by environment" unit="sequences" paths=${[path, explainPath(run)]} wide>

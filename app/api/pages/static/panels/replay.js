@@ -6,12 +6,13 @@ import { bytes, compact, counted, duration, known, measured, number, percent, sh
 import { Lines } from "../parts/chart.js";
 import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
-import { each, History, TimeBar } from "../parts/history.js";
+import { each, History } from "../parts/history.js";
 import { State } from "../parts/names.js";
 import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
+import { TimeBar } from "../parts/time_bar.js";
 import { shareOf } from "../parts/overlays.js";
 
 const GRID_S = 10;

@@ -3,7 +3,7 @@ import { html } from "../lib/html.js";
 import { own } from "../lib/series.js";
 import { counted, measured, percent } from "../lib/text.js";
 import { Bullet } from "../parts/figures.js";
-import { History, TimeBar } from "../parts/history.js";
+import { History } from "../parts/history.js";
 import { Environment, hue } from "../parts/names.js";
 import { ShareAction } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
@@ -11,6 +11,7 @@ import { Headline, statusPath, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Sparkline } from "../parts/sparkline.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
+import { TimeBar } from "../parts/time_bar.js";
 import { BatchCounts } from "../parts/trends.js";
 
 const FIELDS = ["run.batches", "run.relaxed_batches"].concat(

@@ -1,7 +1,9 @@
 // Lines over time. Gaps stay gaps. The labels say the latest values, or those under the pointer.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { measured, shown } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
+import { StillLines } from "./still.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 
 const HEIGHT = 144;
@@ -21,7 +23,19 @@ const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" }
  * `band`, two lists of values, the place between them is filled. The axis ends at `most`, if that is given. Who drags
  * over it looks at that time alone.
  */
-export function Lines({ title, times, series, band = null, most = null }) {
+export function Lines(chart) {
+  return useStill() ? html`<${InFile} ...${chart} />` : html`<${Drawn} ...${chart} />`;
+}
+
+function InFile(chart) {
+  const { title, times, series } = chart;
+  return html`<div class="chart">
+    <${Labels} title=${title} times=${times} series=${series} />
+    <${StillLines} ...${chart} />
+  </div>`;
+}
+
+function Drawn({ title, times, series, band = null, most = null }) {
   const place = useRef(null);
   const chart = useRef(null);
   const [at, setAt] = useState(null);
@@ -49,25 +63,30 @@ export function Lines({ title, times, series, band = null, most = null }) {
   }, [shape]);
   useEffect(() => chart.current?.setData(data));
 
-  const shownAt = at ?? lastKnown(times, series);
   return html`<div class="chart">
-    <ul class="labels" aria-label=${`${title}: values`}>
-      ${series.map(
-        (one) =>
-          html`<li key=${one.label}>
-            <i
-              class="line"
-              style=${{ "--line": `var(--${one.token})` }}
-              data-dash=${one.dash ?? 0}
-              aria-hidden="true"
-            ></i>
-            <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
-          </li>`,
-      )}
-      ${shownAt !== null && html`<li class="quiet">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
-    </ul>
+    <${Labels} title=${title} times=${times} series=${series} at=${at} />
     <div ref=${place} role="img" aria-label=${title}></div>
   </div>`;
+}
+
+/** The series, with their values at a place; without one, the latest. */
+function Labels({ title, times, series, at = null }) {
+  const shownAt = at ?? lastKnown(times, series);
+  return html`<ul class="labels" aria-label=${`${title}: values`}>
+    ${series.map(
+      (one) =>
+        html`<li key=${one.label}>
+          <i
+            class="line"
+            style=${{ "--line": `var(--${one.token})` }}
+            data-dash=${one.dash ?? 0}
+            aria-hidden="true"
+          ></i>
+          <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
+        </li>`,
+    )}
+    ${shownAt !== null && html`<li class="quiet">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
+  </ul>`;
 }
 
 /** The median and the mean over time, in the band from the first to the ninth tenth. */

@@ -1,8 +1,10 @@
 // How a value was distributed over time: times × values. The stronger a bin, the more groups it has. Lines: quantiles.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { counted, measured, number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { clock } from "./chart.js";
+import { StillMap, steps as stepPath } from "./still.js";
 
 const HEIGHT = 144;
 const FAINTEST = 0.12;
@@ -22,6 +24,7 @@ export function DensityMap(shown) {
 }
 
 function Bins({ title, times, edges, counts, quantiles, steps, open }) {
+  const isStill = useStill();
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
   const most = Math.max(1, ...counts.map((bins) => Math.max(0, ...bins)));
@@ -65,36 +68,59 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
   const last = steps.findLast((step) => step !== null);
   const [begin, end] = clock([times[0], times.at(-1)]);
   const hint = open === null ? "" : " Click a bin to list groups with at least its score.";
+  const strongest = `The strongest colour is ${counted(most, "group")}`;
+  const opens = open === null ? "" : ", Enter opens the groups from a value on";
+  const name = `${title} over time. Arrows move${opens}`;
   const grows = edges.at(-1) - edges.at(-2) > 1.5 * (edges[1] - edges[0]);
   return html`<div class="density">
     <div class="scale quiet" aria-hidden="true">
       <span>${measured(edges.at(-1))}</span>${grows && html`<span>log</span>`}<span>${measured(edges[0])}</span>
     </div>
-    <button
-      type="button"
-      aria-label=${`${title} over time. Arrows move${open === null ? "" : ", Enter opens the groups from a value on"}`}
-      onPointerMove=${(event) => setAt(placeOf(event))}
-      onPointerLeave=${() => setAt(null)}
-      onBlur=${() => setAt(null)}
-      onKeyDown=${press}
-      onClick=${(event) => event.detail > 0 && open?.(edges[placeOf(event)[1]])}
-    >
-      <canvas ref=${canvas} height=${HEIGHT}></canvas>
-    </button>
+    ${
+      isStill
+        ? html`<${StillMap} title=${`${title} over time`} lines=${linesOf({ times, edges, quantiles })}
+            columns=${counts.map((column) => column.map((count) => tint(count, most)))} />`
+        : html`<button
+              type="button"
+              aria-label=${name}
+              onPointerMove=${(event) => setAt(placeOf(event))}
+              onPointerLeave=${() => setAt(null)}
+              onBlur=${() => setAt(null)}
+              onKeyDown=${press}
+              onClick=${(event) => event.detail > 0 && open?.(edges[placeOf(event)[1]])}
+            >
+              <canvas ref=${canvas} height=${HEIGHT}></canvas>
+            </button>`
+    }
     <div class="ends quiet">
       <span>${begin}${first === undefined ? "" : `, step ${number(first)}`}</span>
       <span>${end}${last === undefined ? "" : `, step ${number(last)}`}</span>
     </div>
+    ${isStill && html`<p class="quiet">${strongest}. Lines: a tenth, the median, nine tenths.</p>`}
     <p class="quiet" role="status">
       ${
         at === null || at[0] >= times.length
-          ? `The strongest colour is ${counted(most, "group")}.${hint}`
+          ? `${strongest}.${hint}`
           : `${moment.format(times[at[0]] * 1000)}, ${measured(edges[at[1]])} to ${measured(edges[at[1] + 1])}: ` +
             `${counted(counts[at[0]]?.[at[1]] ?? 0, "group")}.`
       }
     </p>
   </div>`;
 }
+
+const tint = (count, most) => (count === 0 ? null : FAINTEST + (1 - FAINTEST) * Math.sqrt(count / most));
+
+/** The value of each quantile at `times`; null where it is not known. */
+function quantilesAt({ times, quantiles }) {
+  const places = new Map(quantiles.times.map((time, place) => [time, place]));
+  return Object.keys(DASHES).map((name) => [name, times.map((time) => quantiles[name][places.get(time)] ?? null)]);
+}
+
+const linesOf = ({ times, edges, quantiles }) =>
+  quantilesAt({ times, quantiles }).map(([name, values]) => [
+    name,
+    stepPath(values, (value) => heightOf(value, edges) / (edges.length - 1)),
+  ]);
 
 function draw(canvas, { times, edges, counts, quantiles, most, at }) {
   const width = canvas.clientWidth * devicePixelRatio;
@@ -112,20 +138,18 @@ function draw(canvas, { times, edges, counts, quantiles, most, at }) {
   counts.forEach((column, time) =>
     column.forEach((count, bin) => {
       if (count === 0) return;
-      context.globalAlpha = FAINTEST + (1 - FAINTEST) * Math.sqrt(count / most);
+      context.globalAlpha = tint(count, most);
       context.fillRect(x(time), y(bin + 1), x(time + 1) - x(time), y(bin) - y(bin + 1));
     }),
   );
   context.globalAlpha = 1;
   context.strokeStyle = colour("ink");
   context.lineWidth = 1.25 * devicePixelRatio;
-  const places = new Map(quantiles.times.map((time, place) => [time, place]));
-  for (const [name, dash] of Object.entries(DASHES)) {
-    context.setLineDash(dash.map((one) => one * devicePixelRatio));
+  for (const [name, values] of quantilesAt({ times, quantiles })) {
+    context.setLineDash(DASHES[name].map((one) => one * devicePixelRatio));
     context.beginPath();
     let isOn = false;
-    times.forEach((time, column) => {
-      const value = quantiles[name][places.get(time)] ?? null;
+    values.forEach((value, column) => {
       if (value !== null) {
         const level = y(heightOf(value, edges));
         if (isOn) context.lineTo(x(column), level);

@@ -4,7 +4,7 @@ import { save } from "../lib/offline.js";
 import { bytes, shown } from "../lib/text.js";
 
 /** `write(signal)` returns the file and its name: `{file, name}`. */
-export function Export({ write }) {
+export function Export({ label = "Export as HTML", write }) {
   const [said, setSaid] = useState("");
   const [stopping, setStopping] = useState(null);
   useEffect(() => () => stopping?.abort(), [stopping]);
@@ -22,7 +22,7 @@ export function Export({ write }) {
     setStopping(null);
   };
   return html`<button type="button" onClick=${stopping === null ? exported : () => stopping.abort()}>
-      ${stopping === null ? "Export as HTML" : "Stop the export"}
+      ${stopping === null ? label : "Stop the export"}
     </button>
     <span class="quiet" role="status">${said}</span>`;
 }

@@ -1,7 +1,9 @@
 // A heat map of counts over time, in one hue. Where nothing is known, it stays blank.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
+import { StillMap } from "./still.js";
 
 const ROW = 18;
 
@@ -12,6 +14,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
  * The line below says the count under the pointer.
  */
 export function Heat({ title, times, rows, noun }) {
+  const isStill = useStill();
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
   const most = rows.reduce((one, row) => row.values.reduce((other, value) => Math.max(other, value ?? 0), one), 0);
@@ -39,14 +42,19 @@ export function Heat({ title, times, rows, noun }) {
     <ul class="heat-labels" aria-hidden="true">
       ${rows.map((row) => html`<li key=${row.label}>${row.label}</li>`)}
     </ul>
-    <canvas
-      ref=${canvas}
-      role="img"
-      aria-label=${title}
-      style=${{ height: `${rows.length * ROW}px` }}
-      onPointerMove=${point}
-      onPointerLeave=${() => setAt(null)}
-    ></canvas>
+    ${
+      isStill
+        ? html`<${StillMap} title=${title} height=${rows.length * ROW}
+            columns=${times.map((_, column) => rows.map(({ values }) => share(values[column], most)).reverse())} />`
+        : html`<canvas
+              ref=${canvas}
+              role="img"
+              aria-label=${title}
+              style=${{ height: `${rows.length * ROW}px` }}
+              onPointerMove=${point}
+              onPointerLeave=${() => setAt(null)}
+            ></canvas>`
+    }
     <p class="heat-times quiet">
       <span>${moment.format(times[0] * 1000)}</span><span>${moment.format(times.at(-1) * 1000)}</span>
     </p>
@@ -59,6 +67,8 @@ export function Heat({ title, times, rows, noun }) {
     </p>
   </div>`;
 }
+
+const share = (value, most) => (value === null ? null : most > 0 ? value / most : 0);
 
 function said(time, row, value, noun) {
   const what = value === null ? "not known" : `${number(value)} ${noun}`;

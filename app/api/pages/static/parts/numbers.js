@@ -1,6 +1,7 @@
 // The numbers behind a chart as a table, which the reader unfolds.
 import { html } from "../lib/html.js";
-import { number } from "../lib/text.js";
+import { number, shown } from "../lib/text.js";
+import { moment } from "../lib/time.js";
 
 const MOST = 5000;
 
@@ -13,7 +14,9 @@ export function Numbers({ label, columns, rows }) {
       <table>
         <thead>
           <tr>
-            ${columns.map((title, at) => html`<th key=${at} scope="col" class=${at > 0 ? "number" : null}>${title}</th>`)}
+            ${columns.map(
+              (title, at) => html`<th key=${at} scope="col" class=${at > 0 ? "number" : null}>${title}</th>`,
+            )}
           </tr>
         </thead>
         <tbody>
@@ -28,3 +31,26 @@ export function Numbers({ label, columns, rows }) {
     </div>
   </details>`;
 }
+
+/** The series of an answer of the history, by their names in the API. */
+export function SeriesNumbers({ label, times, series }) {
+  const columns = columnsOf(series);
+  const rows = times.map((time, at) => [
+    html`<time datetime=${new Date(time * 1000).toISOString()}>${moment.format(time * 1000)}</time>`,
+    ...columns.map(([, values]) => exact(values[at])),
+  ]);
+  const titles = ["Begin of the span", ...columns.map(([name]) => name)];
+  return html`<${Numbers} label=${label} columns=${titles} rows=${rows} />`;
+}
+
+const columnsOf = (series, prefix = "") =>
+  Object.entries(series ?? {}).flatMap(([name, values]) => {
+    if (!Array.isArray(values)) return columnsOf(values, `${prefix}${name}.`);
+    if (Array.isArray(values[0])) return columnsOf({ ...values }, `${prefix}${name}.`);
+    return values.length > 0 ? [[shown(prefix + name, 80), values]] : [];
+  });
+
+const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+
+/** A number of the API: integers with all digits, others with six. */
+export const exact = (value) => (value == null ? "–" : Number.isInteger(value) ? number(value) : precise.format(value));

@@ -1,5 +1,6 @@
 // The stall timeline: what blocked the run from training, one lane for each cause.
 import { html, useRef, useState } from "../lib/html.js";
+import { useStill } from "../lib/offline.js";
 import { duration } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
 
@@ -20,7 +21,13 @@ const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -
  * read what happened, and drags to look at that time alone. Keys do the same: arrows move, with Shift they mark, and
  * Enter looks closer.
  */
-export function Stalls({ times, stepSeconds, blocked }) {
+export function Stalls(stalls) {
+  return useStill() ? html`<${Lanes} ...${stalls} mark=${UNMARKED} />` : html`<${Timeline} ...${stalls} />`;
+}
+
+const UNMARKED = { at: null };
+
+function Timeline({ times, stepSeconds, blocked }) {
   const [at, setAt] = useState(null);
   const [since, setSince] = useState(null);
   const lanes = useRef(null);
@@ -71,22 +78,26 @@ export function Stalls({ times, stepSeconds, blocked }) {
       onPointerUp=${up}
       onKeyDown=${press}
     >
-      <dl class="stalls">
-        ${CAUSES.map(
-          ([cause, title]) =>
-            html`<div key=${cause}>
-              <dt>${title}</dt>
-              <dd>
-                <${Lane} cause=${cause} title=${title} times=${times} step=${stepSeconds} values=${blocked[cause]}
-                  mark=${mark} />
-              </dd>
-            </div>`,
-        )}
-      </dl>
+      <${Lanes} times=${times} stepSeconds=${stepSeconds} blocked=${blocked} mark=${mark} />
     </div>
     <p class="quiet moment" role="status">
       ${at === null || at > last ? POINT : told(times, stepSeconds, blocked, at)}
     </p>`;
+}
+
+function Lanes({ times, stepSeconds, blocked, mark }) {
+  return html`<dl class="stalls">
+    ${CAUSES.map(
+      ([cause, title]) =>
+        html`<div key=${cause}>
+          <dt>${title}</dt>
+          <dd>
+            <${Lane} cause=${cause} title=${title} times=${times} step=${stepSeconds} values=${blocked[cause]}
+              mark=${mark} />
+          </dd>
+        </div>`,
+    )}
+  </dl>`;
 }
 
 function told(times, step, blocked, at) {

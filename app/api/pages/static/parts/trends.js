@@ -1,7 +1,7 @@
 // What the run did over time.
 import { html } from "../lib/html.js";
 import { Lines } from "./chart.js";
-import { each, History, TimeBar } from "./history.js";
+import { each, History } from "./history.js";
 import { lineOf } from "./names.js";
 import { Panel } from "./panel.js";
 import { Stalls } from "./stalls.js";
@@ -12,29 +12,35 @@ const OF_THE_RUN = ["blocked_s", "trainer_idle_share", "tokens_in", "tokens_out"
   .map((name) => `run.${name}`);
 const OF_ENVIRONMENTS = ["environments.tokens_in", "environments.tokens_out"];
 
+const areFew = (status) => status.environments.length <= FEW && status.next_after === null;
+
+/** The series of environments that `TrendCharts` draw. */
+export const fieldsOf = (status) => (areFew(status) ? OF_ENVIRONMENTS : []);
+
 export function Trends({ run, status }) {
-  const isFew = status.environments.length <= FEW && status.next_after === null;
-  const fields = isFew ? [...OF_THE_RUN, ...OF_ENVIRONMENTS] : OF_THE_RUN;
-  return html`<${TimeBar} />
-    <${History} run=${run} fields=${fields}>
-      ${(history, path) =>
-        html`<${Panel} title="Stalls" unit="what blocked the run from training" paths=${[path]} wide>
-            <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s} />
-          <//>
-          <div class="grid charts">
-            <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
-            <${Flow} title="Out" path=${path} history=${history} status=${status} column="tokens_out" isFew=${isFew} />
-            <${Panel} title="Queue" unit="sequences" paths=${[path]}>
-              <${Lines} title="Sequences in the queue" times=${history.times_s}
-                series=${[{ label: "queued", values: history.run.queued_sequences, token: "accent" }]} />
-            <//>
-            <${BatchCounts} history=${history} path=${path} />
-            <${Panel} title="Trainer idle" unit="part of the time" paths=${[path]}>
-              <${Lines} title="Part of the time in which no trainer held a batch" times=${history.times_s} most=${1}
-                series=${[{ label: "idle", values: history.run.trainer_idle_share, token: "accent" }]} />
-            <//>
-          </div>`}
-    <//>`;
+  return html`<${History} run=${run} fields=${[...OF_THE_RUN, ...fieldsOf(status)]}>
+    ${(history, path) => html`<${TrendCharts} history=${history} path=${path} status=${status} />`}
+  <//>`;
+}
+
+export function TrendCharts({ history, path, status }) {
+  const isFew = areFew(status);
+  return html`<${Panel} title="Stalls" unit="what blocked the run from training" paths=${[path]} wide>
+        <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s} />
+      <//>
+      <div class="grid charts">
+        <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
+        <${Flow} title="Out" path=${path} history=${history} status=${status} column="tokens_out" isFew=${isFew} />
+        <${Panel} title="Queue" unit="sequences" paths=${[path]}>
+          <${Lines} title="Sequences in the queue" times=${history.times_s}
+            series=${[{ label: "queued", values: history.run.queued_sequences, token: "accent" }]} />
+        <//>
+        <${BatchCounts} history=${history} path=${path} />
+        <${Panel} title="Trainer idle" unit="part of the time" paths=${[path]}>
+          <${Lines} title="Part of the time in which no trainer held a batch" times=${history.times_s} most=${1}
+            series=${[{ label: "idle", values: history.run.trainer_idle_share, token: "accent" }]} />
+        <//>
+      </div>`;
 }
 
 /** Batches over time, and those with less than a minimum. */

@@ -1,0 +1,107 @@
+// Charts of values of groups, of one environment: freshness and rewards.
+import { html } from "../lib/html.js";
+import { address, go } from "../lib/route.js";
+import { measured } from "../lib/text.js";
+import { Bias, TimeBias } from "./bias.js";
+import { Lines, QuantileLines } from "./chart.js";
+import { DensityMap } from "./density.js";
+import { each } from "./history.js";
+import { lineOf } from "./names.js";
+import { Panel } from "./panel.js";
+import { Shown } from "./states.js";
+
+export const LEAST_STEP_S = 60; // a minute of groups makes a distribution, and the answer has few of them
+
+export const FRESHNESS = ["run.step", "run.dropped", "environments.staleness_out", "environments.waiting_s"];
+export const REWARDS = ["run.step"].concat(
+  ["reward_in", "reward_out", "length_in", "length_out", "sequences_in", "sequences_out", "waiting_s"].map(
+    (name) => `environments.${name}`,
+  ),
+);
+
+const NOTHING = html`<p class="quiet">No data for this environment in this time. Choose a longer time.</p>`;
+
+/** The median and the mean over time, in the band from the first to the ninth tenth. */
+function Quantiles({ title, unit, history, path, own }) {
+  return html`<${Panel} title=${title} unit=${unit} paths=${[path]}>
+    <${QuantileLines} title=${title} unit=${unit} times=${history.times_s} own=${own} />
+  <//>`;
+}
+
+/** A heat map with quantile lines. `of` is `generated` or `trained`, `own` the quantiles of the same groups. */
+function Density({ title, unit, run, environment, feed, path, of, history, historyPath, own }) {
+  const open = (edge) => go(address("groups", run, { environment: environment.id, score_min: edge }));
+  return html`<${Panel} title=${title} unit=${unit} paths=${[path, historyPath]}>
+    <ul class="labels" aria-label=${`${title}: latest values`}>
+      ${["p10", "p50", "p90", "mean"].map(
+        (name) => html`<li key=${name}>${name === "p50" ? "median" : name} <b>${latest(own[name])}</b></li>`,
+      )}
+    </ul>
+    <${Shown} feed=${feed}>
+      ${(found) =>
+        html`<${DensityMap} title=${title} times=${found.times_s} edges=${found.edges} counts=${found[of]}
+          quantiles=${{ times: history.times_s, ...own }} steps=${history.run.step}
+          open=${feed.data.value === "reward" ? open : null} />`}
+    <//>
+  <//>`;
+}
+
+function latest(values) {
+  const value = values.findLast((one) => one !== null);
+  return value === undefined ? "–" : measured(value);
+}
+
+/** `histograms` are `[path, feed]` by value, and `history` has the series `FRESHNESS`. */
+export function FreshnessCharts({ run, environment, history, path: historyPath, histograms }) {
+  const [own] = Object.values(history.environments);
+  const [path, feed] = histograms.staleness;
+  return html`<div class="grid charts">
+    ${
+      own === undefined
+        ? NOTHING
+        : html`<${Density} title="Staleness at delivery" unit="policy versions" run=${run} environment=${environment}
+              feed=${feed} path=${path} of="trained" history=${history} historyPath=${historyPath}
+              own=${own.staleness_out} />
+            <${Quantiles} title="Waiting" unit="seconds from arrival to delivery" history=${history}
+              path=${historyPath} own=${own.waiting_s} />`
+    }
+    <${Dropped} history=${history} path=${historyPath} />
+  </div>`;
+}
+
+function Dropped({ history, path }) {
+  const reasons = Object.entries(history.run.dropped);
+  return html`<${Panel} title="Dropped" unit=${`${each(history, "groups")}, of all environments`} paths=${[path]}>
+    ${
+      reasons.length === 0
+        ? html`<p class="quiet">Nothing was dropped in this time.</p>`
+        : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
+            series=${reasons.map(([reason, values], at) => ({ label: reason, values, ...lineOf(at) }))} />`
+    }
+  <//>`;
+}
+
+/** `histograms` are `[path, feed]` by value, and `history` has the series `REWARDS`. */
+export function RewardCharts({ run, environment, history, path, histograms }) {
+  const [own] = Object.values(history.environments);
+  if (own === undefined) return NOTHING;
+  const { reward, length, waiting } = histograms;
+  const density = { run, environment, feed: reward[1], path: reward[0], history, historyPath: path };
+  const unit = "mean of each group";
+  return html`<div class="grid charts">
+    <${Density} title="Rewards generated" unit=${unit} of="generated" own=${own.reward_in} ...${density} />
+    <${Density} title="Rewards trained on" unit=${unit} of="trained" own=${own.reward_out} ...${density} />
+    <${Bias} title="Bias by reward" unit="share of groups by mean reward" feed=${reward[1]} path=${reward[0]} />
+    <${Bias} title="Bias by length" unit="share of groups by tokens in a sequence" feed=${length[1]}
+      path=${length[0]} />
+    <${Quantiles} title="Lengths generated" unit="tokens in a sequence" history=${history} path=${path}
+      own=${own.length_in} />
+    <${Quantiles} title="Lengths trained on" unit="tokens in a sequence" history=${history} path=${path}
+      own=${own.length_out} />
+    <${TimeBias} history=${history} own=${own} words=${[
+      [reward[1], "development"],
+      [length[1], "development"],
+      [waiting[1], "shift"],
+    ]} paths=${[path, reward[0], length[0], waiting[0]]} />
+  </div>`;
+}

@@ -1,0 +1,55 @@
+// The bar above charts over time: which time they show, of which environment, and its export.
+import { timeFile } from "../exports/time.js";
+import { html } from "../lib/html.js";
+import { choose, useRoute } from "../lib/route.js";
+import { shown } from "../lib/text.js";
+import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
+import { Export } from "./export.js";
+import { Select } from "./fields.js";
+import { useEnvironment } from "./history.js";
+
+/** What to choose from: the time, and with `environments` one of these. */
+export function TimeBar({ environments = [] }) {
+  const time = useTime();
+  const { run, query } = useRoute();
+  const { range, from, to } = time;
+  const write = (signal) => timeFile(signal, { run, time, wanted: query.get("environment") });
+  return html`<div class="filter times" role="group" aria-label="Time">
+    ${Object.entries(RANGES).map(
+      ([name, [, title]]) =>
+        html`<button key=${name} type="button" aria-pressed=${name === range} onClick=${() => showRange(name)}>
+          ${title}
+        </button>`,
+    )}
+    <${Moment} title="From" value=${from} set=${(at) => at < (to ?? now()) && showBetween(at, to ?? now())} />
+    <${Moment} title="To" value=${to} set=${(at) => at > (from ?? at - 3600) && showBetween(from ?? at - 3600, at)} />
+    ${range === null && html`<button type="button" onClick=${() => showRange("1h")}>Clear</button>`}
+    ${environments.length > 0 && html`<${Environments} environments=${environments} />`}
+    <${Export} label="Export this time as HTML" write=${write} />
+    <span class="quiet">Times are of ${zone}. Drag over a chart to look closer.</span>
+  </div>`;
+}
+
+const now = () => Date.now() / 1000;
+
+// A time as the browser's field has it: local, without a zone.
+function local(seconds) {
+  const at = new Date(seconds * 1000);
+  return new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+function Moment({ title, value, set }) {
+  const change = (event) => {
+    const at = new Date(event.target.value).getTime() / 1000;
+    if (Number.isFinite(at) && at > 0) set(at);
+  };
+  return html`<label
+    >${title} <input type="datetime-local" step="1" value=${value === null ? "" : local(value)} onChange=${change}
+  /></label>`;
+}
+
+function Environments({ environments }) {
+  const chosen = useEnvironment(environments);
+  return html`<${Select} title="Environment" options=${environments.map((one) => [one.id, shown(one.name, 48)])}
+    value=${chosen.id} onChange=${(event) => choose({ environment: event.target.value })} />`;
+}
