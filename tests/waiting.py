@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 async def wait_until(
-    true: Callable[[], bool | Awaitable[bool]], timeout_s: float = 60.0, pause_s: float = 0.02
+    true: Callable[[], bool | Awaitable[bool]], timeout_s: float = 120.0, pause_s: float = 0.02
 ) -> None:
     """Ask until the answer is yes.
 

@@ -99,7 +99,7 @@ async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(
         await register(client, 4)
         await own_redis.execute_command("ACL", "SETUSER", "default", "-script|load")  # type: ignore[no-untyped-call]
         await own_redis.script_flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             reply = await client.post("/scored_data", json=group(4, 1))
         assert (reply.status_code, reply.json()["code"]) == (500, "store_refused")
         assert "script|load" in reply.json()["detail"]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 POLL_S = 0.02
 GRACE_S = 30.0
+LONG_S = 120.0  # more than a busy machine needs
 
 
-def wait_until(what: str, condition: Callable[[], bool], within_s: float) -> None:
+def wait_until(what: str, condition: Callable[[], bool], within_s: float = LONG_S) -> None:
     """Block until ``condition()`` holds.
 
     Raises:
@@ -53,7 +54,7 @@ class Process:
         """Whether it still runs."""
         return self._child.poll() is None
 
-    def wait(self, within_s: float = GRACE_S) -> int:
+    def wait(self, within_s: float = LONG_S) -> int:
         """Wait for its end and give its exit code."""
         return self._child.wait(within_s)
 
@@ -103,4 +104,4 @@ def kill(*pids: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_until(f"processes {pids} are dead", lambda: not any(command_line(pid) for pid in pids), 10)
+    wait_until(f"processes {pids} are dead", lambda: not any(command_line(pid) for pid in pids))

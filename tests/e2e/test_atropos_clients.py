@@ -149,7 +149,7 @@ def test_an_atropos_environment_uses_a_curriculum(one_worker: Service, tmp_path:
                 scores[event["key"]].append(event["mean"])
         assert len(scores) > ITEMS / 2
         items = "/v1/runs/default/curricula/gsm8k"
-        wait_until("all is counted", lambda: story.service.read(items)["observations"] == total(scores), 10)
+        wait_until("all is counted", lambda: story.service.read(items)["observations"] == total(scores))
         for key, means in scores.items():
             assert story.service.read(f"{items}/items/{key}")["history"] == pytest.approx(means[-50:])
         assert story.service.read(items)["settings"]["strategy"] == "learnability"

@@ -49,7 +49,7 @@ class Front:
 
 
 async def listening(port: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -86,7 +86,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
         await listening(port)
         yield Front(await stack.enter_async_context(aiohttp.ClientSession()), names, port, api_port)
         caddy.terminate()
-        assert await asyncio.wait_for(caddy.wait(), 40) == 0
+        assert await asyncio.wait_for(caddy.wait(), 120) == 0
 
 
 @pytest.fixture

@@ -57,14 +57,14 @@ def test_tokens_are_made_beside_a_running_service_and_without_one(serve: Serve, 
 
     rotated = run(data_dir, "rotate", beside.split("_")[2], "--overlap", "1h").stdout.strip()
     assert rotated != beside
-    wait_until("both secrets are valid", lambda: get(url, rotated).status_code == 200, 20)
+    wait_until("both secrets are valid", lambda: get(url, rotated).status_code == 200)
     assert get(url, beside).status_code == 200
     assert run(data_dir, "revoke", beside.split("_")[2]).returncode == 0
 
     def all_refused() -> bool:
         return {get(url, one).status_code for one in [beside, rotated] * 6} == {401}  # each process answers some
 
-    wait_until("every process refuses them", all_refused, 20)
+    wait_until("every process refuses them", all_refused)
 
 
 def test_the_audit_trail_has_the_commands_that_change_tokens(serve: Serve, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_trace_leads_from_the_permit_to_the_acknowledgement(
         with traced.start_as_current_span("step") as step:
             batch = trainer.take()
             batch.ack()
-        wait_until("all have come", lambda: len(collecting.spans) == 6, 20)
+        wait_until("all have come", lambda: len(collecting.spans) == 6)
     submissions, (taken,) = collecting.named("submit groups"), collecting.named("take batch")
     assert {one.trace: one.parent for one in submissions} == spans, "each has its rollout's span, others are not sent"
     assert [one.facts["lachesis.group_ids"] for one in submissions] == [["group-0"], ["group-1"]]
@@ -106,7 +106,7 @@ def test_requests_without_a_trace_begin_their_own_and_errors_are_noted(
         taken = client.post("/v1/runs/math/batches")
         assert taken.status_code == 201
         assert client.post("/v1/runs/math/batches").status_code == 204
-        wait_until("all have come", lambda: len(collecting.spans) == 9, 20)
+        wait_until("all have come", lambda: len(collecting.spans) == 9)
     submissions = collecting.named("submit groups")
     assert {one.parent for one in collecting.spans} == {""}
     assert len({one.trace for one in collecting.spans}) == len(collecting.spans)
@@ -140,6 +140,6 @@ def test_a_collector_that_is_away_delays_nothing(serve: Serve) -> None:
         sent = {"id": "a", "tokens": [[1]] * 2, "masks": [[1]] * 2, "scores": [0, 1]}
         assert client.post("/v1/runs/math/groups", json=sent).status_code == 201
         assert client.post("/v1/runs/math/batches").status_code == 201
-        wait_until("the log says that spans are lost", lambda: "opentelemetry.exporter" in service.complained, 20)
+        wait_until("the log says that spans are lost", lambda: "opentelemetry.exporter" in service.complained)
     service.process.terminate()
     assert service.process.wait(20) == 0

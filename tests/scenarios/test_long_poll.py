@@ -90,7 +90,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
             await gone
     patient = waiting(client)
     await submit(client, "a", "b")
-    batch = await asyncio.wait_for(patient, 15)
+    batch = await asyncio.wait_for(patient, 60)
     assert batch is not None
     assert (ids(batch), batch["delivery_count"]) == (["a", "b"], 1)
     assert [held["batch"] for held in await in_hands(client)] == [batch["batch"]]
@@ -106,9 +106,9 @@ async def test_a_service_that_is_told_to_stop_answers_who_waits_at_once(tmp_path
             trainers = [asyncio.create_task(client.post(f"{RUN}/batches", params={"wait_s": 60})) for _ in range(3)]
             await trainers_wait(client, 3)
             stopping = asyncio.create_task(asyncio.to_thread(service.stop))
-            replies = await asyncio.wait_for(asyncio.gather(*trainers), 15)
+            replies = await asyncio.wait_for(asyncio.gather(*trainers), 40)
             assert [reply.status_code for reply in replies] == [204] * 3
             assert all(reply.headers["lachesis-waiting"].startswith("too_few_sequences") for reply in replies)
-            await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(stopping, 40)
     finally:
         service.stop()

@@ -76,7 +76,7 @@ async def test_while_serving_is_paused_trainers_keep_what_they_hold_and_get_noth
     assert not waiting.done()
 
     await change_run(other, serving_paused=False)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         first = await waiting
     assert first is not None
     assert (first["batch"], ids(first), first["delivery_count"]) == (back["batch"], ["b"], 2)

@@ -198,7 +198,7 @@ async def test_another_error_fails_all_who_wait_and_the_next_are_served_anew(cro
     await crowd.join(*named(3))
     crowd.shop.error = error
     crowd.shop.bring(0)
-    found = await asyncio.wait_for(asyncio.gather(*crowd.tasks, return_exceptions=True), 15)
+    found = await asyncio.wait_for(asyncio.gather(*crowd.tasks, return_exceptions=True), 60)
     assert found == [error] * 3
     crowd.shop.error = None
     await wait_until(lambda: crowd.queue.waiting == 0)
@@ -297,7 +297,7 @@ async def test_a_run_that_is_removed_fails_all_who_wait_for_its_batches(process:
     waiting = [asyncio.create_task(queue.take(RUN, BatchRequest(), LONG_S)) for _ in range(3)]
     await wait_until(lambda: queue.waiting == 3)
     await services.runs.administration.delete(RUN)
-    found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 15)
+    found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
     assert [type(error) for error in found] == [RunNotFound] * 3
 
 

@@ -36,7 +36,7 @@ async def processes(redis_url: str, redis_client: Redis) -> AsyncIterator[list[T
 async def hear(redis_url: str, worker: str, word: bytes, act: Callable[[], Awaitable[object]]) -> None:
     """Do something, and wait until a process that listens hears a word of it."""
     connection = RedisClient(redis_url, 5.0)
-    async with aclosing(changes(connection, RUN, worker)) as listening, asyncio.timeout(15):
+    async with aclosing(changes(connection, RUN, worker)) as listening, asyncio.timeout(60):
         await anext(listening)
         await act()
         while word not in await anext(listening):

@@ -50,7 +50,7 @@ async def test_small_bodies_neither_count_nor_wait() -> None:
     budget = BodyBudget(0)
     await budget.share("a").claim(2 * MIB)
     for _ in range(100):
-        await asyncio.wait_for(budget.share("a").claim(MIB // 4), 1)
+        await asyncio.wait_for(budget.share("a").claim(MIB // 4), 60)
     assert budget.held_bytes == 2 * MIB
 
 
@@ -111,10 +111,10 @@ async def test_two_that_grow_do_not_wait_for_each_other() -> None:
     await first.claim(5 * MIB)
     await second.claim(5 * MIB)
     younger = claiming(second, 11)
-    await asyncio.wait_for(first.claim(20 * MIB), 1)
+    await asyncio.wait_for(first.claim(20 * MIB), 60)
     assert not younger.done()
     first.release()
-    await asyncio.wait_for(younger, 1)
+    await asyncio.wait_for(younger, 60)
 
 
 async def test_one_that_gives_up_waiting_is_in_nobodys_way() -> None:
@@ -130,7 +130,7 @@ async def test_one_that_gives_up_waiting_is_in_nobodys_way() -> None:
     given_up.cancel()
     await asyncio.wait([given_up])
     gone.release()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 60)
     assert (budget.held_bytes, budget.waiting) == (11 * MIB, 0)
 
 
@@ -169,7 +169,7 @@ async def test_a_sender_that_lost_a_body_begins_no_other_for_a_while(hold_back_s
     for _ in range(10):
         await settle()
     assert budget.evicted == most_evicted
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await slow("b")
     for task in tasks:
         task.cancel()
@@ -196,7 +196,7 @@ async def test_queued_bodies_of_one_sender_come_in_order_and_all_of_them() -> No
         await asyncio.sleep(0)
         share.release()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(one(number) for number in range(30)))
     assert came == [*range(30)]
     assert (budget.held_bytes, budget.waiting) == (0, 0)
@@ -251,7 +251,7 @@ async def test_all_claims_are_served_and_only_the_oldest_exceeds_the_budget(
     for task, body in zip(tasks, bodies, strict=True):
         if body.leaves:
             task.cancel()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in done if each is not None and not isinstance(each, asyncio.CancelledError)] == []
     assert (budget.held_bytes, budget.waiting) == (0, 0)
@@ -263,7 +263,7 @@ async def test_large_bodies_pass_one_by_one_where_the_budget_is_small(start: Sta
     client: httpx.AsyncClient = await start(body_budget_bytes=0)
     await register(client)
     body = json.dumps(group(4, images="x" * (2 * MIB)) | ({} if good else {"tokens": [["x"]]}))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         replies = await asyncio.gather(*(client.post("/scored_data", content=body) for _ in range(4)))
     assert {reply.status_code for reply in replies} == {200 if good else 422}
 
@@ -300,7 +300,7 @@ async def holds(client: httpx.AsyncClient, held_bytes: int) -> bool:
 
 async def honest(client: httpx.AsyncClient) -> int:
     """Send a group of 1.6 MB; returns the status."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return (await client.post("/scored_data", content=json.dumps(group(4, images="x" * 1_600_000)))).status_code
 
 

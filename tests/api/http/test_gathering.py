@@ -45,7 +45,7 @@ class Answered:
         try:
             self.client.connect(server.sockets[0].getsockname())
             self.client.sendall(GET * self._asks)
-            await wait_until(self._is_over(heard), 5, 0.01)
+            await wait_until(self._is_over(heard), pause_s=0.01)
         finally:
             server.close()
         gc.collect()  # asyncio reports an exception that nobody retrieved when its future is collected
@@ -62,7 +62,7 @@ class Answered:
     async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
         answered_before = bool(self.heard)
         if answered_before:
-            await wait_until(self._is_gone, 5, 0)
+            await wait_until(self._is_gone, pause_s=0)
         await WatchedReply([b"the reply"], {}, self._hear("sent"), self._hear("broke off"))(scope, receive, send)
         if not answered_before:
             self._ending(self.client, self._state)

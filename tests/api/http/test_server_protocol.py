@@ -51,7 +51,7 @@ class Service:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
         self._thread.start()
-        wait_until("it has started", lambda: self._server.started, 5)
+        wait_until("it has started", lambda: self._server.started)
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -277,7 +277,7 @@ def test_pieces_of_a_body_that_come_at_once_are_one_body(service: Service) -> No
         client.sendall(2 * (head + chunks + b"0\r\n\r\n"))
         read_reply(client, 2)
         whole = b"".join(bytes([size]) * size for size in range(1, 200))
-        assert [service.bodies.get(timeout=5) for _ in range(2)] == 2 * [whole]
+        assert [service.bodies.get(timeout=60) for _ in range(2)] == 2 * [whole]
 
 
 @pytest.mark.parametrize("held_back_bytes", [0, 1])
@@ -285,7 +285,7 @@ def test_a_request_is_known_to_have_arrived_when_its_last_byte_has(service: Serv
     request = POST % (b"/", 4) + b"body"
     with service.connect() as client:
         client.sendall(request[: len(request) - held_back_bytes])
-        assert service.arrived.get(timeout=5) == (not held_back_bytes)
+        assert service.arrived.get(timeout=60) == (not held_back_bytes)
         client.sendall(request[len(request) - held_back_bytes :])
         assert read_reply(client).startswith(b"HTTP/1.1 200")
 
@@ -324,7 +324,7 @@ def test_what_follows_a_request_is_refused_after_the_answer(service: Service, re
         *answers, refusal = replies_until_closed(client)
     assert [reply[:12] for reply in answers] == [b"HTTP/1.1 200"] * requests
     assert problem_of(refusal)[0] == (400 if stray == b"x" else 431)
-    assert service.answered.get(timeout=5) == "/stored"
+    assert service.answered.get(timeout=60) == "/stored"
 
 
 @pytest.mark.parametrize("before", [b"", GET % b"/ahead?100"])
@@ -347,8 +347,8 @@ def test_upgrade_is_ignored_and_the_body_is_read(service: Service) -> None:
                 client.sendall(part)
                 time.sleep(0.02)
             read_replies(client, 2)
-        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/h2c", b"body")
-        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/next", b"")
+        assert (service.answered.get(timeout=60), service.bodies.get(timeout=60)) == ("/h2c", b"body")
+        assert (service.answered.get(timeout=60), service.bodies.get(timeout=60)) == ("/next", b"")
 
 
 def test_a_websocket_upgrade_gets_the_answer_of_a_plain_request(service: Service) -> None:
@@ -383,7 +383,7 @@ def test_an_upgrade_in_a_list_of_options_is_ignored_too(service: Service, connec
             read_replies(client, 1)
             if b"lose" in connection or version == b"1.0":
                 assert client.recv(1) == b"", "it closes, as the client asked"
-        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/listed", b"body")
+        assert (service.answered.get(timeout=60), service.bodies.get(timeout=60)) == ("/listed", b"body")
 
 
 # Replies that break off
@@ -395,9 +395,9 @@ def test_a_client_that_dies_with_the_reply_unread_is_noticed(service: Service, b
     with service.connect() as client:
         client.sendall(GET % b"/batch?%d" % body_bytes)
         if body_bytes <= 200_000:
-            assert service.answered.get(timeout=5) == "/batch"
+            assert service.answered.get(timeout=60) == "/batch"
         assert client.recv(1, socket.MSG_PEEK), "the reply arrives, and stays unread"
-    assert service.broken.get(timeout=5) == "/batch"
+    assert service.broken.get(timeout=60) == "/batch"
 
 
 @pytest.mark.parametrize("body_bytes", [100, 40_000_000])
@@ -408,7 +408,7 @@ def test_a_client_that_reads_all_and_leaves_has_read_the_reply(service: Service,
     with service.connect() as other:  # by the time it breaks off, the first one's end has been seen
         other.sendall(GET % b"/unread?100")
         assert other.recv(1, socket.MSG_PEEK)
-    assert service.broken.get(timeout=5) == "/unread"
+    assert service.broken.get(timeout=60) == "/unread"
 
 
 def test_a_next_request_proves_that_the_reply_was_read(service: Service) -> None:
@@ -417,7 +417,7 @@ def test_a_next_request_proves_that_the_reply_was_read(service: Service) -> None
         read_reply(client, 100)
         client.sendall(GET % b"/second?100")
         assert client.recv(1, socket.MSG_PEEK)
-    assert service.broken.get(timeout=5) == "/second"
+    assert service.broken.get(timeout=60) == "/second"
     assert service.broken.empty()
 
 
@@ -425,14 +425,14 @@ def test_a_pipelined_request_proves_nothing_about_the_reply(service: Service) ->
     with service.connect() as client:
         client.sendall(GET % b"/unfinished?100" + GET % b"/ahead?100")
         assert client.recv(1, socket.MSG_PEEK)
-    assert service.broken.get(timeout=5) == "/unfinished"
+    assert service.broken.get(timeout=60) == "/unfinished"
 
 
 def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/unfinished?100")
         read_reply(client, 50)  # all there is: it leaves with nothing unread
-    assert service.broken.get(timeout=5) == "/unfinished"
+    assert service.broken.get(timeout=60) == "/unfinished"
 
 
 @pytest.mark.parametrize("requests", [1, 2])
@@ -449,7 +449,7 @@ def test_a_client_that_half_closes_gets_no_watched_reply(service: Service) -> No
         client.sendall(GET % b"/late?100")
         client.shutdown(socket.SHUT_WR)
         assert replies_until_closed(client) == []
-        assert service.broken.get(timeout=5) == "/late"
+        assert service.broken.get(timeout=60) == "/late"
 
 
 def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Service) -> None:
@@ -462,19 +462,19 @@ def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Servic
 def test_a_late_watcher_is_called_at_once(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
-    assert service.broken.get(timeout=5) == "/late"
+    assert service.broken.get(timeout=60) == "/late"
 
 
 def test_a_reply_to_a_gone_client_does_not_count_as_sent(service: Service) -> None:
     """It would acknowledge the batch before it."""
     with service.connect() as client:
         client.sendall(GET % b"/watched")
-    assert service.broken.get(timeout=5) == "/watched"
+    assert service.broken.get(timeout=60) == "/watched"
     assert service.answered.empty()
     with service.connect() as client:
         client.sendall(GET % b"/watched")
         assert read_reply(client).startswith(b"HTTP/1.1 200")
-    assert service.answered.get(timeout=5) == "/watched"
+    assert service.answered.get(timeout=60) == "/watched"
 
 
 # The version of uvicorn

@@ -74,7 +74,7 @@ async def lease_of(story: Story, asked_s: float | None = None) -> AsyncIterator[
 async def test_a_lease_is_extended_when_a_third_of_it_has_passed() -> None:
     story = Story([extended(60), extended(30)])
     async with lease_of(story, asked_s=45.0) as lease:
-        await asyncio.wait_for(story.is_over.wait(), 30)
+        await asyncio.wait_for(story.is_over.wait(), 90)
         assert lease.held
     assert story.pauses_s == pytest.approx([30, 20, 10])
     assert story.requests == [("/v1/runs/math/batches/b1/extend", {"lease": "l1", "lease_s": 45.0})] * 2
@@ -84,7 +84,7 @@ async def test_an_extension_that_was_refused_for_a_moment_is_tried_again_after_a
     """The service asks for more patience than the lease has: the request is not repeated, but the next one comes."""
     story = Story([busy(retry_after_s=1000), extended(60)])
     async with lease_of(story) as lease:
-        await asyncio.wait_for(story.is_over.wait(), 30)
+        await asyncio.wait_for(story.is_over.wait(), 90)
         assert lease.held
     assert story.pauses_s == pytest.approx([30, 1, 20])
 
@@ -94,7 +94,7 @@ async def test_an_extension_is_repeated_only_while_the_lease_lasts(retry_after_s
     """Of 90 s, 60 are left when it is extended."""
     story = Story([busy(retry_after_s), extended(60)])
     async with lease_of(story):
-        await asyncio.wait_for(story.is_over.wait(), 30)
+        await asyncio.wait_for(story.is_over.wait(), 90)
     first, between, last = story.pauses_s
     assert (first, last) == (pytest.approx(30), pytest.approx(20))
     assert 59 <= between <= 59.1 if repeated else between == 1
@@ -103,7 +103,7 @@ async def test_an_extension_is_repeated_only_while_the_lease_lasts(retry_after_s
 async def test_a_lease_that_was_lost_is_not_extended_any_more() -> None:
     story = Story([LOST, LOST])
     async with lease_of(story) as lease:
-        await asyncio.wait_for(lease._extending, 30)
+        await asyncio.wait_for(lease._extending, 90)
         assert not lease.held
         assert len(story.requests) == 1
         with pytest.raises(LeaseLost, match="another trainer"):
@@ -113,6 +113,6 @@ async def test_a_lease_that_was_lost_is_not_extended_any_more() -> None:
 async def test_an_error_that_does_not_pass_ends_the_extensions() -> None:
     story = Story([(403, {"code": "foreign_host", "detail": "no such host"}, {})])
     async with lease_of(story) as lease:
-        await asyncio.wait_for(lease._extending, 30)
+        await asyncio.wait_for(lease._extending, 90)
         assert not lease.held
     assert story.pauses_s == pytest.approx([30])

@@ -85,7 +85,7 @@ async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
     waiting = asyncio.create_task(drawn(stream, 2))
     await curriculum.observe(keys[3], [0.5])
     await curriculum.observe(keys[5], [0.5])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert sorted(await waiting) == sorted([keys[3], keys[5]])
 
 

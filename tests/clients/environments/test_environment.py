@@ -181,7 +181,7 @@ async def test_a_full_buffer_holds_submissions_up(run: Settings, proxy: CuttingP
                 await environment.submit(group(3))
         assert environment.running_groups == 2
         proxy.upstream = port
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await environment.submit(group(3))
             await environment.flush()
         assert environment.outcomes == {"accepted": 3}

@@ -199,7 +199,7 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
     assert marks(successor) == [1]
     lossy.heal()
     lossy.cut()
-    answer = await asyncio.wait_for(asking, 10)
+    answer = await asyncio.wait_for(asking, 60)
     assert answer.batch is None
 
 

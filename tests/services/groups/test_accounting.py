@@ -239,7 +239,7 @@ async def test_a_group_without_an_index_entry_is_in_nobodys_way(
         await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
     await redis_client.hdel(RunKeys(RUN).groups, oldest)
-    assert marks(await asyncio.wait_for(services.batches.dispatch.take(RUN), 5)) == [1]
+    assert marks(await asyncio.wait_for(services.batches.dispatch.take(RUN), 60)) == [1]
 
 
 async def test_who_sends_a_batch_is_known_to_be_alive_from_the_start(process: Callable[..., Process]) -> None:

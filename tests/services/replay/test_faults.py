@@ -33,7 +33,7 @@ async def through_a_cut(line: LossyLine, script: str, done: Callable[[], "asynci
     await wait_until(lambda: line.lost > lost)
     line.heal()
     line.cut()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         return await task
 
 

@@ -243,7 +243,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     await wait_until(lambda: queue.waiting == 1)
     assert not waits.done()
     await services.replay.snapshots.delete_buffer(RUN)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(ReplayNotFound):
             await waits
     await services.groups.store.delete_marked(RUN)
@@ -278,7 +278,7 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
             await asyncio.sleep(0.002)
             await services.replay.buffers.configure(RUN, {"fragments_per_chunk": 2})
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await asyncio.gather(operate(), *(work(f"w{n}", buffer) for n, buffer in enumerate(buffers)))
     assert told["stored"] > 20
     assert told["not found"] > 0

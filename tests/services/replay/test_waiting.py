@@ -36,7 +36,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
     await wait_until(lambda: samples.queue.waiting == 2)
     await buffer.put(0, 1)
     await buffer.put(2, 3)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         sample = await waiting
         assert isinstance(sample, ReplaySample)
         assert len(sample.records) == 4
@@ -56,10 +56,10 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
     state = await buffer.process[0].replay.buffers.state(RUN)
     assert (state.limiter_error, state.samples_blocked) == (2.0, None)
     assert state.inserts_blocked is not None
-    waiting = asyncio.create_task(insertion.insert(RUN, [fragment(2)], 20))
+    waiting = asyncio.create_task(insertion.insert(RUN, [fragment(2)], 90))
     await wait_until(lambda: insertion.queue.waiting == 1)
     await buffer.take(1)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         assert [receipt.outcome for receipt in await waiting] == ["stored"]
     await swept(buffer)
 
@@ -68,7 +68,7 @@ async def test_samples_are_served_in_order_and_smaller_ones_before_one_that_is_b
     samples, served = buffer.process[0].replay.samples, list[str]()
 
     async def wait(name: str, chunks: int) -> None:
-        found = await samples.take(RUN, ReplaySampleRequest(num_chunks=chunks, trainer=name), 30)
+        found = await samples.take(RUN, ReplaySampleRequest(num_chunks=chunks, trainer=name), 90)
         assert isinstance(found, ReplaySample)
         served.append(name)
 
@@ -82,7 +82,7 @@ async def test_samples_are_served_in_order_and_smaller_ones_before_one_that_is_b
     await buffer.put(0, 1)
     await wait_until(lambda: served == ["first", "second"])
     await buffer.put(2, 3, 4, 5)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
     assert (served[-1], samples.queue.blocked, samples.queue.waiting) == ("large", 4, 0)
 
@@ -94,11 +94,11 @@ async def test_a_repeated_request_gets_its_sample_though_the_one_before_it_is_bl
     samples, other = buffer.process[0].replay.samples, process()[0].replay.samples
     waiting = []
     for request in (ReplaySampleRequest(num_chunks=3), ReplaySampleRequest(num_chunks=2, request_id="step-1")):
-        waiting.append(asyncio.create_task(samples.take(RUN, request, 30)))
+        waiting.append(asyncio.create_task(samples.take(RUN, request, 90)))
         await wait_until(lambda: samples.queue.waiting == len(waiting))
     await buffer.put(0, 1)
-    found = await other.take(RUN, ReplaySampleRequest(num_chunks=1, request_id="step-1"), 30)
-    async with asyncio.timeout(15):
+    found = await other.take(RUN, ReplaySampleRequest(num_chunks=1, request_id="step-1"), 90)
+    async with asyncio.timeout(60):
         again = await waiting[1]
     assert isinstance(found, ReplaySample)
     assert isinstance(again, ReplaySample)
@@ -116,10 +116,10 @@ async def test_a_repeated_insert_is_answered_once_the_first_is_stored_though_the
     waiting = []
     for worker, count in (("large", 3), ("small", 1), ("small", 1)):
         fragments = [fragment(number, worker=worker) for number in range(count)]
-        waiting.append(asyncio.create_task(insertion.insert(RUN, fragments, 30)))
+        waiting.append(asyncio.create_task(insertion.insert(RUN, fragments, 90)))
         await wait_until(lambda: insertion.queue.waiting == len(waiting))
     await buffer.take(1)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         outcomes = [receipts[0].outcome for receipts in await asyncio.gather(*waiting[1:])]
     assert sorted(outcomes) == ["repeated", "stored"]
     assert not waiting[0].done()
@@ -163,7 +163,7 @@ async def test_a_sample_for_a_request_that_has_gone_away_is_given_back(buffer: B
     stop.set()
     await wait_until(lambda: samples.queue.waiting == 0)
     connection.gate.set()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         assert isinstance(await gone, LimiterBlock)
     books = await swept(buffer)
     assert (books.samples, books.at("sampleable")) == ({}, [0])
@@ -177,7 +177,7 @@ async def test_inserts_wait_in_order_and_those_that_complete_no_chunk_do_not_wai
     served: list[str] = []
 
     async def wait(worker: str) -> None:
-        await insertion.insert(RUN, [fragment(0, worker=worker), fragment(1, worker=worker)], 30)
+        await insertion.insert(RUN, [fragment(0, worker=worker), fragment(1, worker=worker)], 90)
         served.append(worker)
 
     waiting = []
@@ -189,7 +189,7 @@ async def test_inserts_wait_in_order_and_those_that_complete_no_chunk_do_not_wai
         await buffer.put(1, worker="half")
     for _ in range(3):
         await buffer.take(1)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
     assert served == ["first", "second", "third"]
     await swept(buffer)
@@ -206,7 +206,7 @@ async def test_an_insert_that_is_no_longer_blocked_is_served_though_the_one_befo
     waiting = []
     for worker, numbers in (("large", (0, 1)), ("small", (0,))):
         fragments = [fragment(number, worker=worker) for number in numbers]
-        waiting.append(asyncio.create_task(insertion.insert(RUN, fragments, 30)))
+        waiting.append(asyncio.create_task(insertion.insert(RUN, fragments, 90)))
         await wait_until(lambda: insertion.queue.waiting == len(waiting))
     match news:
         case "a sample":
@@ -215,7 +215,7 @@ async def test_an_insert_that_is_no_longer_blocked_is_served_though_the_one_befo
             await buffer.process[0].replay.buffers.set_session(RUN, 1)
         case "another limit":
             await buffer.configure(limiter=one_to_one(5.0))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         outcome = [receipt.outcome for receipt in await waiting[1]]
         assert outcome == (["old_session"] if news == "a new session" else ["stored"])
         if news != "a new session":

@@ -69,7 +69,7 @@ def tls_redis(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
     with log.open("wb") as out:
         process = subprocess.Popen([*command, *files, "--appendonly", "yes", "--dir", str(tmp_path)], stdout=out)
     try:
-        wait_until("Redis listens", lambda: b"Ready to accept connections" in log.read_bytes(), 10)
+        wait_until("Redis listens", lambda: b"Ready to accept connections" in log.read_bytes())
         yield authority, port
     finally:
         process.kill()

@@ -35,7 +35,7 @@ def test_commands_are_packed_as_by_redis_py(parts: list[tuple[list[Any], Any]]) 
 
 async def test_of_no_commands_there_are_no_replies_to_wait_for(redis_url: str) -> None:
     pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         assert await pipeline.send([]) == []
     await pipeline.aclose()
 
@@ -84,7 +84,7 @@ async def test_a_server_that_serves_nobody_now_counts_as_one_that_cannot_be_reac
 async def test_a_connection_logs_in_and_chooses_its_database(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+secret"], commands=["+@all"])
     path = own_server.url.removeprefix("unix://")
-    async with asyncio.timeout(30), tcp_relay(path) as port:
+    async with asyncio.timeout(60), tcp_relay(path) as port:
         for address in (f"unix://worker:{{}}@{path}?db=3", f"redis://worker:{{}}@127.0.0.1:{port}/3"):
             pipeline = Pipeline(ConnectionPool.from_url(address.format("secret")), 1, 5)
             who, client = await pipeline.send([("ACL", "WHOAMI"), ("CLIENT", "INFO")])

@@ -79,11 +79,11 @@ def test_what_was_acknowledged_survives_kill_9_of_the_server_which_is_healed_wit
         client.set("group", b"\0tokens\r\n")
         os.kill(killed, signal.SIGKILL)
         died = time.monotonic()
-        wait_until("it is not there", lambda: not is_running(killed), 5)
-        wait_until("it answers", lambda: answers(server), 5)
+        wait_until("it is not there", lambda: not is_running(killed))
+        wait_until("it answers", lambda: answers(server))
         healed_s = time.monotonic() - died
         assert client.get("group") == b"\0tokens\r\n"
-        wait_until("the log says so", lambda: "is back" in caplog.text, 5)
+        wait_until("the log says so", lambda: "is back" in caplog.text)
         assert server.pid != killed
     assert healed_s < 1.5
     assert f"(pid {killed}) ended by itself (code -9)" in caplog.text
@@ -98,9 +98,9 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
     with EmbeddedRedis.start(data_dir, binary=binary) as server:
         binary.rename(away)
         os.kill(server.pid, signal.SIGKILL)
-        wait_until("an attempt failed", lambda: "No such file" in caplog.text, 5)
+        wait_until("an attempt failed", lambda: "No such file" in caplog.text)
         away.rename(binary)
-        wait_until("it answers", lambda: answers(server), 5)
+        wait_until("it answers", lambda: answers(server))
 
 
 def test_it_is_configured_to_lose_nothing_and_to_be_private(data_dir: Path) -> None:
@@ -148,7 +148,7 @@ def test_everything_in_the_data_directory_is_private(data_dir: Path, permissive_
         with Redis.from_url(server.url) as client:
             client.set("a", "1")
             client.bgrewriteaof()
-            wait_until("the file is rewritten", lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
+            wait_until("the file is rewritten", lambda: not client.info("persistence")["aof_rewrite_in_progress"])
         assert modes_below(data_dir) == {}
     assert modes_below(data_dir) == {}
 
@@ -208,7 +208,7 @@ def test_a_server_that_was_taken_over_is_healed_too(data_dir: Path, killed_servi
     orphan = killed_service(data_dir)
     with EmbeddedRedis.start(data_dir) as server:
         os.kill(orphan, signal.SIGKILL)
-        wait_until("another one runs", lambda: server.pid != orphan and answers(server), 5)
+        wait_until("another one runs", lambda: server.pid != orphan and answers(server))
 
 
 @pytest.mark.slow
@@ -322,7 +322,7 @@ def test_what_is_written_after_a_torn_start_survives_the_next_crash(
             client.set(f"new{number}", number)
         killed = server.pid
         os.kill(killed, signal.SIGKILL)
-        wait_until("another one runs", lambda: server.pid != killed and answers(server), 5)
+        wait_until("another one runs", lambda: server.pid != killed and answers(server))
         assert client.dbsize() == 50
 
 
@@ -363,7 +363,7 @@ def test_what_was_deleted_leaves_the_append_only_file(data_dir: Path, monkeypatc
         client.set("kept", "1")
         assert size() > 40 << 20
         client.delete(*(f"payload {n}" for n in range(40)))
-        wait_until("the file is rewritten", lambda: size() < 1 << 20, 30)
+        wait_until("the file is rewritten", lambda: size() < 1 << 20)
         assert client.get("kept") == b"1"
         rewrites = client.info("stats")["total_forks"]
         client.set("more", b"x" * (11 << 20))
