@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCREENSHOTS = "SCREENSHOTS"
 SIZES = {360: 640, 1440: 700, 3840: 600}
-THEMES = ("light", "dark")
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ALWAYS = ((1440, "light"), (360, "dark"))  # pictures that are taken without the variable, too
 OF_A_RUN = ("now", "shares", "freshness", "rewards", "groups", "batches", "replay", "curriculum", "workers")
 OF_THE_SERVICE = ("runs", "audit", "tokens", "about")
@@ -104,7 +104,7 @@ async def train(client: httpx.AsyncClient, run: str, environments: int) -> str:
     await done(await client.post(f"{run}/curricula/gsm8k/observations", json={"observations": seen}))
     answer = {"role": "assistant", "content": "42"}
     said = [[{"role": "user", "content": f"What is {number} + {number}?"}, answer] for number in (1, 2)]
-    more = {"policy_version": 0, "item": "gsm8k/7", "messages": said}
+    more: dict[str, Any] = {"policy_version": 0, "item": "gsm8k/7", "messages": said}
     names = [(number, name) for number in range(8) for name in ("math", "code", "web")]
     await submit(
         client,
