@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from app.core.history.series import Facts, Span
 from app.store.history.store import HistoryStore
@@ -68,14 +68,36 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
         bias = page.get_by_role("region", name=re.compile(f"^Bias by {value}"))
         await expect(bias).to_contain_text(found["shift"])
         await expect(bias.locator(".labels")).to_have_text(re.compile(r"generated\s*3 groups\s*trained on\s*2 groups"))
-    rewards = page.get_by_role("region", name=re.compile("^Rewards generated"))
-    bins = rewards.get_by_role("button", name=re.compile("^Rewards generated over time"))
-    await bins.focus()
-    await page.keyboard.press("ArrowLeft")
-    await expect(rewards.get_by_role("status")).to_contain_text(re.compile(r", 0 to 1: \d groups?\."))
+    await open_bin(page, "Rewards generated")
+    await expect(page).to_have_url(re.compile(r"/groups\?environment=0&received_from_s=\d+&received_to_s=\d+$"))
+    listed = (await client.get(f"/v1/runs/run/groups?{page.url.partition('?')[2]}")).json()["groups"]
+    await expect(page.locator("[data-group]")).to_have_count(len(listed))
+    from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
+    assert to_s - from_s == 70, "a minute, and what was written down later"
+    await page.get_by_label("Maximum mean score").fill("0.25")
     await page.keyboard.press("Enter")
-    await expect(page).to_have_url(re.compile(r"/groups\?environment=0&score_min=0$"))
-    await expect(page.locator("[data-group]")).not_to_have_count(0)
+    await expect(page).to_have_url(re.compile(r"[?&]score_max=0\.25\b"))
+    await expect(page.get_by_text("their scores at once.")).to_be_visible()
+    await page.get_by_label("Received before").fill("")
+    await expect(page).not_to_have_url(re.compile("received_to_s"))
+
+    # Those that were trained on are found by the steps of that time.
+    await page.goto("/runs/run/rewards")
+    await open_bin(page, "Rewards trained on")
+    await expect(page).to_have_url(re.compile(r"/groups\?environment=0&(step_min=\d&)?step_max=1$"))
+    await expect(page.locator("[data-group]")).to_have_count(2)
+
+
+async def open_bin(page: Page, title: str) -> None:
+    """Open the latest bin that has groups with the keyboard."""
+    panel = page.get_by_role("region", name=re.compile(f"^{title}"))
+    await panel.get_by_role("button", name=re.compile(f"^{title} over time")).focus()
+    for key in ["ArrowRight", *["ArrowLeft"] * 60]:
+        await page.keyboard.press(key)
+        said = await panel.get_by_role("status").inner_text()
+        if re.search(r", 0 to 1: [1-9]\d* groups?\.", said):
+            break
+    await page.keyboard.press("Enter")
 
 
 async def test_rewards_say_how_environments_and_times_differ(

@@ -156,6 +156,22 @@ async def list_groups(
     score_min: Annotated[
         float | None, Query(allow_inf_nan=False, description="Groups whose mean score is at least this.")
     ] = None,
+    score_max: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Groups whose mean score is at most this.")
+    ] = None,
+    received_from_s: Annotated[
+        float | None,
+        Query(ge=0, le=MAX_INTEGER, description="Groups that were received from this time on, seconds since 1970."),
+    ] = None,
+    received_to_s: Annotated[
+        float | None, Query(ge=0, le=MAX_INTEGER, description="Groups that were received before this time.")
+    ] = None,
+    step_min: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups in batches of this step or a later one.")
+    ] = None,
+    step_max: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups in batches of this step or an earlier one.")
+    ] = None,
     staleness_min: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Groups that are at least this many policy versions old.")
     ] = None,
@@ -173,10 +189,20 @@ async def list_groups(
     null. Then each group that stayed where it is was listed once. A group that moves in the meantime may be missed, or
     listed in both places. Groups that have left are listed for `history_retention_s`.
     """
-    query = GroupQuery(state=state, item=item, score_min=score_min, staleness_min=staleness_min, dropped=dropped)
+    query = GroupQuery(
+        state=state,
+        item=item,
+        score_min=score_min,
+        score_max=score_max,
+        step_min=step_min,
+        step_max=step_max,
+        staleness_min=staleness_min,
+        dropped=dropped,
+    )
+    received_s = (received_from_s, received_to_s)
     after = None if cursor is None else parse_list_position(cursor)
     page = await services.groups.listing.page(
-        run, query, _id_or_name(environment), limit=limit, most=MAX_LOOKED_AT, after=after
+        run, query, _id_or_name(environment), received_s, limit=limit, most=MAX_LOOKED_AT, after=after
     )
     return model_reply(shown_groups(page))
 

@@ -87,6 +87,11 @@ class GroupQuery:
         environments: The environments it may belong to; None among them: groups without an environment.
         item: Its item.
         score_min: The smallest mean score.
+        score_max: The largest mean score.
+        received_from_ms: Run clock from which on it came.
+        received_to_ms: Run clock before which it came.
+        step_min: The smallest step of its batch.
+        step_max: The largest step of its batch.
         staleness_min: The smallest staleness.
         dropped: The reason why it was dropped.
     """
@@ -95,6 +100,11 @@ class GroupQuery:
     environments: frozenset[int | None] | None = None
     item: str | None = None
     score_min: float | None = None
+    score_max: float | None = None
+    received_from_ms: float | None = None
+    received_to_ms: float | None = None
+    step_min: int | None = None
+    step_max: int | None = None
     staleness_min: int | None = None
     dropped: str | None = None
 
@@ -104,12 +114,22 @@ class GroupQuery:
         wanted = [self.state] if self.state else [QUEUED, BUFFERED, LEASED, KEPT, *_ENDED]
         if self.dropped is not None:
             wanted = [state for state in wanted if state == DROPPED]
-        if self.score_min is not None:
+        if self._has_step:
+            wanted = [state for state in wanted if state not in (QUEUED, BUFFERED)]
+        if self._has_score:
             wanted = [state for state in wanted if state not in _ENDED]
         if self.staleness_min is not None:
             wanted = [state for state in wanted if state not in (KEPT, *_ENDED)]
         found = {LEFT if state in _ENDED else state for state in wanted}
         return tuple(section for section in SECTIONS if section in found)
+
+    @property
+    def _has_score(self) -> bool:
+        return self.score_min is not None or self.score_max is not None
+
+    @property
+    def _has_step(self) -> bool:
+        return self.step_min is not None or self.step_max is not None
 
     def has_lane(self, lane: LaneId) -> bool:
         """Return whether groups of a lane may match."""
@@ -120,7 +140,10 @@ class GroupQuery:
         return (
             (self.state is None or group.state == self.state)
             and (self.environments is None or group.environment in self.environments)
-            and (self.score_min is None or (group.mean_score is not None and group.mean_score >= self.score_min))
+            and (not self._has_score or _is_between(group.mean_score, self.score_min, self.score_max))
+            and (not self._has_step or _is_between(group.step, self.step_min, self.step_max))
+            and (self.received_from_ms is None or group.accepted_ms >= self.received_from_ms)
+            and (self.received_to_ms is None or group.accepted_ms < self.received_to_ms)
             and (self.staleness_min is None or (group.staleness is not None and group.staleness >= self.staleness_min))
             and (self.dropped is None or group.reason == self.dropped)
         )
@@ -128,6 +151,10 @@ class GroupQuery:
     def matches(self, group: ListedGroup) -> bool:
         """Return whether a group matches, its item included."""
         return self.may_match(group) and (self.item is None or group.item == self.item)
+
+
+def _is_between(value: float | None, least: float | None, most: float | None) -> bool:
+    return value is not None and (least is None or value >= least) and (most is None or value <= most)
 
 
 def find_environments(

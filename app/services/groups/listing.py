@@ -80,6 +80,7 @@ class GroupListing:
         run: str,
         wanted: GroupQuery,
         environment: int | str | None = None,
+        received_s: tuple[float | None, float | None] = (None, None),
         *,
         limit: int,
         most: int,
@@ -89,8 +90,9 @@ class GroupListing:
 
         Args:
             run: The run's name.
-            wanted: The criteria, apart from the environment.
+            wanted: The criteria, apart from the environment and the time.
             environment: Id or name of their environment, or ``none``; None: any.
+            received_s: From when on, and before when it was received, seconds since 1970; None: any time.
             limit: Most groups to return.
             most: Most groups to look at.
             after: Where the last page stopped; None to begin.
@@ -103,6 +105,10 @@ class GroupListing:
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
         wanted = replace(wanted, environments=find_environments(environment, view.environments))
+        if received_s != (None, None):
+            ahead_ms = await self._listed.now_ms() - view.clock_ms  # of the run clock
+            from_ms, to_ms = (None if one is None else 1000 * one - ahead_ms for one in received_s)
+            wanted = replace(wanted, received_from_ms=from_ms, received_to_ms=to_ms)
         names = {one.environment: one.name for one in view.environments.values()}
         rows: list[ListedGroup] = []
         looked_at, position = 0, _begin(wanted, after)

@@ -13,6 +13,7 @@ from app.store.groups.entries import KnownGroup, parse_known
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.redis.pipeline import Command
+from app.store.redis.server_time import parse_time_us
 from lachesis.wire.blob import LENGTH_BYTES, METADATA
 
 MAX_ITEM_HEADER_BYTES = 32 * 1024
@@ -42,6 +43,10 @@ class GroupListStore:
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
+
+    async def now_ms(self) -> int:
+        """Return the time of Redis, milliseconds since 1970."""
+        return parse_time_us(await self._connection.call("TIME")) // 1000
 
     async def newest(
         self, run: str, place: str, wanted: Mapping[LaneId, tuple[int, int]], most: int

@@ -174,6 +174,11 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         environment: int | str | None = None,
         item: str | None = None,
         score_min: float | None = None,
+        score_max: float | None = None,
+        received_from_s: float | None = None,
+        received_to_s: float | None = None,
+        step_min: int | None = None,
+        step_max: int | None = None,
         staleness_min: int | None = None,
         dropped: str | None = None,
         limit: int = GROUPS_SHOWN,
@@ -186,6 +191,11 @@ class Trainer(BlockingOwner[AsyncTrainer]):
             environment: Id or name of their environment. ``"none"`` means groups without an environment.
             item: The dataset entry or thread they come from.
             score_min: Their smallest mean score.
+            score_max: Their largest mean score.
+            received_from_s: When the first of them was received, seconds since 1970.
+            received_to_s: Before when they were received.
+            step_min: The smallest step of their batch.
+            step_max: The largest step of their batch.
             staleness_min: Their smallest age, in policy versions.
             dropped: The reason why they were dropped.
             limit: Maximum number of groups on the page, 1 to 1,000.
@@ -204,6 +214,11 @@ class Trainer(BlockingOwner[AsyncTrainer]):
                 environment=environment,
                 item=item,
                 score_min=score_min,
+                score_max=score_max,
+                received_from_s=received_from_s,
+                received_to_s=received_to_s,
+                step_min=step_min,
+                step_max=step_max,
                 staleness_min=staleness_min,
                 dropped=dropped,
                 limit=limit,

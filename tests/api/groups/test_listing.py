@@ -91,6 +91,30 @@ async def test_a_group_is_listed_with_all_that_is_known_of_it_wherever_it_is(cli
         assert (history["state"], history["batch"]) == ("delivered", batch["batch"]), "the short id finds it, too"
 
 
+async def test_groups_are_found_by_when_they_came_and_by_their_step(client: httpx.AsyncClient, redis_url: str) -> None:
+    await made(client)
+    redis = Redis.from_url(redis_url)
+
+    async def now_s() -> float:
+        seconds, microseconds = await redis.time()
+        return float(seconds + microseconds / 1e6)
+
+    await send(client, group("a"), group("b"))
+    (moment,) = {one["received_age_s"] for one in await listed(client)}
+    before_s, after_s = await now_s() - moment - 60, await now_s() + 60
+    await redis.aclose()
+    assert await ids(client, received_from_s=before_s, received_to_s=after_s) == ["b", "a"]
+    assert await ids(client, received_to_s=before_s) == []
+    assert await ids(client, received_from_s=after_s) == []
+    assert await ids(client, step_min=0) == []
+    await take(client)
+    await send(client, group("c"))
+    assert await ids(client, step_min=1, step_max=1) == ["a", "b"]
+    assert await ids(client, step_max=0) == []
+    assert await ids(client, step_min=2) == []
+    assert (await client.get(GROUPS, params={"received_from_s": "nan"})).status_code == 422
+
+
 async def test_each_filter_finds_its_groups(client: httpx.AsyncClient) -> None:
     await made(client, 100, max_staleness=3, filter_reward_range={"below": 5.0})
     assert (await client.put(f"{RUN}/policy-version", json={"policy_version": 5})).status_code == 200
@@ -107,6 +131,8 @@ async def test_each_filter_finds_its_groups(client: httpx.AsyncClient) -> None:
     assert await ids(client, environment="code") == ["new"]
     assert await ids(client, environment="none", state="queued") == ["nobody"]
     assert await ids(client, score_min=0.9) == ["nobody", "new"]
+    assert await ids(client, score_max=0.5) == ["old"]
+    assert await ids(client, score_min=0.9, score_max=0.9, environment="code") == ["new"]
     assert await ids(client, staleness_min=0) == ["new", "old"]
     assert await ids(client, staleness_min=3) == ["old"]
     assert await ids(client, item="task/1") == ["new"]

@@ -16,6 +16,7 @@ from app.core.groups.listing import (
     GroupQuery,
     LanesPosition,
     LeftPosition,
+    ListedGroup,
     Position,
     Start,
     find_environments,
@@ -116,9 +117,58 @@ def test_sections_in_which_nothing_can_match_are_not_read() -> None:
     assert GroupQuery(dropped="stale").sections == (LEFT,)
     assert GroupQuery(dropped="stale", state="queued").sections == ()
     assert GroupQuery(score_min=0.5).sections == ("queued", "buffered", "leased", "kept")
+    assert GroupQuery(score_max=0.5, step_min=1).sections == ("leased", "kept")
+    assert GroupQuery(step_max=1).sections == ("leased", "kept", LEFT)
+    assert GroupQuery(received_from_ms=1).sections == SECTIONS
     assert GroupQuery(staleness_min=1).sections == ("queued", "buffered", "leased")
     assert section_after("buffered", ("queued", "left")) == Start("left")
     assert section_after("left", SECTIONS) is None
+
+
+bounds = st.none() | st.integers(0, 4)
+
+
+@examples(200)
+@given(bounds, bounds, bounds, bounds, bounds, bounds, st.none() | st.integers(0, 4), bounds, st.integers(0, 4))
+def test_bounds_of_a_query_hold_for_its_groups(
+    score_min: int | None,
+    score_max: int | None,
+    step_min: int | None,
+    step_max: int | None,
+    from_ms: int | None,
+    to_ms: int | None,
+    score: int | None,
+    step: int | None,
+    accepted_ms: int,
+) -> None:
+    query = GroupQuery(
+        score_min=score_min,
+        score_max=score_max,
+        step_min=step_min,
+        step_max=step_max,
+        received_from_ms=from_ms,
+        received_to_ms=to_ms,
+    )
+    group = ListedGroup(
+        group_id="a",
+        shown_id="a",
+        state="leased",
+        environment=None,
+        size=1,
+        payload_bytes=1,
+        accepted_ms=accepted_ms,
+        mean_score=score,
+        step=step,
+    )
+    outside = [
+        from_ms is not None and accepted_ms < from_ms,
+        to_ms is not None and accepted_ms >= to_ms,
+        score_min is not None and (score is None or score < score_min),
+        score_max is not None and (score is None or score > score_max),
+        step_min is not None and (step is None or step < step_min),
+        step_max is not None and (step is None or step > step_max),
+    ]
+    assert query.matches(group) is not any(outside)
 
 
 def test_an_environment_is_found_by_id_name_or_none() -> None:

@@ -73,6 +73,9 @@ queries = st.fixed_dictionaries(
         "environment": st.sampled_from(["none", 0, 1, "env0"]),
         "item": st.sampled_from(["item0", "item2"]),
         "score_min": st.sampled_from([30.0, 60.0]),
+        "score_max": st.sampled_from([20.0, 60.0]),
+        "step_min": st.integers(0, 3),
+        "step_max": st.integers(0, 3),
         "staleness_min": st.integers(0, 2),
         "dropped": st.sampled_from(["deleted", "stale", "reward_range"]),
     },
@@ -411,6 +414,9 @@ class RunMachine(RuleBasedStateMachine):
         environment: int | str | None,
         state: str | None = None,
         score_min: float | None = None,
+        score_max: float | None = None,
+        step_min: int | None = None,
+        step_max: int | None = None,
         staleness_min: int | None = None,
         dropped: str | None = None,
     ) -> bool:
@@ -419,6 +425,9 @@ class RunMachine(RuleBasedStateMachine):
             (environment is None or ("none" if seen["environment"] is None else seen["environment"]) in owners)
             and (state is None or seen["state"] == state)
             and (score_min is None or (seen["score"] is not None and seen["score"] >= score_min))
+            and (score_max is None or (seen["score"] is not None and seen["score"] <= score_max))
+            and (step_min is None or (seen["step"] is not None and seen["step"] >= step_min))
+            and (step_max is None or (seen["step"] is not None and seen["step"] <= step_max))
             and (staleness_min is None or (seen["staleness"] is not None and seen["staleness"] >= staleness_min))
             and (dropped is None or seen["reason"] == dropped)
         )

@@ -10,6 +10,7 @@ import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
+import { Moment } from "../parts/time_bar.js";
 import { GroupView } from "./group.js";
 
 const PAGE = 100;
@@ -19,10 +20,17 @@ const FIELDS = [
   ["environment", "Environment", { type: "search" }],
   ["item", "Item", { type: "search" }],
   ["score_min", "Minimum mean score", { type: "number", step: "any" }],
+  ["score_max", "Maximum mean score", { type: "number", step: "any" }],
+  ["step_min", "First step", { type: "number", min: 0, step: 1 }],
+  ["step_max", "Last step", { type: "number", min: 0, step: 1 }],
   ["staleness_min", "Minimum staleness", { type: "number", min: 0, step: 1 }],
   ["dropped", "Reason for the drop", { type: "search" }],
 ];
-const FILTERS = ["state", ...FIELDS.map(([name]) => name)];
+const TIMES = [
+  ["received_from_s", "Received from"],
+  ["received_to_s", "Received before"],
+];
+const FILTERS = ["state", ...TIMES.map(([name]) => name), ...FIELDS.map(([name]) => name)];
 
 export function GroupsView({ run }) {
   const { query } = useRoute();
@@ -79,6 +87,12 @@ function Filters({ query }) {
           >${title} <input ...${field} name=${name} value=${query.get(name) ?? ""} onChange=${set(name)}
         /></label>`,
     )}
+    ${TIMES.map(([name, title]) => {
+      const change = (seconds) => choose({ [name]: seconds, cursor: null });
+      const seconds = Number(query.get(name));
+      return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null} set=${change}
+        clear=${() => change(null)} />`;
+    })}
   </div>`;
 }
 
@@ -107,7 +121,9 @@ function NoGroup({ run, more, isFiltered }) {
   if (more) return html`<${Empty}>None on this page. There may be some on the next one.<//>`;
   if (isFiltered) {
     const clear = () => choose(Object.fromEntries([...FILTERS, "cursor"].map((name) => [name, null])));
-    return html`<${Empty}>The run knows no such group. It forgets groups some time after they ended.<//>
+    return html`<${Empty}>
+        The run knows no such group. It forgets groups some time after they ended, and their scores at once.
+      <//>
       <p><button type="button" onClick=${clear}>Clear the filters</button></p>`;
   }
   const group = '{"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}';

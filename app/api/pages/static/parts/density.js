@@ -15,8 +15,8 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 /**
  * Draw `counts` (of each time, the groups by bin between `edges`) over `times`. `quantiles` are series at the moments
- * of `quantiles.times`, and `steps` has the step of the run then. `open(edge)` opens the groups from a value on; null
- * if they cannot be found by it.
+ * of `quantiles.times`, and `steps` has the step of the run then. `open(time, bin)` opens the groups of a bin; null if
+ * they cannot be found by it.
  */
 export function DensityMap(shown) {
   if (shown.edges.length === 0) return html`<p class="quiet">No data for this time.</p>`;
@@ -54,7 +54,7 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
     return bounded([Math.floor(across), Math.floor(up)]);
   };
   const press = (event) => {
-    if (event.key === "Enter" && at !== null) open?.(edges[at[1]]);
+    if (event.key === "Enter" && at !== null) open?.(...at);
     else if (event.key === "Escape") setAt(null);
     else if (event.key in MOVES) {
       const [across, up] = MOVES[event.key];
@@ -67,9 +67,9 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
   const first = steps.find((step) => step !== null);
   const last = steps.findLast((step) => step !== null);
   const [begin, end] = clock([times[0], times.at(-1)]);
-  const hint = open === null ? "" : " Click a bin to list groups with at least its score.";
+  const hint = open === null ? "" : " Click a bin to list those of its groups that the run still has.";
   const strongest = `The strongest colour is ${counted(most, "group")}`;
-  const opens = open === null ? "" : ", Enter opens the groups from a value on";
+  const opens = open === null ? "" : ", Enter opens the groups of a bin";
   const name = `${title} over time. Arrows move${opens}`;
   const grows = edges.at(-1) - edges.at(-2) > 1.5 * (edges[1] - edges[0]);
   return html`<div class="density">
@@ -87,7 +87,7 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
               onPointerLeave=${() => setAt(null)}
               onBlur=${() => setAt(null)}
               onKeyDown=${press}
-              onClick=${(event) => event.detail > 0 && open?.(edges[placeOf(event)[1]])}
+              onClick=${(event) => event.detail > 0 && open?.(...placeOf(event))}
             >
               <canvas ref=${canvas} height=${HEIGHT}></canvas>
             </button>`

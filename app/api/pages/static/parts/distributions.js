@@ -12,6 +12,8 @@ import { Shown } from "./states.js";
 
 export const LEAST_STEP_S = 60; // a minute of groups makes a distribution, and the answer has few of them
 
+const LATE_S = 10; // groups are written down up to so much later than they came
+
 export const FRESHNESS = ["run.step", "run.dropped", "environments.staleness_out", "environments.waiting_s"];
 export const REWARDS = ["run.step"].concat(
   ["reward_in", "reward_out", "length_in", "length_out", "sequences_in", "sequences_out", "waiting_s"].map(
@@ -30,7 +32,14 @@ function Quantiles({ title, unit, history, path, own }) {
 
 /** A heat map with quantile lines. `of` is `generated` or `trained`, `own` the quantiles of the same groups. */
 function Density({ title, unit, run, environment, feed, path, of, history, historyPath, own }) {
-  const open = (edge) => go(address("groups", run, { environment: environment.id, score_min: edge }));
+  const open = (time, bin) => {
+    const { times_s: times, step_s: length, edges } = feed.data;
+    const when =
+      of === "trained"
+        ? stepsAt(history, times[time])
+        : { received_from_s: times[time] - LATE_S, received_to_s: times[time] + length };
+    go(address("groups", run, { environment: environment.id, ...scoresOf(edges, bin), ...when }));
+  };
   return html`<${Panel} title=${title} unit=${unit} paths=${[path, historyPath]}>
     <ul class="labels" aria-label=${`${title}: latest values`}>
       ${["p10", "p50", "p90", "mean"].map(
@@ -44,6 +53,20 @@ function Density({ title, unit, run, environment, feed, path, of, history, histo
           open=${feed.data.value === "reward" ? open : null} />`}
     <//>
   <//>`;
+}
+
+// The outermost bins also have all values beyond them.
+const scoresOf = (edges, bin) => ({
+  score_min: bin === 0 ? null : edges[bin],
+  score_max: bin === edges.length - 2 ? null : edges[bin + 1],
+});
+
+/** The steps whose batches were handed out in a span: those after the last one known before. */
+function stepsAt({ times_s: times, run }, time) {
+  const place = times.indexOf(time);
+  const last = run.step[place] ?? null;
+  const before = place < 0 ? null : (run.step.slice(0, place).findLast((step) => step !== null) ?? null);
+  return { step_min: last === null || before === null ? null : Math.min(before + 1, last), step_max: last };
 }
 
 function latest(values) {

@@ -38,10 +38,12 @@ function local(seconds) {
   return new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
-function Moment({ title, value, set }) {
+/** A field for a moment in seconds, which is null if it is not set. `clear` hears if the reader empties it. */
+export function Moment({ title, value, set, clear }) {
   const change = (event) => {
     const at = new Date(event.target.value).getTime() / 1000;
     if (Number.isFinite(at) && at > 0) set(at);
+    else if (event.target.value === "") clear?.();
   };
   return html`<label
     >${title} <input type="datetime-local" step="1" value=${value === null ? "" : local(value)} onChange=${change}
