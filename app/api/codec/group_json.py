@@ -15,16 +15,12 @@ from app.api.codec.group_keys import read_keys
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
 from app.store.groups.codec import EncodedGroup
-from lachesis.wire.blob import METADATA, is_shape
+from lachesis.wire.blob import DTYPES, LABELLED, METADATA, is_shape
 from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import GROUP_KEYS
 
-_DTYPES = {"BOOL": np.dtype("?")} | {
-    f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
-    for kind, sizes in (("U", (1, 2, 4, 8)), ("I", (1, 2, 4, 8)), ("F", (2, 4, 8)))
-    for size in sizes
-}
+_DTYPES = {**DTYPES, **LABELLED}
 _TENSORS = "tensors"
 _GROUPS = "groups"
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)

@@ -76,7 +76,7 @@ def show(
         content: Any = None
         without = None
         try:
-            if json and sequence is None:  # as the service has it: a model would have to know every dtype
+            if json and sequence is None:  # as the service has it, without absent columns
                 content = await sender.send(get_json(path_of(settings.run, "groups", group, "content")))
             else:
                 part = {"sequence": str(sequence or 0), "tokens": str(tokens)}

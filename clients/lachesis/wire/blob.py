@@ -33,8 +33,10 @@ _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy h
 LABELLED = {name: np.dtype([(name, _RAW[name])]) for name in ("BF16", "F8_E4M3", "F8_E5M2")}
 """Structured dtypes for arrays of the bits of floats that numpy does not have, by name of the float."""
 
+DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
+"""The dtype in numpy of each dtype of `ITEM_BYTES`; for those of `LABELLED`, the dtype of their bits."""
+
 _LABELS = {labelled: name for name, labelled in LABELLED.items()}
-_DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
 _WHOLE = {int}
@@ -144,8 +146,8 @@ def view(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
     """Return a tensor as a view of ``blob``, which is writable if ``blob`` is writable."""
     start, end, dtype, shape = info
     if start == end:
-        return np.empty(shape, _DTYPES[dtype])
-    array: NDArray[Any] = np.ndarray(shape, _DTYPES[dtype], blob, start)
+        return np.empty(shape, DTYPES[dtype])
+    array: NDArray[Any] = np.ndarray(shape, DTYPES[dtype], blob, start)
     return array
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
 from lachesis.wire.filters import FilterName
 from lachesis.wire.limits import MAX_ANNOTATIONS
@@ -65,9 +66,7 @@ class TensorInJson(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    dtype: str = Field(
-        pattern="^(BOOL|U8|U16|U32|U64|I8|I16|I32|I64|F16|F32|F64)$", description="As in safetensors.", examples=["F32"]
-    )
+    dtype: str = Field(pattern=f"^({'|'.join(ITEM_BYTES)})$", description="As in safetensors.", examples=["F32"])
     shape: list[Annotated[int, Field(ge=0)]] = Field(description="Its lengths.", examples=[[1]])
     data: str = Field(description="Its elements, little endian, in base64.", examples=["AACAPw=="])
 

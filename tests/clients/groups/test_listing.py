@@ -1,5 +1,9 @@
 """A trainer's process lists and reads groups."""
 
+import base64
+
+import httpx
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -49,3 +53,21 @@ async def test_code_without_an_event_loop_lists_and_reads_groups_too(run: Settin
             assert (found.id, found.state, found.environment_name) == (sent, "queued", "math")
 
     await in_thread(story)
+
+
+async def test_tensors_of_floats_that_numpy_lacks_are_read_and_can_be_submitted_again_as_json(run: Settings) -> None:
+    kinds = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
+    given = {name: np.array([[1.5, -2.0]], kind) for name, kind in kinds.items()}
+    async with AsyncEnvironment("math", run) as environment, AsyncTrainer(run) as trainer:
+        (sent,) = await submitted(environment, [group(1, tensors=given)])
+        tensors = (await trainer.read_group(sent)).tensors
+        assert tensors is not None
+        for name, array in given.items():
+            found = tensors[name]
+            assert (found.dtype, found.shape) == (name, [1, 2])
+            assert base64.b64decode(found.data) == array.tobytes()
+        again = {"id": "again", "tokens": [[1]], "masks": [[1]], "scores": [1.0]}
+        async with httpx.AsyncClient(base_url=run.url, trust_env=False) as client:
+            body = again | {"tensors": {name: one.model_dump() for name, one in tensors.items()}}
+            (await client.post(f"/v1/runs/{run.run}/groups", json=body)).raise_for_status()
+        assert (await trainer.read_group("again")).tensors == tensors
