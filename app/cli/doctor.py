@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 import resource
 import socket
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 2.0
 _OTHER_FILES = 100
 _SOON_MS = 7 * 24 * 3600 * 1000
+_ALL_SETTINGS = "docs/reference/service-settings.md has all settings and their values"
 
 
 def doctor(
@@ -49,16 +51,39 @@ def _findings() -> Iterator[Finding]:
         settings = load_settings()
     except InvalidSettings as error:
         for line in str(error).splitlines():
-            yield problem("settings", line, "docs/reference/service-settings.md has all settings and their values")
+            yield problem("settings", line, _ALL_SETTINGS)
+        return
+    try:
+        others = _other_credentials(settings)
+    except StoreMisconfigured as error:
+        yield problem("settings", error.detail, _ALL_SETTINGS)
         return
     yield ok("settings", "all values can be used")
-    yield from _store(settings)
+    yield from _store(settings, others)
     yield _port(settings)
     yield _open_files(settings)
     yield _host_name(settings)
 
 
-def _store(settings: Settings) -> Iterator[Finding]:
+def _other_credentials(settings: Settings) -> list[str]:
+    """Return the settings that name credentials beside tokens, after a check of their files.
+
+    Raises:
+        StoreMisconfigured: A setting is missing, or a file is missing or wrong.
+    """
+    from app.api.http.issuer_client import IssuerClient  # late: the other commands need not wait for them
+    from app.services.access.factory import configured_sources
+
+    configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan)
+    given = {
+        "LACHESIS_ADMIN_TOKEN_FILE": settings.admin_token_file,
+        "LACHESIS_JWT_ISSUER": settings.jwt_issuer,
+        "LACHESIS_TLS_RULES": settings.tls_rules,
+    }
+    return [name for name, value in given.items() if value is not None]
+
+
+def _store(settings: Settings, others: Sequence[str]) -> Iterator[Finding]:
     from app.store.redis.address import store_url  # late: the other commands need not wait for them
     from app.store.server.checkup import examine_data_dir, examine_redis
     from app.store.server.embedded import running_url
@@ -81,10 +106,10 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield problem("redis", error.detail, "start it, or correct the address and the password in LACHESIS_REDIS_URL")
         return
     yield from examine_redis(url, facts)
-    yield from _access(settings, url)
+    yield from _access(settings, url, others)
 
 
-def _access(settings: Settings, url: str) -> Iterator[Finding]:
+def _access(settings: Settings, url: str, others: Sequence[str]) -> Iterator[Finding]:
     from app.api.http.access import TWO_WAYS, is_loopback
     from app.services.access.tokens import has_ended
     from app.store.access.store import AccessStore
@@ -99,7 +124,7 @@ def _access(settings: Settings, url: str) -> Iterator[Finding]:
             await connection.aclose()
 
     state, records = asyncio.run(read())
-    if not state.closed:
+    if not (state.closed or others):
         if settings.insecure or is_loopback(settings.published_on or settings.host):
             yield ok("tokens", "no tokens: the service answers everyone who reaches it")
         else:
@@ -110,7 +135,9 @@ def _access(settings: Settings, url: str) -> Iterator[Finding]:
     for one in ending:
         detail = f"token {one.token_id} ({one.role} {one.name}) expires within a week"
         yield warning("tokens", detail, f"python -m app token create --role {one.role}")
-    if not any(one.role == "operator" for one in valid):
+    if others:
+        yield ok("tokens", f"{len(valid)} are valid, beside the credentials of {' and '.join(others)}")
+    elif not any(one.role == "operator" for one in valid):
         detail = "the service asks for credentials, and no token of an operator is valid"
         yield warning("tokens", detail, "python -m app token create --role operator")
     elif not ending:

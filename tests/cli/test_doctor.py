@@ -12,6 +12,7 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.store.access.store import AccessStore
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, start
@@ -134,3 +135,26 @@ async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tm
     _, found = await examined(tmp_path, **open_to_all)
     assert "expires within a week" in found["tokens"]["detail"]
     await tokens.connection.aclose()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_public_service_without_tokens_may_have_other_credentials(
+    own_server: EmbeddedRedis, tmp_path: Path, *, closed: bool
+) -> None:
+    """As `serve` accepts them, before its first start and after it."""
+    if closed:
+        tokens = Tokens(own_server.url)
+        await AccessStore(tokens.connection).mark_closed(closed=True)
+        await tokens.connection.aclose()
+    file, rules = tmp_path / "admin-token", tmp_path / "rules.toml"
+    file.write_text("x" * 40)
+    rules.write_text('[[rule]]\nclaim = "groups"\nvalue = "ml"\nrole = "operator"\n')
+    public = {"redis_url": own_server.url, "host": "0.0.0.0"}
+    jwt = {"jwt_issuer": "https://issuer.example", "jwt_audience": "lachesis", "jwt_rules": rules}
+    for other, named in (({"admin_token_file": file}, "LACHESIS_ADMIN_TOKEN_FILE"), (jwt, "LACHESIS_JWT_ISSUER")):
+        code, found = await examined(tmp_path, **public, **other)
+        assert (code, found["tokens"]["state"]) == (0, "ok"), found
+        assert found["tokens"]["detail"] == f"0 are valid, beside the credentials of {named}"
+    code, found = await examined(tmp_path, **public, admin_token_file=tmp_path / "none")
+    assert (code, found["settings"]["state"]) == (1, "problem")
+    assert "LACHESIS_ADMIN_TOKEN_FILE" in found["settings"]["detail"]

@@ -4,6 +4,8 @@ DIR/listing.jsonl   the groups of the export, in their order; written first, and
 DIR/part-00000.*    groups, in one of `lachesis._cli.formats`
 DIR/manifest.json   what was asked, and the parts that are whole; replaced after each part
 
+DIR/.lock           held while a process writes; a killed process leaves it behind, and it blocks nobody then
+
 So an export that was killed goes on after its last whole part, and ends with the same files.
 """
 
@@ -14,14 +16,16 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from lachesis._cli.lock import LOCK_FILE
 from lachesis.wire.groups import ListedGroup
 
 T = TypeVar("T")
 
 _LAYOUT = 1
 _MANIFEST, _LISTING = "manifest.json", "listing.jsonl"
+_BEFORE_PARTS = {LOCK_FILE, _LISTING, f"{_LISTING}.new", f"{_MANIFEST}.new"}
 _PART_BYTES = 64 * 1024 * 1024
 
 
@@ -57,7 +61,7 @@ class PartFile(_Record):
     """A file that is whole, and the groups that had left before their contents were read."""
 
     name: str = Field(pattern=r"^part-[0-9]{5,9}\.[a-z]{1,16}$")  # a file of this directory
-    groups: int
+    groups: int = Field(ge=0)
     bytes: int
     sha256: str
     missing: list[str]
@@ -72,6 +76,16 @@ class Manifest(_Record):
     listing_sha256: str
     complete: bool
     parts: list[PartFile]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Manifest":
+        names = [part.name for part in self.parts]
+        if len(set(names)) < len(names):
+            raise ValueError("a part is listed twice")
+        groups = sum(part.groups + len(part.missing) for part in self.parts)
+        if groups > self.groups or (self.complete and groups < self.groups):
+            raise ValueError(f"its parts have {groups} groups, and the export {self.groups}")
+        return self
 
 
 class Archive:
@@ -89,14 +103,14 @@ class Archive:
         Raises:
             NoArchive: The directory holds something else, or a file is damaged.
         """
-        if not folder.exists() or not any(folder.iterdir()):
+        if not folder.exists() or {path.name for path in folder.iterdir()} <= {LOCK_FILE}:
             return None
         try:
             manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
             text = (folder / _LISTING).read_bytes()
             listing = [Exported.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError as error:
-            if {path.name for path in folder.iterdir()} <= {_LISTING, f"{_LISTING}.new", f"{_MANIFEST}.new"}:
+            if {path.name for path in folder.iterdir()} <= _BEFORE_PARTS:
                 return None  # killed before the first part
             raise NoArchive(
                 f"{folder} holds no export ({error.filename} is missing): name an empty directory"

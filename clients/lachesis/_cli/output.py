@@ -90,7 +90,7 @@ def status(found: RunStatus) -> RenderableType:
 def troubles(found: RunStatus) -> list[str]:
     """Return what an operator should look at, a sentence each."""
     alert = [] if found.alert is None else [f"alert: {found.alert.detail}"]
-    upkeep = [] if found.upkeep is None else [f"upkeep fails: {found.upkeep.detail}"]
+    upkeep = [] if found.upkeep is None else [f"maintenance of the run fails: {found.upkeep.detail}"]
     return alert + upkeep + [f"warning: {warning.detail}" for warning in found.warnings]
 
 

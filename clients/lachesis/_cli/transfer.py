@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lachesis._cli import output
 from lachesis._cli.archive import Archive, Asked, Exported, NoArchive, divided
 from lachesis._cli.formats import FORMATS, Format, without_annotations
+from lachesis._cli.lock import InUse, locked
 from lachesis._cli.session import (
     UNHEALTHY,
     WELL,
@@ -71,21 +73,8 @@ def export_groups(
     asked = Asked(run=settings.run, format=format_, filters=filters, part_groups=part_groups)
 
     async def carry(sender: Sender) -> int:
-        calls = RunCalls(settings.run)
-        archive = _opened(folder)
-        if archive is None:
-            archive = Archive.create(folder, asked, await _listed(sender, calls, asked.filters))
-        elif archive.manifest.asked != asked:
-            fail(f"{folder} holds an export with other options ({archive.manifest.asked}): use another DIR", WRONG_USE)
-        with _bar() as bar:
-            done = sum(part.groups + len(part.missing) for part in archive.manifest.parts)
-            task = bar.add_task("export", total=archive.manifest.groups, completed=done)
-            for number, groups in archive.left():
-                contents = await _contents(sender, calls, groups)
-                blobs = [one for one in contents if one is not None]
-                missing = [one.id for one, content in zip(groups, contents, strict=True) if content is None]
-                archive.add(number, chosen.suffix, chosen.encode(blobs), len(blobs), missing)
-                bar.advance(task, len(groups))
+        with _alone(folder):
+            archive = await _exported(sender, folder, asked, chosen)
         written = sum(part.groups for part in archive.manifest.parts)
         if json:
             typer.echo(output.as_json(archive.manifest))
@@ -140,6 +129,38 @@ def import_groups(
         return WELL if outcomes.keys() <= {"accepted"} else UNHEALTHY
 
     carry_out(settings, carry)
+
+
+async def _exported(sender: Sender, folder: Path, asked: Asked, chosen: Format) -> Archive:
+    """Write the parts that an export lacks yet, and return it."""
+    calls = RunCalls(asked.run)
+    archive = _opened(folder)
+    if archive is None:
+        archive = Archive.create(folder, asked, await _listed(sender, calls, asked.filters))
+    elif archive.manifest.asked != asked:
+        fail(f"{folder} holds an export with other options ({archive.manifest.asked}): use another DIR", WRONG_USE)
+    with _bar() as bar:
+        done = sum(part.groups + len(part.missing) for part in archive.manifest.parts)
+        task = bar.add_task("export", total=archive.manifest.groups, completed=done)
+        for number, groups in archive.left():
+            contents = await _contents(sender, calls, groups)
+            blobs = [one for one in contents if one is not None]
+            missing = [one.id for one, content in zip(groups, contents, strict=True) if content is None]
+            archive.add(number, chosen.suffix, chosen.encode(blobs), len(blobs), missing)
+            bar.advance(task, len(groups))
+    return archive
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let no other export write into the directory."""
+    try:
+        with locked(folder):
+            yield
+    except InUse:
+        fail(f"another export writes into {folder}: wait until it ends, or use another DIR", UNHEALTHY)
+    except OSError as error:
+        fail(f"{folder} cannot be written to: {error.strerror or error}", UNHEALTHY)
 
 
 def _opened(folder: Path) -> Archive | None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Group, Settings
+from lachesis._cli.lock import locked
 from lachesis._transport.run_calls import RunCalls
 from lachesis.wire.blob import Buffer, read_header
 from tests.clients.command_line.terminal import environment, in_terminal, piped
@@ -108,6 +109,7 @@ async def test_an_export_that_was_killed_goes_on_and_ends_with_the_same_files(ru
     await wait_until((killed / "part-00003.jsonl").exists, pause_s=0.001)
     process.kill()
     await process.wait()
+    assert ".lock" in files_of(killed), "it stays behind, and does not keep the next export out"
     assert len(files_of(killed)) < 30
     code, _, err = await piped("import", str(killed), "--run", "math", LACHESIS_URL=run.url)
     assert (code, "no complete export" in err) == (2, True)
@@ -115,6 +117,28 @@ async def test_an_export_that_was_killed_goes_on_and_ends_with_the_same_files(ru
         assert (await piped("export", str(folder), *options, LACHESIS_URL=run.url))[0] == 0
     assert files_of(killed) == files_of(whole)
     assert len(files_of(whole)) == 32
+
+
+async def test_a_second_export_into_the_same_directory_is_refused_while_the_first_runs(
+    run: Settings, tmp_path: Path
+) -> None:
+    folder, where = tmp_path / "e", {"LACHESIS_URL": run.url, "LACHESIS_RUN": "math"}
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1)])
+    with locked(folder):
+        code, out, err = await piped("export", str(folder), **where)
+        said = f"lachesis: another export writes into {folder}: wait until it ends, or use another DIR\n"
+        assert (code, out, err) == (1, "", said)
+        assert files_of(folder).keys() == {".lock"}
+    assert files_of(folder).keys() == set()
+    assert (await piped("export", str(folder), **where))[0] == 0
+    assert files_of(folder).keys() == {"listing.jsonl", "manifest.json", "part-00000.safetensors"}
+
+
+async def test_a_directory_that_cannot_be_made_is_refused_in_one_line(run: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = await piped("export", str(tmp_path / "file" / "e"), "--run", "math", LACHESIS_URL=run.url)
+    assert (code, err) == (1, f"lachesis: {tmp_path / 'file' / 'e'} cannot be written to: Not a directory\n")
 
 
 async def test_damage_and_other_directories_are_refused(run: Settings, tmp_path: Path) -> None:
@@ -151,6 +175,12 @@ async def test_a_hostile_export_is_refused_and_no_file_outside_is_read(run: Sett
         assert (code, out, "Traceback" in err) == (1, "", False), err
         return err
 
+    twice = manifest | {"parts": manifest["parts"] * 2}
+    for lying in (twice, twice | {"groups": 2}, manifest | {"groups": 2}):
+        (folder / "manifest.json").write_text(json.dumps(lying))
+        code, out, err = await piped("import", str(folder), **where)
+        assert (code, out) == (1, ""), err
+        assert ("a part is listed twice" if lying != manifest | {"groups": 2} else "its parts have 1 groups") in err
     for name in (
         "../outside.jsonl",
         str(tmp_path / "outside.jsonl"),
