@@ -41,6 +41,7 @@ from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
+    BATCHES_SHOWN,
     Ack,
     BatchDetails,
     Explanation,
@@ -203,7 +204,7 @@ async def list_recent_batches(
     run: NamedRun,
     services: ServicesDep,
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=128, description="Maximum number of batches on the page.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=128, description="Maximum number of batches on the page.")] = BATCHES_SHOWN,
     cursor: Annotated[
         str | None, Query(pattern="^[0-9a-f]{1,64}$", description="The `cursor` of the last answer.")
     ] = None,

@@ -19,7 +19,7 @@ from lachesis._transport.protocol import (
 )
 from lachesis._transport.tracing import TraceHeaders
 from lachesis.rank import Rank
-from lachesis.wire import batches, environments, events, frame, groups, runs
+from lachesis.wire import batches, curricula, environments, events, frame, groups, runs
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.status import RunStatus
@@ -160,6 +160,16 @@ class RunCalls:
 
     def explain(self) -> Call[batches.Explanation]:
         return Call("GET", path_of(self.run, "batches", "explain"), model_reader(batches.Explanation))
+
+    def list_batches(self, limit: int, cursor: str | None) -> Call[batches.ListedBatches]:
+        said = {"limit": str(limit)} | ({} if cursor is None else {"cursor": cursor})
+        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), said)
+
+    def find_batch(self, batch: str) -> Call[batches.BatchDetails]:
+        return Call("GET", path_of(self.run, "batches", batch), model_reader(batches.BatchDetails))
+
+    def curricula(self) -> Call[curricula.Curricula]:
+        return Call("GET", path_of(self.run, "curricula"), model_reader(curricula.Curricula))
 
     def lease(self, batch: str, lease: str | None, rank: int | None = None) -> LeaseCalls:
         return LeaseCalls(path_of(self.run, "batches", batch), lease, rank)

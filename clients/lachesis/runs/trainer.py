@@ -22,17 +22,11 @@ from lachesis.batches.batch import AsyncBatch
 from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
 from lachesis.errors import LachesisError
 from lachesis.rank import Rank
-from lachesis.wire.batches import Explanation, LeasedBatches
+from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
 from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupHistory, GroupState, ListedGroups
 from lachesis.wire.options import NewRun, RunChanges
-from lachesis.wire.runs import (
-    RetentionState,
-    Rewound,
-    Run,
-    RunChange,
-    RunCreate,
-)
+from lachesis.wire.runs import RetentionState, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
 
 
@@ -150,6 +144,23 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     async def leased_batches(self) -> LeasedBatches:
         """Return the batches that are held, returned (to be handed out again) or quarantined."""
         return await self._sender.send(self._calls.leased())
+
+    async def list_batches(self, *, limit: int = BATCHES_SHOWN, cursor: str | None = None) -> ListedBatches:
+        """Return a page of the latest 128 batches, newest first: what they consist of, and their state.
+
+        Args:
+            limit: Maximum number of batches on the page, 1 to 128.
+            cursor: The ``cursor`` of the page before.
+        """
+        return await self._sender.send(self._calls.list_batches(limit, cursor))
+
+    async def find_batch(self, batch: str) -> BatchDetails:
+        """Return one of the latest batches, and its groups while it is leased or kept.
+
+        Raises:
+            BatchNotFound: The run does not know it.
+        """
+        return await self._sender.send(self._calls.find_batch(batch))
 
     async def release_quarantined(self, batch: str) -> None:
         """Put the groups of a quarantined ``batch`` back into the queue.

@@ -17,7 +17,7 @@ from lachesis.rank import Rank
 from lachesis.runs.trainer import AsyncTrainer
 from lachesis.sync.curriculum import Curriculum
 from lachesis.sync.leased import Leased
-from lachesis.wire.batches import Explanation, LeasedBatches
+from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
 from lachesis.wire.groups import GROUPS_SHOWN, GroupContent, GroupHistory, GroupState, ListedGroups
 from lachesis.wire.options import NewRun, RunChanges
@@ -142,6 +142,23 @@ class Trainer(BlockingOwner[AsyncTrainer]):
     def leased_batches(self) -> LeasedBatches:
         """Return the batches that are held, returned (to be handed out again) or quarantined."""
         return self._portal.run(self._async.leased_batches())
+
+    def list_batches(self, *, limit: int = BATCHES_SHOWN, cursor: str | None = None) -> ListedBatches:
+        """Return a page of the latest 128 batches, newest first: what they consist of, and their state.
+
+        Args:
+            limit: Maximum number of batches on the page, 1 to 128.
+            cursor: The ``cursor`` of the page before.
+        """
+        return self._portal.run(self._async.list_batches(limit=limit, cursor=cursor))
+
+    def find_batch(self, batch: str) -> BatchDetails:
+        """Return one of the latest batches, and its groups while it is leased or kept.
+
+        Raises:
+            BatchNotFound: The run does not know it.
+        """
+        return self._portal.run(self._async.find_batch(batch))
 
     def release_quarantined(self, batch: str) -> None:
         """Put the groups of a quarantined ``batch`` back into the queue.

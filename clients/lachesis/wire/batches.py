@@ -202,6 +202,10 @@ class ListedBatch(BaseModel):
     ranks: RankLoads | None = Field(description="The loads of its ranks. Null for a batch that was not divided.")
 
 
+BATCHES_SHOWN = 50
+"""Batches on a page, unless the request names another `limit`."""
+
+
 class ListedBatches(BaseModel):
     """A page of the latest batches, the newest first."""
 
