@@ -12,6 +12,7 @@ from app import events
 from app.cli.main import cli
 from app.settings import Settings
 from app.telemetry import METRICS
+from lachesis._cli.commands import COMMANDS
 from lachesis._cli.commands import cli as sdk_cli
 from lachesis.wire.status import RunStatus
 from tools.pages import heading, nested_models
@@ -103,14 +104,20 @@ def command_line_page() -> str:
         heading("Command line", "`app/cli` and `clients/lachesis/_cli`"),
         "On the server, in a clone: `.venv/bin/python -m app COMMAND`.",
         "On any machine with the SDK: `python -m lachesis COMMAND`, with the extra `cli`.",
-        "It reads `LACHESIS_URL`, `LACHESIS_RUN` and `LACHESIS_TOKEN`, as the SDK does. Its exit codes are",
+        "",
+        "The commands of `python -m lachesis`, except `doctor`, are in `python -m app`, too. There, the default",
+        "of `--url` is the service of the settings (`LACHESIS_HOST`, `LACHESIS_PORT`, `LACHESIS_TLS_CERT`). They read",
+        "`LACHESIS_URL`, `LACHESIS_RUN`, `LACHESIS_TOKEN` and `LACHESIS_TOKEN_FILE`, as the SDK does. Exit codes are",
         "0 (all is well), 1 (the answer is no, or the run needs attention), 2 (wrong use),",
-        "3 (the service does not answer) and 4 (not allowed).",
+        "3 (the service does not answer) and 4 (not allowed). All other commands of `python -m app` exit with",
+        "0 (done), 1 (not done, or a problem was found) or 2 (wrong use).",
         "",
         "`python -m lachesis ping [URL] [--run NAME]` checks whether a service answers, and needs no extra.",
         "",
     ]
-    commands = [*_commands(typer.main.get_command(cli), "python -m app")]
+    shared = {f"python -m app {name}" for name in COMMANDS if name != "doctor"}
+    own = _commands(typer.main.get_command(cli), "python -m app")
+    commands = [(path, command) for path, command in own if path not in shared]
     commands += _commands(typer.main.get_command(sdk_cli), "python -m lachesis")
     for path, command in commands:
         parts += [f"## `{path}`", "", (command.help or "").replace("\b", "").strip(), ""]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import httpx
 import typer
 
-from app.cli.address import own_url
 from app.cli.output import show, show_json
-from app.cli.tls import tls_context
+from app.cli.own_service import own_url, tls_context
 from app.settings import InvalidSettings, Settings, load_settings
 from lachesis.wire.errors import ForeignHost, StoreMisconfigured, StoreUnavailable
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
@@ -34,7 +33,8 @@ def doctor(
 ) -> None:
     """Check settings, Redis, data directory, disk, port, limits, host names and tokens of the service on this machine.
 
-    Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed.
+    Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed. `python -m lachesis doctor`
+    checks the way to the service, on the machine of a trainer or a worker.
     """
     worst = 0
     for found in _findings():
@@ -43,6 +43,8 @@ def doctor(
             show_json(found.model_dump_json())
         else:
             show(finding_lines(found))
+    if not json:
+        show(["on the machine of a trainer or a worker, `python -m lachesis doctor RUN` checks the way to the service"])
     sys.exit(worst)
 
 

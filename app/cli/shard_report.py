@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.cli.output import table
 from app.services.datasets import DatasetPlan
+from lachesis._cli.output import table
 from lachesis.wire.shards import ImbalanceInfo, ShardPlanInfo
 
 if TYPE_CHECKING:

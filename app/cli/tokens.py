@@ -12,19 +12,23 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from json import dumps as json_text
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
 
-from app.cli.output import fail, show, show_json, table
+from app.cli.output import fail, show, show_json
 from app.settings import InvalidSettings, load_settings
+from lachesis._cli.output import table
 from lachesis.wire.access import TOKEN_ID, TokenCreate, TokenInfo, TokenRotate
 from lachesis.wire.errors import LachesisError
 from lachesis.wire.problems import format_validation_error
 
 if TYPE_CHECKING:
-    from app.services.access.tokens import TokenAdministration
+    from app.services.access.tokens import TokenAdministration, TokenFacts
+
+_InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in a line.")]
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
@@ -59,6 +63,7 @@ def create(
     new_data: Annotated[
         bool, typer.Option("--new-data", help="Create the data directory if this place has none.")
     ] = False,
+    json: _InJson = False,
 ) -> None:
     """Create a token and print it, once. The first token closes the service."""
     asked = _checked(
@@ -83,11 +88,11 @@ def create(
     scope = TokenScope(asked.role, asked.runs, asked.name, asked.environment, asked.contents, limits, queue_limits)
     facts, text = _with_tokens(lambda tokens: tokens.create(scope, asked.expires_s), audited=True, new_data=new_data)
     typer.echo(f"token {facts.record.token_id} for role {asked.role}; it is not shown again:", err=True)
-    typer.echo(text)
+    _show_secret(facts, text, json)
 
 
 @tokens_cli.command("list")
-def list_tokens(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def list_tokens(json: _InJson = False) -> None:
     """List all tokens, without secrets."""
     from app.api.wire.access import shown_token  # late: the other commands need not wait for it
 
@@ -103,30 +108,43 @@ def list_tokens(json: Annotated[bool, typer.Option("--json", help="Print JSON.")
 
 
 @tokens_cli.command()
-def revoke(token: Annotated[str, typer.Argument(help="The id of the token, as listed.")]) -> None:
+def revoke(
+    token: Annotated[str, typer.Argument(help="The id of the token, as listed.")], json: _InJson = False
+) -> None:
     """Revoke a token. All processes refuse it within 5 s."""
     token_id = _id(token)
     _with_tokens(lambda tokens: tokens.revoke(token_id), audited=True)
-    typer.echo(f"token {token_id} is revoked")
+    typer.echo(json_text({"id": token_id, "state": "revoked"}) if json else f"token {token_id} is revoked")
 
 
 @tokens_cli.command()
 def rotate(
     token: Annotated[str, typer.Argument(help="The id of the token, as listed.")],
     overlap: Annotated[str, typer.Option(help="How long the present secret stays valid: 30m, 24h.")] = "1h",
+    json: _InJson = False,
 ) -> None:
     """Give a token a new secret, and print the token, once."""
     asked = _checked(TokenRotate, overlap_s=_seconds("--overlap", overlap))
     token_id = _id(token)
-    _, text = _with_tokens(lambda tokens: tokens.rotate(token_id, asked.overlap_s), audited=True)
-    typer.echo(text)
+    facts, text = _with_tokens(lambda tokens: tokens.rotate(token_id, asked.overlap_s), audited=True)
+    _show_secret(facts, text, json)
 
 
 @tokens_cli.command()
-def reopen() -> None:
+def reopen(json: _InJson = False) -> None:
     """Let a service on loopback answer everyone again, from its next start. Refused while a token is valid."""
     _with_tokens(lambda tokens: tokens.reopen(), audited=True)
-    typer.echo("the service is open from its next start, unless it has an admin token file, a JWT issuer or TLS rules")
+    said = "the service is open from its next start, unless it has an admin token file, a JWT issuer or TLS rules"
+    typer.echo(json_text({"closed": False}) if json else said)
+
+
+def _show_secret(facts: "TokenFacts", text: str, json: bool) -> None:
+    from app.api.wire.access import created_token  # late: the other commands need not wait for it
+
+    if json:
+        show_json(created_token(facts, text).model_dump_json())
+    else:
+        typer.echo(text)
 
 
 def _with_tokens(

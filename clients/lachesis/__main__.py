@@ -85,7 +85,7 @@ def _program() -> str:
 def _with_extra(words: list[str]) -> int:
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        return _say(f"this command needs {' and '.join(missing)}: in a clone, pip install '.[cli]'", WRONG_USE)
+        return _say(f"this command needs {' and '.join(missing)}: pip install {' '.join(missing)}", WRONG_USE)
     from lachesis._cli.commands import run_words  # late: ping needs neither
 
     return run_words(words, _program())

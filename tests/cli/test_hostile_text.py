@@ -45,7 +45,7 @@ async def test_the_status_shows_them_escaped(start: Start, terminal: str, monkey
     monkeypatch.setenv("TTY_COMPATIBLE", terminal)  # whether rich takes its output for a terminal
     monkeypatch.setenv("COLUMNS", "400")
     service = await populated(start)
-    code, out, _ = await status(service, "--run", "r")
+    code, out, _ = await status(service, "r")
     assert code == 0
     assert MARKUP in out
     assert r"\x1b[2J" in out
@@ -55,7 +55,7 @@ async def test_the_status_shows_them_escaped(start: Start, terminal: str, monkey
 
 async def test_the_json_of_the_status_is_the_reply_without_what_a_terminal_interprets(start: Start) -> None:
     service = await populated(start)
-    _, out, _ = await status(service, "--run", "r", "--json")
+    _, out, _ = await status(service, "r", "--json")
     assert [line for line in out.splitlines() if not line.isprintable()] == []
     found = json.loads(out)["environments"]
     assert [one["name"] for one in found] == [HOSTILE, LONG]

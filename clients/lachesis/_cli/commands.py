@@ -13,7 +13,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_COMMANDS: Mapping[str, Callable[..., None]] = {
+COMMANDS: Mapping[str, Callable[..., None]] = {
     "status": runs.status,
     "top": runs.top,
     "explain": runs.explain,
@@ -24,7 +24,9 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "export": transfer.export_groups,
     "import": transfer.import_groups,
 }
-for name, command in _COMMANDS.items():
+"""The commands by name. `python -m app` has them, too."""
+
+for name, command in COMMANDS.items():
     cli.command(name)(command)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import BaseModel
 
-from lachesis._cli import output
+from lachesis._cli import output, status_output
 from lachesis._cli.session import (
     NOT_ALLOWED,
     UNHEALTHY,
@@ -209,7 +209,7 @@ async def _run(settings: Settings, sender: Sender) -> AsyncIterator[Finding]:
     if found.access == "insecure":
         remedy = "python -m app token create --role operator, and remove LACHESIS_INSECURE"
         yield warning("access", "LACHESIS_INSECURE is set: everyone who reaches the service may do everything", remedy)
-    troubles = output.troubles(found)
+    troubles = status_output.troubles(found)
     for trouble in troubles:
         yield problem("run", trouble, f"lachesis explain {settings.run}")
     if not troubles:

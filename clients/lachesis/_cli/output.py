@@ -14,7 +14,6 @@ from lachesis.wire.batches import Explanation
 from lachesis.wire.events import RunEvent
 from lachesis.wire.printable import printable
 from lachesis.wire.runs import Runs
-from lachesis.wire.status import RunStatus
 
 _UNLIMITED = 10_000  # columns of output that is not a terminal
 _MOST_CHARACTERS = 200
@@ -49,49 +48,6 @@ def runs(found: Runs) -> RenderableType:
     unreadable = [line(f"run {one.name} cannot be read: {one.detail}") for one in found.unreadable]
     listed = table(("run", "step", "version", "batch size", ""), rows) if rows else line("there are no runs")
     return Group(listed, *unreadable)
-
-
-def status(found: RunStatus) -> RenderableType:
-    """Show the status of a run."""
-    groups = found.groups
-    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
-    ledger = found.ledger.model_dump(exclude={"cost", "generated_tokens"})
-    tokens = ", ".join(f"{count:,} {state.removesuffix('_tokens')}" for state, count in ledger.items() if count)
-    blocked = found.blocked.detail if found.blocked else "unknown"
-    lines = [
-        f"run {found.run}: step {found.current_step}, policy version {found.policy_version}, "
-        f"batches of {found.batch_size}",
-        f"next batch: {'ready' if found.ready else f'blocked: {blocked}'}",
-        f"groups: {groups.queued} queued, {groups.buffered} buffered, {groups.leased} leased, "
-        f"{groups.delivered} delivered, {sum(found.dropped.values())} dropped{f' ({dropped})' if dropped else ''}",
-        f"tokens: {found.ledger.generated_tokens:,} generated{f': {tokens}' if tokens else ''}",
-        f"relaxed batches: {found.relaxed_batches}",
-        *troubles(found),
-    ]
-    if not found.environments:
-        return Group(*map(line, lines))
-    header = ("environment", "alive", "queued", "promised", "got", "owed", "dropped")
-    rows = [
-        (
-            f"{env.id} {env.name}",
-            "yes" if env.alive else "no",
-            str(env.queued_groups),
-            f"{env.share_promised:.0%}",
-            "-" if env.share_got is None else f"{env.share_got:.0%}",
-            str(env.owed_sequences),
-            str(sum(env.dropped.values())),
-        )
-        for env in found.environments
-    ]
-    more = found.registered_environments - len(rows)
-    return Group(*map(line, lines), "", table(header, rows), *([line(f"… and {more} more")] if more > 0 else []))
-
-
-def troubles(found: RunStatus) -> list[str]:
-    """Return what an operator should look at, a sentence each."""
-    alert = [] if found.alert is None else [f"alert: {found.alert.detail}"]
-    upkeep = [] if found.upkeep is None else [f"maintenance of the run fails: {found.upkeep.detail}"]
-    return alert + upkeep + [f"warning: {warning.detail}" for warning in found.warnings]
 
 
 def explanation(found: Explanation) -> RenderableType:

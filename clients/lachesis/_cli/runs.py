@@ -3,19 +3,25 @@
 import asyncio
 from contextlib import aclosing
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.live import Live
 
-from lachesis._cli import output
+from lachesis._cli import output, status_output
 from lachesis._cli.session import UNHEALTHY, WELL, WRONG_USE, InJson, RunName, Url, carry_out, fail, settings_of
+from lachesis._cli.status_output import Beside
 from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
+from lachesis._transport.protocol import Call
+from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.run_calls import RunCalls, list_runs
+from lachesis.errors import NotFound, PermissionDenied
 from lachesis.wire.events import RunEvent
+
+T = TypeVar("T")
 
 _WATCH_S = 2.0
 _PAGE = 1000
@@ -35,7 +41,9 @@ def status(
             listed = await sender.send(list_runs(_PAGE))
             return listed, output.runs(listed), True
         found = await sender.send(RunCalls(run).status())
-        return found, output.status(found), not output.troubles(found)
+        beside = None if json else await _beside(sender, run)
+        shown = status_output.status(found, output.console().width, beside)
+        return found, shown, not status_output.troubles(found)
 
     async def show(sender: Sender) -> int:
         with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
@@ -55,7 +63,7 @@ def status(
 def top(url: Url = None) -> None:
     """Show all runs live, and the status of the chosen one: arrows choose, q quits. It needs the extra `top`."""
     if find_spec("textual") is None:
-        fail("top needs textual: in a clone, pip install '.[top]'", WRONG_USE)
+        fail("top needs textual: pip install textual", WRONG_USE)
     settings = settings_of(url, None)
 
     async def show(sender: Sender) -> int:
@@ -117,6 +125,21 @@ def events(
         return WELL
 
     carry_out(settings, show)
+
+
+async def _beside(sender: Sender, run: str) -> Beside:
+    """Ask what is shown beside the status of a run."""
+    explanation = await _if_any(sender, RunCalls(run).explain())
+    replay = await _if_any(sender, ReplayCalls(run).state())
+    found = await _if_any(sender, RunCalls(run).curricula())
+    return Beside(explanation, replay, () if found is None else tuple(found.curricula))
+
+
+async def _if_any(sender: Sender, call: Call[T]) -> T | None:
+    try:
+        return await sender.send(call)
+    except (NotFound, PermissionDenied):
+        return None
 
 
 class _Once:

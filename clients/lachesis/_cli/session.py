@@ -1,28 +1,56 @@
 """What the commands share: their options, the connection to the service, and exit codes."""
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, NoReturn
+from contextvars import ContextVar
+from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
 from lachesis._transport.http import Sender
+from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError, PermissionDenied, Unauthorized, Unreachable
+from lachesis.errors import LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
 from lachesis.wire.printable import printable
 
 WELL, UNHEALTHY, WRONG_USE, UNREACHABLE, NOT_ALLOWED = 0, 1, 2, 3, 4
 """Exit codes: all is well; the answer is no; wrong use; no answer; the token may not do this."""
 
-Url = Annotated[str | None, typer.Option(help="The service; default: LACHESIS_URL, or http://127.0.0.1:8000.")]
+Url = Annotated[str | None, typer.Option(help="The service; default: LACHESIS_URL, or the one of this machine.")]
 InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in a line.")]
 RunName = Annotated[str | None, typer.Argument(help="The run; default: LACHESIS_RUN, or default.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="The run; default: LACHESIS_RUN, or default.")]
 
+_MOST_RUNS = 20
+
+
+class OwnService(Protocol):
+    """A service that a command line knows by itself."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+
+    def tls(self) -> ssl.SSLContext:
+        """How to verify it, if its URL begins with ``https:``.
+
+        Raises:
+            OSError: A file cannot be used.
+        """
+
+
+own_service: ContextVar[OwnService | None] = ContextVar("own_service", default=None)
+"""The service that commands ask if nobody names one. `python -m app` knows that of its machine; the SDK knows none."""
+
 
 def settings_of(url: str | None, run: str | None) -> Settings:
     """Return the settings of a command. Each request is sent once. Exit if a value is wrong."""
+    own = own_service.get()
+    if url is None and own is not None and "LACHESIS_URL" not in os.environ:
+        url = own.url
     given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
     try:
         return Settings.from_env(**given, retry_budget_s=0)
@@ -35,7 +63,10 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]]) -
 
     async def all_of_it() -> int:
         async with _sender(settings) as sender:
-            return await command(sender)
+            try:
+                return await command(sender)
+            except RunNotFound as error:
+                fail(f"{error.detail}; {await _runs_there(sender)}", UNHEALTHY)
 
     try:
         code = asyncio.run(all_of_it())
@@ -55,12 +86,25 @@ def code_of(error: LachesisError) -> int:
 
 @asynccontextmanager
 async def _sender(settings: Settings) -> AsyncIterator[Sender]:
+    own = own_service.get()
     try:
-        sender = Sender(settings)
-    except ValueError as error:  # a file of the token or of TLS
+        is_own = settings.url.startswith("https:") and own is not None and own.url == settings.url
+        sender = Sender(settings, tls=own.tls() if own is not None and is_own else None)
+    except (OSError, ValueError) as error:  # a file of the token or of TLS
         fail(str(error), WRONG_USE)
     async with sender:
         yield sender
+
+
+async def _runs_there(sender: Sender) -> str:
+    """Return which runs there are, for a user who named another."""
+    try:
+        names = [one.name for one in (await sender.send(list_runs(_MOST_RUNS + 1))).runs]
+    except LachesisError:
+        return "the runs cannot be listed"
+    if not names:
+        return "nobody has made one yet"
+    return f"there are: {', '.join(names[:_MOST_RUNS])}{', …' if len(names) > _MOST_RUNS else ''}"
 
 
 def note(message: str) -> None:

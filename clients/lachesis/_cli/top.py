@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static
 
-from lachesis._cli import output
+from lachesis._cli import output, status_output
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import RunCalls, list_runs
 from lachesis.errors import LachesisError, ServiceError
@@ -146,7 +146,7 @@ class Top(App[None]):
 
     def _row(self, one: RunStatus) -> tuple[str, ...]:
         accepted_per_s, batches_per_s = self._rates.get(one.run, (0.0, 0.0))
-        troubles = output.troubles(one)
+        troubles = status_output.troubles(one)
         state = "troubled" if troubles else "ready" if one.ready else "blocked"
         blocked = one.blocked.detail if one.blocked else "unknown"
         following = troubles[0] if troubles else "ready" if one.ready else blocked
@@ -161,7 +161,7 @@ class Top(App[None]):
         )
 
     def _is_well(self, run: str) -> bool:
-        return not output.troubles(self._found[run])
+        return not status_output.troubles(self._found[run])
 
     def _chosen(self) -> str | None:
         table: DataTable[Text] = self.query_one(DataTable)
@@ -172,7 +172,7 @@ class Top(App[None]):
 
     def _show_chosen(self) -> None:
         found = self._found.get(self._chosen() or "")
-        self.query_one("#status", Static).update("there are no runs" if found is None else output.status(found))
+        self.query_one("#status", Static).update("there are no runs" if found is None else status_output.status(found))
 
     def _tell(self, trouble: str) -> None:
         """Show what is wrong, or that requests pause, in the title. The last numbers stay."""

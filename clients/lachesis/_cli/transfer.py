@@ -174,7 +174,7 @@ def _usable(name: str) -> Format:
     if name not in FORMATS:
         fail(f"format {name}: this version knows {', '.join(FORMATS)}", WRONG_USE)
     if not FORMATS[name].is_usable:
-        fail(f"{name} needs {FORMATS[name].library}: in a clone, pip install '.[cli,{name}]'", WRONG_USE)
+        fail(f"{name} needs {FORMATS[name].library}: pip install {FORMATS[name].library}", WRONG_USE)
     return FORMATS[name]
 
 

@@ -45,6 +45,7 @@ class Sender:
         settings: Settings,
         random: Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connect to nothing yet.
 
@@ -52,6 +53,7 @@ class Sender:
             settings: Where the service is, and how patient to be.
             random: Generator of the jitter. None means a generator with a seed of its own.
             sleep: Waits for so many seconds, before a request is repeated or a lease is extended.
+            tls: How to verify a service over TLS. None means as ``settings`` say.
 
         Raises:
             ValueError: The file of the token, or a file for TLS, cannot be read.
@@ -69,7 +71,7 @@ class Sender:
             headers={"Accept-Encoding": "identity"},  # columns hardly compress, and are read into one buffer
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
             # Without TLS there is nothing to verify, and to load the certificates takes 25 ms.
-            verify=tls_context(settings) if settings.url.startswith("https:") else False,
+            verify=tls or tls_context(settings) if settings.url.startswith("https:") else False,
             # A proxy of the environment would read the token of a request that is not encrypted.
             trust_env=settings.url.startswith("https:") or not self._credentials.given,
         )

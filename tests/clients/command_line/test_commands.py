@@ -1,12 +1,14 @@
-"""``python -m lachesis status | explain | events`` against a real service."""
+"""``python -m lachesis status | explain | events`` against a real service, and the same of ``python -m app``."""
 
 import asyncio
 import json
 import sys
 
 import pytest
+from redis.asyncio import Redis
 
-from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from app.store.redis.keys import RunKeys
+from lachesis import AsyncEnvironment, AsyncReplay, AsyncTrainer, Rank, Settings
 from tests.api.access.conftest import Tokens, tokens
 from tests.clients.command_line.terminal import CLIENTS, environment, in_terminal, piped
 from tests.clients.proxy import CuttingProxy
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\u202e\u2028 " + "n" * 180
 WIDTHS = (80, 200)
+MODULES = ("lachesis", "app")
 
 
 async def populated(run: Settings) -> None:
@@ -39,15 +42,22 @@ async def populated(run: Settings) -> None:
         await wait_until(there)
 
 
+@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("columns", WIDTHS)
-async def test_each_command_fits_the_terminal_and_shows_hostile_names_escaped(run: Settings, columns: int) -> None:
+async def test_each_command_fits_the_terminal_and_shows_hostile_names_escaped(
+    run: Settings, columns: int, module: str
+) -> None:
     await populated(run)
     for words in (["status"], ["status", "math"], ["explain", "math"], ["events", "math"]):
-        _, lines = await in_terminal(columns, *words, LACHESIS_URL=run.url)
+        _, lines = await in_terminal(columns, *words, module=module, LACHESIS_URL=run.url)
         assert lines, words
         assert [line for line in lines if not line.isprintable()] == [], words
         if words[0] == "status":
             assert max(map(len, lines)) <= columns, words
+        if words == ["status", "math"]:
+            (header,) = [line.split() for line in lines if line.startswith("environment ")]
+            assert header[1:7] == ["alive", "queued", "promised", "got", "owed", "dropped"], "a long name hides none"
+            assert header[7:] == (["buffered", "served", "seen"] if columns == 200 else [])
     text = "\n".join(lines)
     assert "[red]x[/red]" in text.replace("\n", "")
     assert r"\u001b[2J" in text.replace("\n", ""), "values of events are JSON"
@@ -62,11 +72,53 @@ async def test_the_status_lists_runs_and_shows_one(run: Settings) -> None:
     code, out, _ = await piped("status", "math", "--url", run.url)
     assert code == 0
     assert "run math: step 2" in out
-    assert "groups: 2 queued, 0 buffered, 0 leased, 2 delivered, 0 dropped" in out
+    assert "groups: 4 accepted: 2 queued, 0 buffered, 0 leased, 2 delivered, 0 dropped" in out
     assert "[red]x[/red]" in out
     code, out, _ = await piped("status", "math", "--json", LACHESIS_URL=run.url)
     async with AsyncTrainer(run) as trainer:
         assert json.loads(out).keys() == (await trainer.status()).model_dump().keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: str) -> None:
+    """Leased batches, ranks, rates, the replay buffer and the curricula."""
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment, AsyncReplay(run) as replay:
+        await submitted(environment, [group(1), group(2, 3, 4)])
+        await replay.set_up()
+        await trainer.curriculum("gsm8k").set_up()
+        await trainer.curriculum("gsm8k").register(["a", "b"])
+        async for batch in trainer.batches(prefetch=0, rank=Rank(1, 2)):
+            _, out, err = await piped("status", "math", module=module, LACHESIS_URL=run.url)
+            await batch.nack()
+            break
+    assert err == ""
+    lines = out.splitlines()
+    assert "not acknowledged: step 1 held, delivery 1" in lines
+    assert "ranks: 1 batches for 2, mean imbalance 50.0% (contiguous 50.0%, bound 50.0%)" in lines
+    assert [line for line in lines if line.startswith("arriving: ") and " sequences/s" in line]
+    assert "replay: 0 chunks to sample from, 0 samples held" in lines
+    assert "replay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there" in lines
+    assert "curriculum gsm8k: uniform, 0 of 2 items seen, 0 in flight" in lines
+
+
+async def test_a_run_that_is_not_there_comes_with_those_that_are(run: Settings) -> None:
+    for words in (["status", "typo"], ["explain", "typo"], ["groups", "typo"], ["show", "x", "--run", "typo"]):
+        code, out, err = await piped(*words, LACHESIS_URL=run.url)
+        assert (code, out, err) == (1, "", "lachesis: there is no run typo; there are: math\n"), words
+    async with AsyncTrainer(run) as trainer:
+        await trainer.delete_run()
+    _, _, err = await piped("status", "typo", LACHESIS_URL=run.url)
+    assert err == "lachesis: there is no run typo; nobody has made one yet\n"
+
+
+async def test_failing_maintenance_is_shown(run: Settings, redis_client: Redis) -> None:
+    await redis_client.set(RunKeys("math").marked_hashes, "no set")
+
+    async def is_shown() -> bool:
+        code, out, _ = await piped("status", "math", LACHESIS_URL=run.url)
+        return code == 1 and "\nmaintenance of the run fails for " in out and "WRONGTYPE" in out
+
+    await wait_until(is_shown)
 
 
 async def test_explain_exits_with_1_while_there_is_no_batch(run: Settings) -> None:
@@ -158,4 +210,4 @@ async def test_without_the_extra_the_command_says_what_to_install(run: Settings)
     )
     _, err = await process.communicate()
     assert process.returncode == 2
-    assert err.decode() == "this command needs typer: in a clone, pip install '.[cli]'\n"
+    assert err.decode() == "this command needs typer: pip install typer\n"

@@ -1,0 +1,62 @@
+"""The service of this machine: its settings, its URL, and how to verify it."""
+
+import os
+import ssl
+import sys
+
+import typer
+
+from app.settings import InvalidSettings, Settings, load_settings
+
+
+class ServiceOfThisMachine:
+    """The service that commands ask if their user names no other one. Its settings are read when they are needed."""
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it."""
+        return own_url(usable_settings())
+
+    def tls(self) -> ssl.SSLContext:
+        """How to verify it.
+
+        Raises:
+            OSError: A file cannot be used.
+        """
+        return tls_context(usable_settings())
+
+
+def usable_settings() -> Settings:
+    """Return the settings of the service. Exit if one is wrong."""
+    try:
+        return load_settings()
+    except InvalidSettings as error:
+        for line in str(error).splitlines():
+            typer.echo(f"lachesis: {line}", err=True)
+        sys.exit(1)
+
+
+def own_url(settings: Settings) -> str:
+    """Return the URL under which this machine reaches a service with these settings."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - nothing is bound here
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{settings.port}" if ":" in host else f"{scheme}://{host}:{settings.port}"
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext:
+    """Return the context for a request to the service of this machine.
+
+    It must show the certificate of its settings, whose names need not include this address. ``LACHESIS_CA_FILE``,
+    ``LACHESIS_CLIENT_CERT`` and ``LACHESIS_CLIENT_KEY`` are those of the SDK.
+
+    Raises:
+        OSError: A file cannot be used.
+    """
+    ca_file, own = os.environ.get("LACHESIS_CA_FILE"), settings.tls_cert
+    context = ssl.create_default_context(cafile=ca_file or own)
+    if own is not None and not ca_file:
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself is the anchor
+    if cert := os.environ.get("LACHESIS_CLIENT_CERT"):
+        context.load_cert_chain(cert, os.environ.get("LACHESIS_CLIENT_KEY") or None, password=lambda: "")
+    return context

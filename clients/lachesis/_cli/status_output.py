@@ -1,0 +1,134 @@
+"""Show the status of a run, with what other requests say beside it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+
+from lachesis._cli.output import cut, line, span, table
+from lachesis.wire.batches import Explanation
+from lachesis.wire.curricula import CurriculumInfo
+from lachesis.wire.printable import printable
+from lachesis.wire.replay import ReplayState
+from lachesis.wire.status import EnvironmentStatus, RunStatus
+
+_WIDE = 110  # columns that the long table of environments takes
+_BESIDE_NAME = 82  # columns that it takes beside the name
+_NAME = 28  # columns of the name in the short table: it fits 80 columns
+_MOST_LEASES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What other requests say of a run. None or nothing: the run has none, or the token may not read it."""
+
+    explanation: Explanation | None = None
+    replay: ReplayState | None = None
+    curricula: tuple[CurriculumInfo, ...] = ()
+
+
+def status(found: RunStatus, width: int = 0, beside: Beside | None = None) -> RenderableType:
+    """Show the status of a run, with the columns of environments that ``width`` has room for."""
+    lines = [*_lines(found), *_beside_lines(beside or Beside()), *troubles(found)]
+    if not found.environments:
+        return Group(*map(line, lines))
+    more = found.registered_environments - len(found.environments)
+    rest = [line(f"… and {more} more")] if more > 0 else []
+    return Group(*map(line, lines), "", _environments(found, width), *rest)
+
+
+def troubles(found: RunStatus) -> list[str]:
+    """Return what an operator should look at, a sentence each."""
+    alert, upkeep = found.alert, found.upkeep
+    lines = [] if alert is None else [f"alert for {span(alert.started_age_s)}: {alert.detail}"]
+    if upkeep is not None:
+        lines.append(f"maintenance of the run fails for {span(upkeep.failing_age_s)}: {upkeep.detail}")
+    return lines + [f"warning: {warning.detail}" for warning in found.warnings]
+
+
+def _lines(found: RunStatus) -> Iterator[str]:
+    batches = "no batch size is set" if found.batch_size < 0 else f"batches of {found.batch_size}"
+    yield f"run {found.run}: step {found.current_step}, policy version {found.policy_version}, {batches}"
+    yield f"storage: {found.durability}"
+    if found.access == "insecure":
+        yield "LACHESIS_INSECURE is set: everyone who reaches the service may do everything"
+    if found.serving_paused:
+        yield "serving is paused: the run hands out no batches"
+    if found.intake_paused:
+        yield "intake is paused: environments start no groups"
+    blocked = found.blocked.detail if found.blocked else "unknown"
+    yield f"next batch: {'ready' if found.ready else f'blocked: {blocked}'}"
+    yield from _ledger_lines(found)
+    if found.groups.oversized:
+        yield f"set aside, larger than a batch: {found.groups.oversized}"
+    if found.oldest_waiting_s is not None:
+        yield f"oldest waiting group: {span(found.oldest_waiting_s)}"
+    yield f"relaxed batches: {found.relaxed_batches}"
+    if found.leases:
+        shown = [f"step {one.step} {one.state}, delivery {one.delivery_count}" for one in found.leases[:_MOST_LEASES]]
+        yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")
+    if (ranks := found.ranks) is not None:
+        yield (
+            f"ranks: {ranks.batches} batches for {ranks.world_size}, mean imbalance {ranks.mean_imbalance:.1%} "
+            f"(contiguous {ranks.mean_contiguous:.1%}, bound {ranks.mean_bound:.1%})"
+        )
+    for limit in found.limits:
+        yield f"limit {limit.name} = {limit.per_s:g}: {limit.used:.0%} used"
+
+
+def _ledger_lines(found: RunStatus) -> Iterator[str]:
+    groups, ledger = found.groups, found.ledger
+    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
+    yield (
+        f"groups: {groups.accepted} accepted: {groups.queued} queued, {groups.buffered} buffered, "
+        f"{groups.leased} leased, {groups.delivered} delivered, {sum(found.dropped.values())} dropped"
+        f"{f' ({dropped})' if dropped else ''}"
+    )
+    states = ledger.model_dump(exclude={"cost", "generated_tokens"})
+    tokens = ", ".join(f"{count:,} {state.removesuffix('_tokens')}" for state, count in states.items() if count)
+    cost = "" if ledger.cost is None else f"; cost {ledger.cost.generated:,.2f}, {ledger.cost.trained:,.2f} trained"
+    yield f"tokens: {ledger.generated_tokens:,} generated{f': {tokens}' if tokens else ''}{cost}"
+
+
+def _beside_lines(beside: Beside) -> Iterator[str]:
+    if (explained := beside.explanation) is not None:
+        rates = [one.sequences_per_s for one in explained.environments if one.sequences_per_s is not None]
+        expected = "" if explained.expected_s is None else f"; a batch is expected in {span(explained.expected_s)}"
+        if rates:
+            yield f"arriving: {sum(rates):.2f} sequences/s over the last minute{expected}"
+    if (replay := beside.replay) is not None:
+        yield f"replay: {replay.sampleable_chunks} chunks to sample from, {replay.samples_held} samples held"
+        limiter = replay.limiter
+        for side, blocked in (("inserts", limiter.inserts_blocked), ("samples", limiter.samples_blocked)):
+            if blocked is not None:
+                yield f"replay: {side} wait: {blocked.detail}"
+    for one in beside.curricula:
+        yield (
+            f"curriculum {one.name}: {one.settings.strategy}, {one.items_seen} of {one.items} items seen, "
+            f"{one.in_flight} in flight"
+        )
+
+
+def _environments(found: RunStatus, width: int) -> RenderableType:
+    header: tuple[str, ...] = ("environment", "alive", "queued", "promised", "got", "owed", "dropped")
+    if width < _WIDE:
+        return table(header, [_row(env, _NAME) for env in found.environments])
+    header += ("buffered", "served", "seen")
+    return table(header, [_long_row(env, width - _BESIDE_NAME) for env in found.environments])
+
+
+def _row(env: EnvironmentStatus, most: int) -> tuple[str, ...]:
+    return (
+        cut(printable(f"{env.id} {env.name}"), most),
+        "yes" if env.alive else "no",
+        str(env.queued_groups),
+        f"{env.share_promised:.0%}",
+        "-" if env.share_got is None else f"{env.share_got:.0%}",
+        str(env.owed_sequences),
+        str(sum(env.dropped.values())),
+    )
+
+
+def _long_row(env: EnvironmentStatus, most: int) -> tuple[str, ...]:
+    seen = f"{span(env.last_seen_age_s)} ago"
+    return (*_row(env, most), str(env.buffered_groups), str(env.served_sequences), seen)
