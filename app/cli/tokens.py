@@ -20,9 +20,10 @@ from pydantic import BaseModel, ValidationError
 
 from app.cli.output import fail, show, show_json
 from app.settings import InvalidSettings, load_settings
-from lachesis._cli.output import table
+from lachesis._cli.output import console, cut, table
 from lachesis.wire.access import TOKEN_ID, TokenCreate, TokenInfo, TokenRotate
 from lachesis.wire.errors import LachesisError
+from lachesis.wire.printable import printable
 from lachesis.wire.problems import format_validation_error
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ _InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in 
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
+
+_WIDE, _LONG, _SHORT = 140, 40, 10
+"""From how many columns on names and runs are long in lists of tokens; characters of a long and of a short one."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -104,7 +108,8 @@ def list_tokens(json: _InJson = False) -> None:
         typer.echo("there are no tokens")
         return
     header = ("id", "name", "role", "runs", "state", "ends", "last used")
-    show([table(header, [_row(token) for token in found], left=5)])
+    most = _LONG if console().width >= _WIDE else _SHORT
+    show([table(header, [_row(token, most) for token in found], left=5)])
 
 
 @tokens_cli.command()
@@ -243,11 +248,13 @@ def _id(token: str) -> str:
     return token
 
 
-def _row(token: TokenInfo) -> tuple[str, ...]:
+def _row(token: TokenInfo, most: int) -> tuple[str, ...]:
+    """Return the cells of a token, its name and runs at most so long: a long one must hide no column."""
     ends = "never" if token.expires_s is None else f"in {_time(token.expires_s)}"
     used = "never" if token.last_used_age_s is None else f"{_time(token.last_used_age_s)} ago"
     runs = ", ".join(token.runs) + (f" ({token.environment})" if token.environment else "")
-    return (token.id, token.name, token.role, runs, token.state, ends, used)
+    name, runs = (cut(printable(text), most) for text in (token.name, runs))
+    return (token.id, name, token.role, runs, token.state, ends, used)
 
 
 def _time(seconds: float) -> str:

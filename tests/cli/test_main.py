@@ -15,6 +15,7 @@ from app.version import lachesis_version
 from lachesis._cli.commands import COMMANDS
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
+from tests.clients.command_line.terminal import in_terminal
 
 __all__ = ["start", "tokens"]  # fixtures
 
@@ -27,9 +28,43 @@ async def invoked(*words: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+async def invoked_with(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
+    """Run a command with settings of the service."""
+    done = await asyncio.to_thread(CliRunner().invoke, cli, words, env=settings)
+    return done.exit_code, done.stdout, done.stderr
+
+
 async def status(service: httpx.AsyncClient, *arguments: str) -> tuple[int, str, str]:
     """Run ``status`` for a service."""
     return await invoked("status", *arguments, "--url", str(service.base_url))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [80, 200])
+async def test_tokens_and_backups_are_shown_on_a_terminal(tmp_path: Path, columns: int) -> None:
+    settings = {"LACHESIS_DATA_DIR": str(tmp_path / "data")}
+
+    async def shown(*words: str) -> list[str]:
+        code, lines = await in_terminal(columns, *words, module="app", **settings)
+        assert code == 0, lines
+        assert [line for line in lines if not line.isprintable()] == []
+        return lines
+
+    made = await shown("token", "create", "--role", "viewer", "--run", "*", "--name", "n" * 120)
+    assert made[-1].startswith("lch_view_")
+    header, row = (await shown("token", "list"))[-2:]
+    assert header.split()[:4] == ["id", "name", "role", "runs"]
+    assert "n" * 9 in row
+    assert header.split()[4:] == ["state", "ends", "last", "used"], "a long name hides no column"
+    assert max(map(len, (header, row))) <= columns
+    token_id = row.split()[0]
+    rotated = json.loads((await invoked_with(settings, "token", "rotate", token_id, "--json"))[1])
+    assert (rotated["id"], rotated["role"], token_id in rotated["token"]) == (token_id, "viewer", True)
+    revoked = json.loads((await invoked_with(settings, "token", "revoke", token_id, "--json"))[1])
+    assert revoked == {"id": token_id, "state": "revoked"}
+    assert "backed up" in "".join(await shown("backup", str(tmp_path / "backup")))
+    settings["LACHESIS_DATA_DIR"] = str(tmp_path / "again")
+    assert "restored" in "".join(await shown("restore", str(tmp_path / "backup")))
 
 
 def test_it_has_every_command_of_the_sdk() -> None:

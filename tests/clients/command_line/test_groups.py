@@ -27,16 +27,16 @@ async def submit_hostile(run: Settings) -> list[str]:
         return await submitted(environment, [group(1, 2, 3, **facts), group(5)])
 
 
-@pytest.mark.parametrize("columns", [80, 200])
-async def test_groups_fit_the_terminal_and_hostile_texts_are_escaped(run: Settings, columns: int) -> None:
+@pytest.mark.parametrize(("columns", "module"), [(80, "lachesis"), (200, "lachesis"), (80, "app"), (200, "app")])
+async def test_groups_fit_the_terminal_and_hostile_texts_are_escaped(run: Settings, columns: int, module: str) -> None:
     ids = await submit_hostile(run)
-    code, lines = await in_terminal(columns, "groups", "math", LACHESIS_URL=run.url)
+    code, lines = await in_terminal(columns, "groups", "math", module=module, LACHESIS_URL=run.url)
     assert code == 0
     assert lines[0].split()[:3] == ["group", "state", "environment"]
     assert sorted(line.split()[0] for line in lines[1:]) == sorted(ids), "ids are whole: people copy them"
     assert max(map(len, lines)) <= columns
     assert ("item" in lines[0]) == (columns == 200)
-    code, shown = await in_terminal(columns, "show", ids[0], "--run", "math", LACHESIS_URL=run.url)
+    code, shown = await in_terminal(columns, "show", ids[0], "--run", "math", module=module, LACHESIS_URL=run.url)
     assert code == 0
     text = "\n".join(shown)
     assert "tokens: 1 2 3" in text
