@@ -1,6 +1,6 @@
 """The requests about a run, its environments, groups and batches, without I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lachesis._transport.bodies import checked
@@ -103,11 +103,12 @@ class RunCalls:
     def find_group(self, group: str) -> Call[groups.GroupHistory]:
         return Call("GET", path_of(self.run, "groups", group), model_reader(groups.GroupHistory))
 
-    def list_groups(self, said: dict[str, str]) -> Call[groups.ListedGroups]:
-        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), said)
+    def list_groups(self, said: Mapping[str, object]) -> Call[groups.ListedGroups]:
+        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), _query(said))
 
-    def read_group(self, group: str, said: dict[str, str]) -> Call[groups.GroupContent]:
-        return Call("GET", path_of(self.run, "groups", group, "content"), model_reader(groups.GroupContent), said)
+    def read_group(self, group: str, said: Mapping[str, object]) -> Call[groups.GroupContent]:
+        path = path_of(self.run, "groups", group, "content")
+        return Call("GET", path, model_reader(groups.GroupContent), _query(said))
 
     def read_blob(self, group: str) -> Call[Buffer]:
         return Call("GET", path_of(self.run, "groups", group, "content"), read_body, accept=groups.SAFETENSORS)
@@ -122,8 +123,8 @@ class RunCalls:
     def delete_group(self, group: str) -> Call[None]:
         return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
 
-    def delete_groups(self, said: dict[str, str]) -> Call[groups.GroupsDeleted]:
-        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.GroupsDeleted), said)
+    def delete_groups(self, said: Mapping[str, object]) -> Call[groups.GroupsDeleted]:
+        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.GroupsDeleted), _query(said))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.
@@ -199,6 +200,11 @@ class RunCalls:
 def list_runs(limit: int) -> Call[runs.Runs]:
     """Build the request for the first runs by name."""
     return Call("GET", "/v1/runs", model_reader(runs.Runs), {"limit": str(limit)})
+
+
+def _query(said: Mapping[str, object]) -> dict[str, str]:
+    """Return the parameters that are given."""
+    return {name: str(value) for name, value in said.items() if value is not None}
 
 
 def _taken(reply: Reply) -> Taken | NothingYet:

@@ -1,6 +1,8 @@
 """A leased batch, for asyncio."""
 
+from lachesis._prefetch.acquire import Held
 from lachesis._prefetch.leased import AsyncLeased, HeldLease
+from lachesis._transport.run_calls import Taken
 from lachesis.batches.columns import Columns
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
@@ -16,3 +18,8 @@ class AsyncBatch(AsyncLeased, Columns):
     def __init__(self, info: BatchInfo, file: BatchFile, lease: HeldLease) -> None:
         super().__init__(info, file)
         self._lease = lease
+
+
+def batch_of(held: Held[Taken]) -> AsyncBatch:
+    """Return the batch that a trainer has taken."""
+    return AsyncBatch(held.taken.info, held.taken.file, held.lease)

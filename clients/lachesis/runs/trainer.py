@@ -18,7 +18,7 @@ from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
 from lachesis._transport.run_calls import RunCalls, Taken
 from lachesis._transport.settings import Settings, settings_from
-from lachesis.batches.batch import AsyncBatch
+from lachesis.batches.batch import AsyncBatch, batch_of
 from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
 from lachesis.errors import LachesisError
 from lachesis.rank import Rank
@@ -231,8 +231,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         given |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}
         given |= {"received_from_s": received_from_s, "received_to_s": received_to_s}
         given |= {"staleness_min": staleness_min, "dropped": dropped, "limit": limit, "cursor": cursor}
-        query = {name: str(value) for name, value in given.items() if value is not None}
-        return await self._sender.send(self._calls.list_groups(query))
+        return await self._sender.send(self._calls.list_groups(given))
 
     async def read_group(
         self, group: str, *, sequence: int | None = None, first_token: int = 0, tokens: int | None = None
@@ -251,8 +250,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             InvalidField: It has no such sequence.
         """
         given = {} if sequence is None else {"sequence": sequence, "from": first_token, "tokens": tokens}
-        query = {name: str(value) for name, value in given.items() if value is not None}
-        return await self._sender.send(self._calls.read_group(group, query))
+        return await self._sender.send(self._calls.read_group(group, given))
 
     async def annotate_group(self, group: str, annotations: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
         """Add values per token to the ``group`` with this id, for instance their entropy. Repeating it is safe.
@@ -308,15 +306,14 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             InvalidField: There is no criterion, or a value is wrong.
         """
         given = {"environment": environment, "size": size, "older_than_version": older_than_version}
-        query = {name: str(value) for name, value in given.items() if value is not None}
         deleted = 0
-        cursor: dict[str, str] = {}
+        cursor: str | None = None
         while True:
-            answer = await self._sender.send(self._calls.delete_groups(query | cursor))
+            answer = await self._sender.send(self._calls.delete_groups({**given, "cursor": cursor}))
             deleted += answer.deleted_groups
             if answer.cursor is None:
                 return deleted
-            cursor = {"cursor": answer.cursor}
+            cursor = answer.cursor
 
     async def set_policy_version(self, version: int) -> int:
         """Report ``version``, the number of weight updates so far. Call it after each update, or after some of them.
@@ -412,7 +409,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         if isinstance(held, NothingYet):
             return None
         self._taken = {held.lease, *(lease for lease in self._taken if lease.held)}
-        return _batch(held)
+        return batch_of(held)
 
     async def batches(
         self,
@@ -445,7 +442,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
             while True:
-                yield _batch(await feed.next())
+                yield batch_of(await feed.next())
         finally:
             await self._close_feed(feed)
 
@@ -501,7 +498,3 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         await feed.aclose()
         self._feeds.pop(feed, None)
         await self._acquirer.give_back_unanswered()
-
-
-def _batch(held: Held[Taken]) -> AsyncBatch:
-    return AsyncBatch(held.taken.info, held.taken.file, held.lease)
