@@ -1,5 +1,6 @@
 """The commands ``groups`` and ``show``: which groups a run has, and what is in one."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,15 @@ def groups(
     ] = None,
     item: Annotated[str | None, typer.Option(help="Only groups of this dataset entry or task.")] = None,
     score_min: Annotated[float | None, typer.Option(help="Only groups with at least this mean score.")] = None,
+    score_max: Annotated[float | None, typer.Option(help="Only groups with at most this mean score.")] = None,
+    received_from: Annotated[
+        datetime | None, typer.Option(help="Only groups that were received from this local time on.")
+    ] = None,
+    received_to: Annotated[
+        datetime | None, typer.Option(help="Only groups that were received before this local time.")
+    ] = None,
+    step_min: Annotated[int | None, typer.Option(min=0, help="Only groups in batches of this step or later.")] = None,
+    step_max: Annotated[int | None, typer.Option(min=0, help="Only groups in batches of this step or earlier.")] = None,
     staleness_min: Annotated[
         int | None, typer.Option(min=0, help="Only groups that are at least this many policy versions old.")
     ] = None,
@@ -32,14 +42,16 @@ def groups(
 ) -> None:
     """List the groups of a run, the newest first. If there are more, stderr says how to go on."""
     settings = settings_of(url, run)
-    filters = {"state": state, "environment": environment, "item": item, "dropped": dropped}
-    filters |= {"score_min": _text(score_min), "staleness_min": _text(staleness_min)}
+    filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}
+    filters |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}
+    filters |= {"received_from_s": received_from and received_from.timestamp()}
+    filters |= {"received_to_s": received_to and received_to.timestamp(), "staleness_min": staleness_min}
 
     async def show_list(sender: Sender) -> int:
         calls, found, after = RunCalls(settings.run), list[ListedGroup](), cursor
         while True:
-            asked = filters | {"cursor": after, "limit": str(min(limit - len(found), MAX_LOOKED_AT))}
-            page = await sender.send(calls.list_groups({key: value for key, value in asked.items() if value}))
+            asked = filters | {"cursor": after, "limit": min(limit - len(found), MAX_LOOKED_AT)}
+            page = await sender.send(calls.list_groups(asked))
             if json:
                 for one in page.groups:
                     typer.echo(output.as_json(one))
@@ -97,7 +109,3 @@ def show(
         return WELL
 
     carry_out(settings, show_one)
-
-
-def _text(bound: float | None) -> str | None:
-    return None if bound is None else str(bound)

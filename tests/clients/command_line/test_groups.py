@@ -60,10 +60,15 @@ async def test_filters_and_pages_are_those_of_the_service(run: Settings) -> None
     assert await listed("--cursor", cursor) == ([ids[2], ids[1], ids[0]], "")
     assert await listed("--state", "leased") == ([], "")
     assert (await listed("--environment", "math", "--score-min", "1"))[0] == ids[::-1]
+    assert (await listed("--score-max", "0"))[0] == []
+    assert (await listed("--step-min", "0"))[0] == []
+    assert (await listed("--received-from", "2020-01-31"))[0] == ids[::-1]
+    assert (await listed("--received-to", "2020-01-31T12:30:00"))[0] == []
     assert (await listed("--staleness-min", "1"))[0] == []
     code, out, _ = await piped("groups", "math", "--dropped", "stale", LACHESIS_URL=run.url)
     assert (code, out) == (0, "no group matches\n")
     assert (await piped("groups", "math", "--state", "lost", LACHESIS_URL=run.url))[0] == 2
+    assert (await piped("groups", "math", "--received-to", "soon", LACHESIS_URL=run.url))[0] == 2
     assert (await piped("groups", "math", "--environment", "none such", LACHESIS_URL=run.url))[0] == 1
 
 
