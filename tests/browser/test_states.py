@@ -5,13 +5,14 @@ the page. The pictures go to the folder that SCREENSHOTS names, of the whole pag
 are for people: no test compares pixels, because fonts differ between machines.
 
 All tests share one page and three services: an open one with runs, a closed one, and one whose Redis has stopped.
+CI looks at a few views (`IN_CI`); `make test-browser` looks at all.
 """
 
 import asyncio
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ OF_A_RUN = ("now", "shares", "freshness", "rewards", "groups", "batches", "repla
 OF_THE_SERVICE = ("runs", "audit", "tokens", "about")
 OPENED = ("group", "batch")  # views of one thing in a view of a run
 ALL = OF_THE_SERVICE + OF_A_RUN + OPENED
+IN_CI = ("now", "groups", "group", "tokens", 3)  # views, and environments of a run
 FULL = "math-7b"  # a healthy run with all that a run can have
 LEAST = {**dict.fromkeys(ALL, "viewer"), "group": "viewer with contents, or trainer"}
 LEAST |= {"audit": "operator", "tokens": "operator of all runs"}
@@ -53,6 +55,13 @@ EMPTY = {
     "tokens": "There is no token yet. The first one closes the service",
     "audit": "It gets one when a run, its settings or a token is changed or removed.",
 }
+
+
+def briefly_in_ci(name: str, values: Iterable[Any]) -> pytest.MarkDecorator:
+    """Try all values of a parameter, but in CI those of IN_CI."""
+    return pytest.mark.parametrize(
+        name, [value if value in IN_CI else pytest.param(value, marks=pytest.mark.at_length) for value in values]
+    )
 
 
 @dataclass
@@ -205,7 +214,7 @@ async def filled(page: Page) -> None:
     await expect(page.locator("main [aria-busy]")).to_have_count(0)
 
 
-@pytest.mark.parametrize("view", ALL)
+@briefly_in_ci("view", ALL)
 async def test_loading_shows_the_frame_at_once(
     services: Services, page: Page, watch: Watch, look: Look, view: str
 ) -> None:
@@ -242,7 +251,7 @@ async def send(command: str, client: httpx.AsyncClient) -> None:
     await done(await client.request(method, words[-1], content=content, headers={"Content-Type": "application/json"}))
 
 
-@pytest.mark.parametrize("view", EMPTY)
+@briefly_in_ci("view", EMPTY)
 async def test_empty_says_what_changes_it(services: Services, page: Page, watch: Watch, look: Look, view: str) -> None:
     watch.expected.append("404")  # there is no replay buffer
     run = f"empty-{view}"
@@ -268,7 +277,7 @@ async def test_empty_says_what_changes_it(services: Services, page: Page, watch:
         assert view in ("audit", "batches"), "it has no command"
 
 
-@pytest.mark.parametrize("view", [view for view in (*ALL, "item") if view != "about"])  # what it asks for has no error
+@briefly_in_ci("view", [view for view in (*ALL, "item") if view != "about"])  # what it asks for has no error
 async def test_an_error_has_its_sentence_its_code_and_a_retry(
     services: Services, page: Page, watch: Watch, look: Look, view: str
 ) -> None:
@@ -295,7 +304,7 @@ WHAT_STAYS = """[...document.querySelectorAll("main :is(h1, h2, h3, dt, canvas, 
     .map(one => one.tagName).join(" ")"""
 
 
-@pytest.mark.parametrize("view", ALL)
+@briefly_in_ci("view", ALL)
 async def test_what_was_there_stays_while_the_service_is_lost_and_its_age_is_told(
     services: Services, page: Page, watch: Watch, look: Look, view: str
 ) -> None:
@@ -358,7 +367,7 @@ async def test_a_service_without_its_redis_is_named_and_what_was_there_stays(
         redis.stop()
 
 
-@pytest.mark.parametrize("view", ALL)
+@briefly_in_ci("view", ALL)
 async def test_forbidden_names_the_role_that_is_needed(
     services: Services, page: Page, watch: Watch, look: Look, view: str
 ) -> None:
@@ -377,7 +386,7 @@ async def test_forbidden_names_the_role_that_is_needed(
     await look(page, f"token-{view}")
 
 
-@pytest.mark.parametrize("environments", [3, 200])
+@briefly_in_ci("environments", [3, 200])
 @pytest.mark.parametrize("is_healthy", [True, False], ids=["healthy", "blocked"])
 async def test_runs_fit_on_every_screen(
     services: Services, page: Page, watch: Watch, look: Look, is_healthy: bool, environments: int
