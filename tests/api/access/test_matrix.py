@@ -94,6 +94,7 @@ of a run
     GET     /v1/runs/{run}/groups/{group}/annotations             TCOA
     GET     /v1/runs/{run}/history                                TVCOA
     GET     /v1/runs/{run}/history/histograms                     TVCOA
+    GET     /v1/runs/{run}/history/shares                         TVCOA
     POST    /v1/runs/{run}/batches                                TOA
     GET     /v1/runs/{run}/batches                                TVCOA
     GET     /v1/runs/{run}/batches/explain                        TVCOA

@@ -63,6 +63,7 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.get(f"{RUN}/batches/recent")
     await client.get(f"{RUN}/history")
     await client.get(f"{RUN}/history/histograms?value=reward")
+    await client.get(f"{RUN}/history/shares")
     batch, ended = await lease(client)
     await client.get(batch)
     for verb in ("extend", "ack"):
