@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -73,7 +72,6 @@ async def serving(config: uvicorn.Config, listener: socket.socket) -> AsyncItera
         async with asyncio.timeout(config.timeout_graceful_shutdown):
             await asyncio.gather(*server.server_state.tasks)
         await server.lifespan.shutdown()
-        gc.unfreeze()  # each service freezes all objects (app.tuning), also those of services that have ended
 
 
 async def _tell_the_time(server: uvicorn.Server) -> None:
