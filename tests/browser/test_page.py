@@ -185,7 +185,7 @@ async def test_a_hidden_page_asks_for_nothing(client: httpx.AsyncClient, show: O
     hide += " document.dispatchEvent(new Event('visibilitychange')) }"
     await page.clock.install()
     await page.evaluate(hide, True)
-    await page.clock.run_for(5_000)  # what was asked before may be heard of late
+    await page.clock.run_for(5_000)  # what was asked before may arrive here late
     asked = len(watch.asked)
     await page.clock.run_for(60_000)
     await environment(client, "later")
