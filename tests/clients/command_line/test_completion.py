@@ -44,7 +44,7 @@ async def test_a_shell_completes_commands_options_and_values() -> None:
         return (await run_script(_LACHESIS_COMPLETE="complete_bash", **asked)).stdout.split()
 
     assert await completed("gr") == ["groups"]
-    assert await completed("groups", "--score") == ["--score-min"]
+    assert await completed("groups", "--stale") == ["--staleness-min"]
     assert await completed("groups", "--state", "qu") == ["queued"]
     shown = await run_script("--show-completion")
     assert "_LACHESIS_COMPLETE=complete_bash" in shown.stdout, shown
