@@ -3,12 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from app.core.history.series import OTHERS, Span, busiest
-
-Counted = Literal["groups", "sequences", "tokens"]
-"""What shares are counted in."""
+from lachesis.wire.history import HistoryCount
 
 _ALIKE = 0.01  # of all: less is no difference
 
@@ -53,7 +50,7 @@ class Shares:
     environments: list[EnvironmentShare]
 
 
-def shares(spans: Iterable[Span], counted: Counted) -> Shares:
+def shares(spans: Iterable[Span], counted: HistoryCount) -> Shares:
     """Return the shares of the busiest environments over all spans, and of all others together.
 
     Args:

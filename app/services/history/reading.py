@@ -15,11 +15,12 @@ from app.core.history.charts import (
 )
 from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen_range, kept_resolution
 from app.core.history.series import MOST_ENVIRONMENTS, Span, busiest
-from app.core.history.shares import Counted, Shares, shares
+from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, Wanted
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RunNotFound
+from lachesis.wire.history import HistoryCount
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
 _MOST_HISTOGRAMS = 400  # times of a heat map
@@ -83,7 +84,7 @@ class Histories:
     async def shares(
         self,
         run: str,
-        counted: Counted,
+        counted: HistoryCount,
         from_s: float | None = None,
         to_s: float | None = None,
         least_step_s: int = 0,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
-from app.core.history.shares import Counted, Shares, shares
+from app.core.history.shares import Shares, shares
+from lachesis.wire.history import HistoryCount
 
 names = st.sampled_from(["gsm8k", "code", OTHERS, "math"])
 groups = st.tuples(names, st.sampled_from(["in", "out"]), st.integers(1, 4), st.integers(0, 9))
@@ -23,7 +24,7 @@ def span_of(happened: list[tuple[str, str, int, int]]) -> Span:
 
 
 @given(st.lists(st.lists(groups, max_size=6), max_size=4), st.sampled_from(["groups", "sequences", "tokens"]))
-def test_shares_are_those_of_all_groups(parts: list[list[tuple[str, str, int, int]]], counted: Counted) -> None:
+def test_shares_are_those_of_all_groups(parts: list[list[tuple[str, str, int, int]]], counted: HistoryCount) -> None:
     found = shares(map(span_of, parts), counted)
     counts = {"in": Counter[str](), "out": Counter[str]()}
     for name, way, sequences, tokens in (group for part in parts for group in part):
