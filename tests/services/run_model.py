@@ -400,3 +400,10 @@ class RunModel:
         where = {"queued": self.queue, "leased": leased}
         held = {state: sum(group.tokens for group in groups) for state, groups in where.items()}
         return {state: tokens for state, tokens in {**self.tokens, **held}.items() if tokens}
+
+
+def is_within(seen: dict[str, Any], name: str, bound: float | None) -> bool:
+    """Whether a value of a group keeps a bound, such as ``score_min``. A group without the value keeps none."""
+    of, _, side = name.rpartition("_")
+    value = seen[of]
+    return bound is None or (value is not None and (value >= bound if side == "min" else value <= bound))

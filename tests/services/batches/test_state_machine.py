@@ -35,7 +35,7 @@ from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, config, join
 from tests.services.processes import A_YEAR_S, Processes
-from tests.services.run_model import Group, Refused, RunModel
+from tests.services.run_model import Group, Refused, RunModel, is_within
 
 T = TypeVar("T")
 PASSES_S = 30
@@ -413,23 +413,15 @@ class RunMachine(RuleBasedStateMachine):
         seen: dict[str, Any],
         environment: int | str | None,
         state: str | None = None,
-        score_min: float | None = None,
-        score_max: float | None = None,
-        step_min: int | None = None,
-        step_max: int | None = None,
-        staleness_min: int | None = None,
         dropped: str | None = None,
+        **bounds: float | None,
     ) -> bool:
         owners = self._environments_named("env0") if environment == "env0" else {environment}
         return (
             (environment is None or ("none" if seen["environment"] is None else seen["environment"]) in owners)
             and (state is None or seen["state"] == state)
-            and (score_min is None or (seen["score"] is not None and seen["score"] >= score_min))
-            and (score_max is None or (seen["score"] is not None and seen["score"] <= score_max))
-            and (step_min is None or (seen["step"] is not None and seen["step"] >= step_min))
-            and (step_max is None or (seen["step"] is not None and seen["step"] <= step_max))
-            and (staleness_min is None or (seen["staleness"] is not None and seen["staleness"] >= staleness_min))
             and (dropped is None or seen["reason"] == dropped)
+            and all(is_within(seen, name, bound) for name, bound in bounds.items())
         )
 
     @precondition(lambda self: self._model.known)
