@@ -103,7 +103,7 @@ class HttpCaller(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         assert self._waiting
-        if self._waiting.done():  # nobody waits any more
+        if self._waiting.done():  # the caller has given up
             return
         received = b"".join(self._pieces) if self._whole is None else self._whole
         self._waiting.set_result(Reply(self._parser.get_status_code(), received, self._gzipped))

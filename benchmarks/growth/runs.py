@@ -24,8 +24,8 @@ IDLE = Table(
     "in each second",
     False,
     (),
-    f"{PROCESSES} API processes; nobody sends anything. A and V in % of a core; commands that Valkey counts; bytes by "
-    "which the append-only file grows.",
+    f"{PROCESSES} API processes; no client sends a request. A and V in % of a core; commands that Valkey counts; bytes "
+    "by which the append-only file grows.",
 )
 LISTED = Table(
     "growth_many_runs",
@@ -125,7 +125,7 @@ async def scrape(server: Server) -> int:
 
 async def beside_scraper(server: Server, effort: Effort, results: Results) -> None:
     """Send groups with and without a scraper, and note how long that takes."""
-    for case, with_scraper in (("nobody reads /metrics", False), ("/metrics each second", True)):
+    for case, with_scraper in (("/metrics is not read", False), ("/metrics each second", True)):
         done = asyncio.Event()
         scraper = asyncio.create_task(keep_scraping(server, done)) if with_scraper else None
         walls_s = await send_steadily(server, effort.idle_s)

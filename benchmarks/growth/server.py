@@ -20,7 +20,7 @@ from tests.e2e.service import Service
 
 Call = Callable[[], Awaitable[object]]
 
-MEMBERS_LIVE_S = "86400"  # nobody sends heartbeats for what is only there
+MEMBERS_LIVE_S = "86400"  # the benchmark sends no heartbeats for idle members
 _ENOUGH_S = 300.0
 _SETTLED_S = 0.003  # after a reply, until the process has put its things away
 

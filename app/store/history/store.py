@@ -23,7 +23,7 @@ from app.store.runs.view import reading
 Totals = Mapping[str, Mapping[str, float]]
 """What counts were counted up to, by environment and name; those of the run under ``""``."""
 
-_MOST_ENTRIES = 20_000  # of the finest stream, if nobody adds it up
+_MOST_ENTRIES = 20_000  # of the finest stream, while no process merges it
 _KEPT_MS = LONGEST_S * 1000
 _AT_ONCE = 100  # entries to read in one round trip
 
@@ -96,7 +96,7 @@ class HistoryStore:
         return bool(await self._connection.run(command))
 
     async def last_s(self, run: str, resolution: Resolution) -> int | None:
-        """Return when the last span of a stream begins; None if there is none."""
+        """Return when the last span of a stream begins; None if the stream is empty."""
         keys = RunKeys(run)
         found = await self._connection.call("XREVRANGE", keys.series(resolution.step_s), "+", "-", "COUNT", 1)
         return None if not found else _time_s(found[0][0])

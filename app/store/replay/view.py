@@ -82,7 +82,7 @@ class ReplayView:
         return self.total("weight") + (self.total("weight_high") << 32)
 
     def total(self, name: str) -> int:
-        """Return a total by its name; 0 if there is none."""
+        """Return a total by its name; 0 before anything was counted."""
         return self.totals.get(name, 0)
 
 

@@ -283,7 +283,7 @@ class RunStore:
             raise RunRewound(f"run {run} was rewound after this trainer began")
 
     async def requested_sweep(self, run: str) -> int | None:
-        """Return the number of the sweep of waiting groups that is to be done; None if there is none."""
+        """Return the number of the requested sweep of waiting groups; None if no sweep is requested."""
         found = await self._connection.call("HGET", RunKeys(run).run, "unswept")
         return None if found is None else int(found)
 

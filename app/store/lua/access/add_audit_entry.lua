@@ -2,7 +2,7 @@
 -- add_audit_entry: add an entry to the audit trail, also while the memory is full: deletions must be in it.
 --
 -- A sender has some entries of its own in each hour. Beyond them, equal actions of the sender are one entry with a
--- count, which is written again each time. So nobody can displace the entries of others with cheap requests.
+-- count, which is written again each time. So cheap requests of one sender leave the entries of others in place.
 --
 -- Returns nothing. Of the oldest entries, about those beyond the limit go.
 -- Cost: O(1).

@@ -6,7 +6,7 @@
 -- 3 s of the gap count. An outage does not end a lease of more than a few seconds, and does not age groups,
 -- environments or histories. If ticks come late on a busy machine, the clock is slower than time, never faster.
 --
--- Nobody ticks a run that sleeps: one in which nothing happens (`tick`). Its clock advances with the service clock,
+-- A run in which nothing happens sleeps: no process ticks it (`tick`). Its clock advances with the service clock,
 -- which follows the same rule and is advanced each second by every API process. The first step of the clock wakes the
 -- run. The keys for that are not in KEYS, as nearly every script can wake a run; they come from the run's own key.
 --
