@@ -87,7 +87,12 @@ async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: 
         await replay.set_up()
         await trainer.curriculum("gsm8k").set_up()
         await trainer.curriculum("gsm8k").register(["a", "b"])
+
+        async def rates_known() -> bool:
+            return any(one.sequences_per_s is not None for one in (await trainer.explain()).environments)
+
         async for batch in trainer.batches(prefetch=0, rank=Rank(1, 2)):
+            await wait_until(rates_known)  # a rate needs two looks, about a second apart
             _, out, err = await piped("status", "math", module=module, LACHESIS_URL=run.url)
             await batch.nack()
             break
