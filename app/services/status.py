@@ -6,6 +6,8 @@ from itertools import islice
 from typing import TypeVar
 
 from app.core.access.limits import RateLimits, limits_of
+from app.core.batches.leases import WITH_A_TRAINER
+from app.core.batches.pace import MOST_BATCHES, BatchSpan, Pace, pace
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
@@ -13,6 +15,7 @@ from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
 from app.services.runs.isolation import RepeatedFailure, RunFailures
 from app.store.access.limits import LimitStore, of_run
+from app.store.batches.records import BatchRecordStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.limits import RateUse
@@ -43,6 +46,7 @@ class EnvironmentFacts:
         dropped: Groups of it that were dropped, by reason.
         ledger: What happened to its tokens.
         token_cost: What a million tokens cost, if the run says so.
+        sequences_per_s: Its trainable sequences per second; None if that is unknown.
     """
 
     record: EnvironmentRecord
@@ -58,6 +62,7 @@ class EnvironmentFacts:
     dropped: Mapping[str, int]
     ledger: TokenLedger
     token_cost: float | None
+    sequences_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class RunFacts:
         failing_age_s: Seconds since the first such failure.
         limits: Its limits of rates, and how much of each is used.
         durability: How Redis keeps its data.
+        pace: How fast batches follow each other.
     """
 
     run: str
@@ -93,6 +99,7 @@ class RunFacts:
     failing_age_s: float
     limits: Sequence[RateUse]
     durability: str
+    pace: Pace
 
 
 class Status:
@@ -102,6 +109,7 @@ class Status:
         self,
         runs: RunStore,
         groups: GroupStore,
+        records: BatchRecordStore,
         limits: LimitStore,
         diagnostics: Diagnostics,
         upkeep: RunFailures,
@@ -110,6 +118,7 @@ class Status:
     ) -> None:
         self._runs = runs
         self._groups = groups
+        self._records = records
         self._limits = limits
         self._diagnostics = diagnostics
         self._upkeep = upkeep
@@ -132,7 +141,7 @@ class Status:
             diagnosis=diagnosis,
             alert=alert_of(view, self._ttl_ms),
             ledger=ledger_of_run(view.tokens),
-            environments=self.environments(view, page[:limit]),
+            environments=self.environments(run, view, page[:limit]),
             next_after=page[limit - 1] if len(page) > limit else None,
             alive=len(view.live(self._ttl_ms).records),
             oldest_waiting_ms=await self._oldest_waiting_ms(run, view),
@@ -141,16 +150,17 @@ class Status:
             failing_age_s=0.0 if failure is None else self._upkeep.failing_age_s(failure),
             limits=await self._used(run, view),
             durability=self._durability,
+            pace=await self._pace(run, diagnosis),
         )
 
-    def environments(self, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentFacts]:
+    def environments(self, run: str, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentFacts]:
         """Describe a run's environments, or those with some ids, in this order."""
         wanted = list(view.environments if only is None else only)
         bounds = view.live(self._ttl_ms).bounds(view.config.batch_size) if view.config else {}
         queued, buffered = _by_owner(view.lanes, wanted), _by_owner(view.buffers, wanted)
         dropped = _by_owner({(owner, reason): count for (reason, owner), count in view.dropped.items()}, wanted)
         tokens = _by_owner({(owner, state): count for (state, owner), count in view.tokens.items()}, wanted)
-        handed_out = sum(view.served.values())
+        handed_out, rates = sum(view.served.values()), self._diagnostics.rates(run)
         facts = []
         for key in wanted:
             env, served = view.environments[key], view.served.get(key, 0)
@@ -169,6 +179,7 @@ class Status:
                     dropped=dropped.get(key, {}),
                     ledger=ledger_of(tokens.get(key, {})),
                     token_cost=view.policy.cost_per_million_tokens,
+                    sequences_per_s=rates.get(key),
                 )
             )
         return facts
@@ -176,6 +187,17 @@ class Status:
     async def _used(self, run: str, view: RunView) -> Sequence[RateUse]:
         limits = limits_of(view.policy) or RateLimits()
         return (await self._limits.used([(of_run(run), limits)]))[0]
+
+    async def _pace(self, run: str, diagnosis: BatchDiagnosis) -> Pace:
+        view = diagnosis.view
+        out = {lease.batch_id for lease in view.leases if lease.state in WITH_A_TRAINER}
+        spans: list[BatchSpan] = []
+        for one in await self._records.times(run, MOST_BATCHES):
+            if one.batch_id in out:
+                spans.append(BatchSpan(one.formed_ms, view.clock_ms))
+            elif one.ended_ms is not None:
+                spans.append(BatchSpan(one.formed_ms, one.ended_ms))
+        return pace(spans, view.began_ms, view.clock_ms, blocked=diagnosis.not_ready is not None and not out)
 
     async def _oldest_waiting_ms(self, run: str, view: RunView) -> int | None:
         limit = view.config.batch_size if view.config else None

@@ -118,7 +118,7 @@ async def join(
         change_settings=asked.change_settings,
         sender=sender_of(request.scope),
     )
-    (facts,) = services.runs.status.environments(joined.view, {joined.environment})
+    (facts,) = services.runs.status.environments(run, joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"
     reply = Joined(
         **shown_environment(facts).model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings)
@@ -131,7 +131,7 @@ async def join(
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     """List a run's environments by id: what each has sent, what waits, its promised share and its actual share."""
     view = await services.runs.administration.get(run)
-    return model_reply(Environments(environments=shown_environments(services.runs.status.environments(view))))
+    return model_reply(Environments(environments=shown_environments(services.runs.status.environments(run, view))))
 
 
 @router.get(
@@ -144,7 +144,7 @@ async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
 async def get_environment(run: NamedRun, environment: EnvironmentId, services: ServicesDep) -> Response:
     """Return one environment."""
     view = await services.environments.registry.known(run, environment)
-    return model_reply(shown_environment(services.runs.status.environments(view, {environment})[0]))
+    return model_reply(shown_environment(services.runs.status.environments(run, view, {environment})[0]))
 
 
 @router.patch(
@@ -162,7 +162,7 @@ async def change_environment(
     asked = parse(EnvironmentChange, body)
     changes = {name: getattr(asked, name) for name in asked.model_fields_set}
     view = await services.environments.registry.change_environment(run, environment, changes)
-    return model_reply(shown_environment(services.runs.status.environments(view, {environment})[0]))
+    return model_reply(shown_environment(services.runs.status.environments(run, view, {environment})[0]))
 
 
 @router.get(

@@ -1,6 +1,6 @@
 """Map the reason why there is no batch to the reply of `GET …/batches/explain`."""
 
-from app.api.wire.status import shown_alert, shown_warnings
+from app.api.wire.status import last_batch_age_s, shown_alert, shown_warnings
 from app.core.runs.alert import alert_of
 from app.services.batches.diagnostics import BatchDiagnosis, stale_groups
 from lachesis.wire.batches import Explanation, LastSubmission
@@ -19,7 +19,7 @@ def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | fl
         ready=why is None,
         reason=None if why is None else why.blocker.value,
         detail=None if why is None else why.detail,
-        last_batch_age_s=None if view.last_batch_ms is None else (view.clock_ms - view.last_batch_ms) / 1000,
+        last_batch_age_s=last_batch_age_s(view),
         missing_sequences=0 if why is None else why.missing_sequences,
         missing_by_environment={} if why is None else dict(why.missing_by_environment),
         unblocked_by=[] if why is None else list(why.unblocked_by),

@@ -28,6 +28,7 @@ def shown_state(state: BufferState) -> ReplayState:
         sampleable_chunks=state.sampleable_chunks,
         reserved_chunks=state.reserved_chunks,
         archived_chunks=state.archived_chunks,
+        filled_share=state.filled_share,
         chunk_bytes=state.chunk_bytes,
         retired_in_use_chunks=state.retired_in_use_chunks,
         waiting_fragments=state.waiting_fragments,

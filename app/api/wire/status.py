@@ -7,6 +7,7 @@ from app.core.groups.staleness_forecast import staleness_forecast
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.alert import RunAlert
 from app.core.runs.ledger import TokenLedger
+from app.core.runs.view import QueueView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.diagnostics import BatchDiagnosis
 from app.services.status import EnvironmentFacts, RunFacts, oversized_groups
@@ -21,6 +22,7 @@ from lachesis.wire.status import (
     LeaseStatus,
     Ledger,
     LedgerCost,
+    Pace,
     RanksStatus,
     RunStatus,
     StalenessForecast,
@@ -42,6 +44,7 @@ def shown_status(facts: RunFacts, access: AccessMode) -> RunStatus:
         trainer_started=view.started,
         ready=facts.diagnosis.not_ready is None,
         blocked=_blocked(facts.diagnosis),
+        pace=_pace(facts),
         intake_paused=view.policy.intake_paused,
         serving_paused=view.policy.serving_paused,
         oldest_waiting_s=None if facts.oldest_waiting_ms is None else facts.oldest_waiting_ms / 1000,
@@ -119,6 +122,7 @@ def shown_environment(facts: EnvironmentFacts) -> EnvironmentStatus:
         owed_sequences=facts.owed_sequences,
         dropped=dict(facts.dropped),
         ledger=_ledger(facts.ledger, facts.token_cost),
+        sequences_per_s=facts.sequences_per_s,
     )
 
 
@@ -159,6 +163,21 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
         mean_bound=history.bound / history.batches,
         last=BalanceInfo(**asdict(history.last)),
     )
+
+
+def _pace(facts: RunFacts) -> Pace:
+    return Pace(
+        last_batch_age_s=last_batch_age_s(facts.diagnosis.view),
+        batch_interval_s=facts.pace.batch_interval_s,
+        trainer_idle_share=facts.pace.idle_share,
+        blocked_s=facts.pace.blocked_s,
+        arriving_sequences_per_s=facts.diagnosis.rate,
+    )
+
+
+def last_batch_age_s(view: QueueView) -> float | None:
+    """Return the seconds since the last batch was taken; None before the first."""
+    return None if view.last_batch_ms is None else (view.clock_ms - view.last_batch_ms) / 1000
 
 
 def _blocked(diagnosis: BatchDiagnosis) -> BatchBlocked | None:

@@ -75,6 +75,9 @@ class LeaseState(StrEnum):
     QUARANTINED = "quarantined"
 
 
+WITH_A_TRAINER = frozenset({LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD})
+"""The states in which a trainer has the batch."""
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The lease of a batch.

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from enum import StrEnum
 
-from app.core.batches.leases import LeaseState
+from app.core.batches.leases import WITH_A_TRAINER, LeaseState
 from app.core.model import Blocker
 
 
@@ -26,7 +26,6 @@ _OF_BLOCKERS = {
     Blocker.NO_EXACT_FIT: Cause.NO_EXACT_FIT,
     Blocker.CANNOT_BE_DIVIDED: Cause.NO_EXACT_FIT,
 }
-_WITH_A_TRAINER = {LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD}
 
 
 def cause_of(leases: Collection[LeaseState], blocker: Blocker | None, *, starving: bool) -> Cause | None:
@@ -40,7 +39,7 @@ def cause_of(leases: Collection[LeaseState], blocker: Blocker | None, *, starvin
     Returns:
         None if a batch is ready and no trainer takes it, or the run takes no trainers.
     """
-    if not _WITH_A_TRAINER.isdisjoint(leases):
+    if not WITH_A_TRAINER.isdisjoint(leases):
         return Cause.TRAINER_HOLDS_BATCH
     cause = None if blocker is None else _OF_BLOCKERS.get(blocker)
     return Cause.STARVATION if starving and cause not in (None, Cause.PAUSED) else cause

@@ -60,6 +60,7 @@ class QueueView:
         trained: Batches that were trained on and are in no policy version yet.
         scarce: Since when batches wait for environments that send too little, run clock, by id
             (`app.core.environments.scarcity`).
+        began_ms: Run clock when the run began: 0, or when it was reset.
     """
 
     config: RunConfig | None
@@ -89,6 +90,7 @@ class QueueView:
     undivided: Undivided | None = None
     trained: Trained = field(default_factory=Trained)
     scarce: Mapping[int, int] = field(default_factory=dict)
+    began_ms: int = 0
 
     def live(self, ttl_ms: int) -> LiveEnvironments:
         """Return the environments that are alive: only these bind.

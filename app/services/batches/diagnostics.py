@@ -41,6 +41,11 @@ class BatchDiagnosis:
     arrived: Arrived
     warnings: tuple[RunWarning, ...] = ()
 
+    @property
+    def rate(self) -> float | None:
+        """Trainable sequences per second of all environments; None if that is unknown."""
+        return sum(self.rates.values()) if self.rates else None
+
 
 class Diagnostics:
     """Explains the state of a run. Like the next take, it drops groups that are too old; it changes nothing else."""
@@ -66,6 +71,10 @@ class Diagnostics:
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return the seconds until a batch should form at the present arrival rates; None if that is unknown."""
         return expected_s(not_ready, self._arrivals.rates(run))
+
+    def rates(self, run: str) -> Mapping[int, float]:
+        """Return the known arrival rates of environments: trainable sequences per second."""
+        return self._arrivals.rates(run)
 
     async def of(self, run: str, instead: Mapping[str, float] | None = None) -> BatchDiagnosis:
         """Return whether a trainer that asked now would get a batch.

@@ -90,6 +90,11 @@ class BufferState:
     fragments_per_s: float
     workers: tuple[WorkerStatus, ...]
 
+    @property
+    def filled_share(self) -> float:
+        """The chunks in it as a part of the most that it may have."""
+        return (self.sampleable_chunks + self.reserved_chunks + self.archived_chunks) / self.policy.max_chunks
+
 
 async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
     """Read the state of a buffer. It is not one snapshot: changes in the meantime may be included in part."""

@@ -43,6 +43,7 @@ class RunServices:
             status=Status(
                 stores.runs,
                 stores.groups,
+                stores.batch_records,
                 stores.limits,
                 batches.diagnostics,
                 failures,

@@ -63,6 +63,15 @@ class RecordedBatch:
     end: BatchEnd | None
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """When a batch was formed and when it ended, run clock; ``ended_ms`` is None if it has not, or if that is unknown."""
+
+    batch_id: str
+    formed_ms: int
+    ended_ms: int | None
+
+
 def record_of(lease: Lease, formed_ms: int | None) -> BatchRecord:
     """Describe a batch by its lease. Loads of ranks are known only to the process that formed it."""
     sharding, ranks = lease.sharding, None
@@ -122,6 +131,24 @@ class BatchRecordStore:
         replies = await self._connection.pipeline([("HMGET", key, *batch_ids) for key in hashes])
         with reading(run):
             return [_recorded(one, *texts) for one, *texts in zip(batch_ids, *replies, strict=True)]
+
+    async def times(self, run: str, most: int) -> list[BatchTimes]:
+        """Read when the latest batches were formed and ended, the oldest first: at most ``most``."""
+        keys = RunKeys(run)
+        batch_ids = await self._connection.call("LRANGE", keys.batch_order, -most, -1)
+        if not batch_ids:
+            return []
+        records, ends = await self._connection.pipeline(
+            [("HMGET", key, *batch_ids) for key in (keys.batches, keys.history)]
+        )
+        found = []
+        with reading(run):
+            for batch_id, record, end in zip(batch_ids, records, ends, strict=True):
+                if record is not None:
+                    ended = parse_end(end)
+                    formed_ms = json.loads(record)[1]
+                    found.append(BatchTimes(batch_id.decode(), formed_ms, None if ended is None else ended.clock_ms))
+        return found
 
     async def unrecorded(self, run: str, batch_ids: Sequence[str]) -> list[str]:
         """Return which of these batches have no record."""

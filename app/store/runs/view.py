@@ -153,6 +153,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "unfilled": "unfilled" in run,
         "undivided": Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
         "scarce": {int(key): since_ms for key, since_ms in json.loads(run.get("scarce", "{}")).items()},
+        "began_ms": int(run.get("reset_ms", 0)),
         "trained": Trained(
             int(run.get("trained_batches", 0)),
             int(run.get("trained_ms", 0)),

@@ -228,6 +228,10 @@ class ReplayState(BaseModel):
     sampleable_chunks: int = Field(description="Chunks that may be sampled now.")
     reserved_chunks: int = Field(description="Chunks whose open uses are all reserved by leased samples.")
     archived_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
+    filled_share: float = Field(
+        description="These three kinds of chunks as a part of `max_chunks`, from 0 on. It is above 1 after `max_chunks` "
+        "became lower."
+    )
     chunk_bytes: int = Field(description="Payload of sampleable, reserved and archived chunks, bytes.")
     retired_in_use_chunks: int = Field(description="Retired chunks that samples still hold.")
     waiting_fragments: int = Field(description="Fragments in no chunk yet.")

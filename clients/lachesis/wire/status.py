@@ -97,6 +97,33 @@ class EnvironmentStatus(_Answer):
     owed_sequences: int = Field(description="Sequences that relaxed batches owe the environment for its minimum.")
     dropped: dict[str, int] = Field(description="Dropped groups of the environment, by reason.")
     ledger: Ledger = Field(description="What happened to the tokens of the environment.")
+    sequences_per_s: float | None = Field(
+        default=None,
+        description="Sequences per second over the last minute, without dropped groups. Null if unknown.",
+    )
+
+
+class Pace(_Answer):
+    """How fast batches follow each other, over the latest 16."""
+
+    last_batch_age_s: float | None = Field(
+        description="Seconds since the last batch was taken. Null before the first batch of the trainer."
+    )
+    batch_interval_s: float | None = Field(
+        description="Seconds from one batch to the next, the median. Null before the second batch."
+    )
+    trainer_idle_share: float | None = Field(
+        description="Part of the time since the first of these batches in which no trainer had one, from 0 to 1. Null "
+        "before the second batch."
+    )
+    blocked_s: float | None = Field(
+        description="Seconds for which no trainer has had a batch, while none is ready: since the last batch ended, or "
+        "the run began. Null while a trainer has a batch, or a batch is ready."
+    )
+    arriving_sequences_per_s: float | None = Field(
+        description="Sequences per second over the last minute, of all environments, without dropped groups. Null if "
+        "unknown."
+    )
 
 
 class BatchBlocked(_Answer):
@@ -221,6 +248,7 @@ class RunStatus(_Answer):
     trainer_started: bool = Field(description="Whether the trainer has asked for a batch since it registered.")
     ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
     blocked: BatchBlocked | None = Field(description="What blocks the next batch. Null if a batch is ready.")
+    pace: Pace | None = Field(default=None, description="How fast batches follow each other.")
     intake_paused: bool = Field(
         default=False, description="Whether an operator has paused intake: environments start no groups."
     )

@@ -38,6 +38,7 @@ async def test_one_that_is_there_stays_as_it_is_if_only_an_absent_one_is_to_be_m
     if_absent = {"if_absent": "true"}
     kept = (await client.put(REPLAY, json={"max_chunks": 1, "groups": True}, params=if_absent)).json()
     assert (kept["settings"]["max_chunks"], kept["settings"]["groups"], kept["sampleable_chunks"]) == (8, False, 2)
+    assert kept["filled_share"] == 0.25
     assert (await client.put(REPLAY, json={"max_chunks": 0}, params=if_absent)).status_code == 422
     await client.delete(REPLAY)
     made = (await client.put(REPLAY, json={"max_chunks": 7}, params=if_absent)).json()

@@ -1,0 +1,63 @@
+"""Say how fast batches follow each other, and how long trainers and batches wait."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+MOST_BATCHES = 16
+"""How many of the latest batches a pace is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """When a batch was formed and when it ended, run clock, milliseconds; now, if a trainer has it."""
+
+    formed_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast batches follow each other.
+
+    Attributes:
+        batch_interval_s: Seconds from one batch to the next, the median; None before the second batch.
+        idle_share: Part of the time since the first of these batches in which no trainer had one, from 0 to 1; None
+            before the second batch.
+        blocked_s: Seconds for which no trainer has had a batch; None if one has, or could have one.
+    """
+
+    batch_interval_s: float | None
+    idle_share: float | None
+    blocked_s: float | None
+
+
+def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: bool) -> Pace:
+    """Describe the latest batches of a run.
+
+    Args:
+        spans: The batches, in any order.
+        began_ms: Run clock when the run began.
+        clock_ms: Run clock now.
+        blocked: Whether no trainer has a batch and none is ready.
+    """
+    in_order = sorted(spans, key=lambda one: one.formed_ms)
+    ended_ms = max([began_ms, *(one.ended_ms for one in in_order)])
+    blocked_s = max(0, clock_ms - ended_ms) / 1000 if blocked else None
+    if len(in_order) <= 1:
+        return Pace(None, None, blocked_s)
+    interval_s = median(later.formed_ms - one.formed_ms for one, later in pairwise(in_order)) / 1000
+    return Pace(interval_s, _idle_share(in_order, clock_ms), blocked_s)
+
+
+def _idle_share(in_order: Sequence[BatchSpan], clock_ms: int) -> float | None:
+    """Return the part of the time that no span covers, from the first of them until now."""
+    begin_ms = reached_ms = in_order[0].formed_ms
+    idle_ms = 0
+    for one in in_order:
+        idle_ms += max(0, one.formed_ms - reached_ms)
+        reached_ms = max(reached_ms, one.ended_ms)
+    idle_ms += max(0, clock_ms - reached_ms)
+    passed_ms = max(clock_ms, reached_ms) - begin_ms
+    return idle_ms / passed_ms if passed_ms else None

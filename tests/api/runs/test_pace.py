@@ -1,0 +1,50 @@
+"""The status says how fast batches follow each other, for how long there is none, and what arrives."""
+
+from typing import Any
+
+import httpx
+
+from tests.scenarios.native_calls import RUN, group, make_run, submit, taken, trained
+from tests.waiting import wait_until
+
+
+async def pace(client: httpx.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(f"{RUN}/status")).json()["pace"]
+    return found
+
+
+async def test_blocked_lasts_from_the_end_of_a_batch_to_the_next(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    first = await pace(client)
+    assert first["blocked_s"] >= 0
+    assert [first[name] for name in ("last_batch_age_s", "batch_interval_s", "trainer_idle_share")] == [None] * 3
+    await submit(client, "a")
+    assert (await pace(client))["blocked_s"] is None, "a batch is ready"
+    batch = await taken(client)
+    assert (await pace(client))["blocked_s"] is None, "the trainer has a batch"
+    await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
+    ended = await pace(client)
+    assert 0 <= ended["blocked_s"] <= ended["last_batch_age_s"]
+    await submit(client, "b")
+    await trained(client)
+    second = await pace(client)
+    assert second["batch_interval_s"] >= 0
+    assert 0 <= second["trainer_idle_share"] <= 1
+    assert second["last_batch_age_s"] <= (await client.get(f"{RUN}/batches/explain")).json()["last_batch_age_s"]
+
+
+async def test_arrival_rates_are_those_of_the_explanation(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=1000)
+    await client.post(f"{RUN}/environments", json={"name": "math"})
+    sent = iter(range(10_000))
+
+    async def is_known() -> bool:
+        await submit(client, group(f"g{next(sent)}", environment=0))
+        return (await pace(client))["arriving_sequences_per_s"] is not None
+
+    await wait_until(is_known)
+    status = (await client.get(f"{RUN}/status")).json()
+    (environment,) = status["environments"]
+    assert environment["sequences_per_s"] == status["pace"]["arriving_sequences_per_s"] > 0
+    listed = (await client.get(f"{RUN}/environments")).json()["environments"]
+    assert listed[0]["sequences_per_s"] is not None
