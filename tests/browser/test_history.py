@@ -88,6 +88,39 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     await expect(page.locator("[data-group]")).to_have_count(2)
 
 
+async def test_a_span_of_the_timeline_says_the_words_of_the_api_and_a_click_looks_at_it(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client, batch_size=4)
+
+    async def history() -> Any:
+        fields = "run.blocked_s,run.blocked_sentence"
+        return (await client.get("/v1/runs/run/history", params={"step_s": 10, "fields": fields})).json()
+
+    async def is_known() -> bool:
+        return any(said and said.startswith("Too few") for said in (await history())["run"]["blocked_sentence"])
+
+    await wait_until(is_known)
+    page = await show("/runs/run/now")
+    timeline = page.get_by_role("group", name=re.compile("^Stalls over time"))
+    lane = timeline.locator("[data-cause=waiting_for_data]")
+    await expect(lane.locator("path")).not_to_have_attribute("d", "")
+    await timeline.focus()
+    moment = page.locator(".moment")
+    await page.keyboard.press("End")
+    for _ in range(12):
+        if "Too few" in await moment.inner_text():
+            break
+        await page.keyboard.press("ArrowLeft")
+    await expect(moment).to_contain_text(re.compile(r"10 s: Too few sequences were queued for \d+ s\."))
+    box = await lane.bounding_box()
+    assert box is not None
+    await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    await expect(page).to_have_url(re.compile(r"/now\?from=\d+&to=\d+$"))
+    from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
+    assert to_s - from_s == 10
+
+
 async def open_bin(page: Page, title: str) -> None:
     """Open the latest bin that has groups with the keyboard."""
     panel = page.get_by_role("region", name=re.compile(f"^{title}"))
@@ -191,7 +224,7 @@ async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: htt
     await timeline.focus()
     for key in ("End", "Shift+ArrowLeft", "Shift+ArrowLeft"):
         await page.keyboard.press(key)
-    await expect(page.locator(".moment")).to_contain_text(re.compile("is known|blocked the run|held|queued"))
+    await expect(page.locator(".moment")).to_contain_text(re.compile("is known|blocked it|held|queued"))
     await page.keyboard.press("Enter")
     await expect(page).not_to_have_url(re.compile(str(from_s)))
     closer = page.url.partition("?")[2]

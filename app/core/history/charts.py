@@ -9,7 +9,7 @@ from math import exp, log
 from typing import Any, Literal
 
 from app.core.curriculum.rewards import TENTHS
-from app.core.history.causes import Cause
+from app.core.history.causes import Cause, blocked_sentence
 from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, Span, busiest
 from app.core.history.shift import development, shift
@@ -72,6 +72,7 @@ def run_series(spans: Mapping[int, Span], points: int, wanted: Collection[str] |
             "relaxed_batches": lambda: each(_count("relaxed_batches")),
             "dropped": lambda: _dropped(facts, points),
             "blocked_s": lambda: {cause.value: each(_seconds(BLOCKED + cause)) for cause in Cause},
+            "blocked_sentence": lambda: [_blocked_sentence(facts.get(place)) for place in range(points)],
             "trainer_idle_share": lambda: each(_idle_share),
             "rank_imbalance": lambda: each(_mean("rank_imbalance")),
             "replay_age_versions": lambda: each(_ratio("replay_staleness", "replay_samples")),
@@ -139,6 +140,13 @@ def _counted(each: Callable[[Callable[[Facts], float | None]], Series]) -> dict[
 def _dropped(facts: Mapping[int, Facts], points: int) -> dict[str, Series]:
     reasons = sorted({count for one in facts.values() for count in one.counts if count.startswith(DROPPED)})
     return {reason.removeprefix(DROPPED): _series(facts, points, _count(reason)) for reason in reasons}
+
+
+def _blocked_sentence(facts: Facts | None) -> str | None:
+    """Say what blocked the run in a span; None if that is not known."""
+    if facts is None or not facts.counts.get(LOOKED_S):
+        return None
+    return blocked_sentence({cause: facts.counts.get(BLOCKED + cause, 0) for cause in Cause})
 
 
 def _idle_share(facts: Facts) -> float | None:

@@ -60,6 +60,9 @@ class RunSeries(BaseModel):
     blocked_s: BlockedSeconds | None = Field(
         default=None, description="What kept the next batch from being trained on."
     )
+    blocked_sentence: list[str | None] = Field(
+        default=[], description="`blocked_s` of each span as sentences, the longest first. Null if nothing is known."
+    )
     trainer_idle_share: Series = Field(
         default=[], description="Part of the time in which no trainer held a batch, from 0 to 1."
     )

@@ -43,7 +43,7 @@ async function addRun(file, { run, place, get, status, fixed, history }) {
   const parts = [
     html`<${TrendCharts} history=${history} status=${status} />`,
     html`<${Others} history=${history} />`,
-    html`<${SeriesNumbers} label="The run" times=${history.times_s} series=${{ ...history.run, curricula: {} }} />`,
+    html`<${SeriesNumbers} label="The run" times=${history.times_s} series=${{ ...history.run, curricula: {}, blocked_sentence: [] }} />`,
   ];
   if (status.environments.length > 0) {
     const shares = await get(timePath(`${place}/shares`, fixed, { count: "sequences" }, LEAST_STEP_S));

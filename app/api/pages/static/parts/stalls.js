@@ -4,21 +4,21 @@ import { useStill } from "../lib/offline.js";
 import { duration } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
 
-// The causes of the API, each with a title and the sentence of a moment.
+// The causes of the API, each with the title of its lane.
 const CAUSES = [
-  ["waiting_for_data", "waiting for data", "too few sequences were queued"],
-  ["minimum_short", "a minimum is short", "an environment had too little for its minimum share"],
-  ["no_exact_fit", "no exact fit", "sizes of groups did not sum to a batch, or could not be divided"],
-  ["trainer_holds_batch", "the trainer holds the batch", "a trainer held a batch"],
-  ["starvation", "nothing trainable arrives", "nothing trainable arrived"],
-  ["paused", "paused by an operator", "an operator had paused serving"],
+  ["waiting_for_data", "waiting for data"],
+  ["minimum_short", "a minimum is short"],
+  ["no_exact_fit", "no exact fit"],
+  ["trainer_holds_batch", "the trainer holds the batch"],
+  ["starvation", "nothing trainable arrives"],
+  ["paused", "paused by an operator"],
 ];
-const POINT = "Point at a moment to read what blocked the run.";
+const POINT = "Point at a moment to read what blocked the run. Click to look at it.";
 const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
 
 /**
- * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on. The reader points at a span to
- * read what happened, and drags to look at that time alone. Keys do the same: arrows move, with Shift they mark, and
+ * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on, and `said` the sentence of each
+ * span. The reader points at a span to read it, clicks to look at that span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, and
  * Enter looks closer.
  */
 export function Stalls(stalls) {
@@ -27,7 +27,7 @@ export function Stalls(stalls) {
 
 const UNMARKED = { at: null };
 
-function Timeline({ times, stepSeconds, blocked }) {
+function Timeline({ times, stepSeconds, blocked, said }) {
   const [at, setAt] = useState(null);
   const [since, setSince] = useState(null);
   const lanes = useRef(null);
@@ -52,7 +52,7 @@ function Timeline({ times, stepSeconds, blocked }) {
   };
   const up = (event) => {
     if (since === null) return;
-    if (placeOf(event) !== since) look(since, placeOf(event));
+    look(since, placeOf(event));
     setSince(null);
   };
   const press = (event) => {
@@ -81,7 +81,7 @@ function Timeline({ times, stepSeconds, blocked }) {
       <${Lanes} times=${times} stepSeconds=${stepSeconds} blocked=${blocked} mark=${mark} />
     </div>
     <p class="quiet moment" role="status">
-      ${at === null || at > last ? POINT : told(times, stepSeconds, blocked, at)}
+      ${at === null || at > last ? POINT : told(times, stepSeconds, said, at)}
     </p>`;
 }
 
@@ -100,14 +100,8 @@ function Lanes({ times, stepSeconds, blocked, mark }) {
   </dl>`;
 }
 
-function told(times, step, blocked, at) {
-  const found = CAUSES.filter(([cause]) => blocked[cause][at] > 0)
-    .sort(([one], [other]) => blocked[other][at] - blocked[one][at])
-    .map(([cause, , sentence]) => `${sentence} for ${duration(blocked[cause][at])}`);
-  const isKnown = CAUSES.some(([cause]) => blocked[cause][at] !== null);
-  const what = found.length > 0 ? found.join("; ") : isKnown ? "nothing blocked the run" : "nothing is known";
-  return `${moment.format(times[at] * 1000)}, ${duration(step)}: ${what}.`;
-}
+const told = (times, step, said, at) =>
+  `${moment.format(times[at] * 1000)}, ${duration(step)}: ${said[at] ?? "Nothing is known."}`;
 
 function Lane({ cause, title, times, step, values, mark }) {
   const spans = values.flatMap((seconds, at) => (seconds > 0 ? [[at, seconds]] : []));

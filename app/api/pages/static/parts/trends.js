@@ -7,7 +7,7 @@ import { Panel } from "./panel.js";
 import { Stalls } from "./stalls.js";
 
 const FEW = 8; // environments with lines of their own; of more, the run has one
-const OF_THE_RUN = ["blocked_s", "trainer_idle_share", "tokens_in", "tokens_out", "queued_sequences"]
+const OF_THE_RUN = ["blocked_s", "blocked_sentence", "trainer_idle_share", "tokens_in", "tokens_out", "queued_sequences"]
   .concat(["batches", "relaxed_batches"])
   .map((name) => `run.${name}`);
 const OF_ENVIRONMENTS = ["environments.tokens_in", "environments.tokens_out"];
@@ -26,7 +26,8 @@ export function Trends({ run, status }) {
 export function TrendCharts({ history, path, status }) {
   const isFew = areFew(status);
   return html`<${Panel} title="Stalls" unit="what blocked the run from training" paths=${[path]} wide>
-        <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s} />
+        <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s}
+          said=${history.run.blocked_sentence} />
       <//>
       <div class="grid charts">
         <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
