@@ -78,6 +78,7 @@ class LeaseState(StrEnum):
 WITH_A_TRAINER = frozenset({LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD})
 """The states in which a trainer has the batch."""
 
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The lease of a batch.

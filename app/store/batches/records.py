@@ -65,7 +65,7 @@ class RecordedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """When a batch was formed and when it ended, run clock; ``ended_ms`` is None if it has not, or if that is unknown."""
+    """When a batch was formed and when it ended, run clock; ``ended_ms`` is None while that is not known."""
 
     batch_id: str
     formed_ms: int

@@ -229,8 +229,8 @@ class ReplayState(BaseModel):
     reserved_chunks: int = Field(description="Chunks whose open uses are all reserved by leased samples.")
     archived_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
     filled_share: float = Field(
-        description="These three kinds of chunks as a part of `max_chunks`, from 0 on. It is above 1 after `max_chunks` "
-        "became lower."
+        description="These three kinds of chunks as a part of `max_chunks`. Above 1 while there are more chunks than "
+        "a lowered `max_chunks` allows."
     )
     chunk_bytes: int = Field(description="Payload of sampleable, reserved and archived chunks, bytes.")
     retired_in_use_chunks: int = Field(description="Retired chunks that samples still hold.")

@@ -5,8 +5,9 @@ import { useEffect, useRedraw } from "./html.js";
 /** In place of a number of seconds: ask once. */
 export const ONCE = Infinity;
 
-const EVERY_S = 1.5; // with an answer that is a second old, what is shown is two seconds old on average
+const EVERY_S = 1; // with an answer that is a second old, what is shown is at most two seconds old
 const SHARED_S = 1;
+const FRESH_S = 3; // of an answer that comes every second; a busy service may take a moment
 const RETRY_S = 10; // at most, after a failure that passes
 
 const feeds = new Map();
@@ -20,6 +21,14 @@ export const connection = { error: null, answeredAt: null, isLive: true };
 
 /** Whether a failure says nothing about what was asked for: the service does not answer, or cannot now. */
 const isPassing = (error) => error instanceof Unreachable || error?.status >= 500 || error?.status === 429;
+
+/** Seconds since the last answer of what is asked for each second, or null if it is fresh or asked for less often. */
+export function lateSeconds() {
+  const followed = [...feeds.values()].filter((feed) => feed.answeredAt !== null && feed.period() <= EVERY_S);
+  const ages = followed.map((feed) => (Date.now() - feed.answeredAt) / 1000);
+  const oldest = Math.max(0, ...ages);
+  return oldest > FRESH_S ? oldest : null;
+}
 
 function noteConnection() {
   const failing = [...feeds.values()].filter((feed) => isPassing(feed.now.error));
@@ -53,11 +62,14 @@ class Feed {
     this.text = null;
     this.answeredAt = null;
     this.timer = null;
+    this.dueAt = null; // when the timer ends
     this.asking = null;
   }
 
   add(reader, everySeconds) {
     this.readers.set(reader, everySeconds);
+    const isTooLate = this.timer !== null && everySeconds * 1000 < this.dueAt - Date.now();
+    if (isTooLate) this.schedule();
     if (this.asking === null && this.timer === null && (this.text === null || everySeconds !== ONCE)) this.refresh();
   }
 
@@ -97,6 +109,7 @@ class Feed {
       if (asking.signal.aborted) return;
       // What was shown stays while the service does not answer. What is refused is shown no longer.
       const stays = isPassing(error);
+      if (!stays) this.answeredAt = Date.now();
       this.set({ data: stays ? this.now.data : null, error }, stays ? this.text : null);
     }
     this.asking = null;
@@ -117,10 +130,17 @@ class Feed {
     return [...this.readers.values()].every((seconds) => seconds === ONCE);
   }
 
+  /** How often it is asked for, seconds. */
+  period() {
+    return Math.min(...this.readers.values());
+  }
+
   schedule() {
     const isFailing = isPassing(this.now.error);
     if (this.isOnce() && !isFailing) return;
-    const seconds = Math.min(...this.readers.values(), isFailing ? RETRY_S : ONCE);
+    const seconds = Math.min(this.period(), isFailing ? RETRY_S : ONCE);
+    clearTimeout(this.timer);
+    this.dueAt = Date.now() + seconds * 1000;
     this.timer = setTimeout(() => this.refresh(), seconds * 1000);
   }
 }
@@ -158,6 +178,10 @@ export function useFeed(path, everySeconds = EVERY_S, { body = null, growth = nu
     feed.add(redraw, everySeconds);
     redraw();
     return () => feed.remove(redraw);
+  }, [name]);
+  // Another period keeps the answer.
+  useEffect(() => {
+    if (path !== null) feeds.get(name).add(redraw, everySeconds);
   }, [name, everySeconds]);
   const feed = feeds.get(name);
   return { ...(feed?.now ?? { data: null, error: null }), retry: () => feeds.get(name)?.refresh({ fresh: true }) };

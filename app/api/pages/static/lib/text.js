@@ -58,6 +58,9 @@ export function duration(seconds) {
   return `${value < 10 && unit > 1 ? Number(value.toFixed(1)) : Math.round(value)} ${name}`;
 }
 
+/** Write the time between things that happen often. */
+export const interval = (seconds) => (seconds < 10 ? `${Number(seconds.toPrecision(2))} s` : duration(seconds));
+
 /** Write `1 group`, `2 groups`. */
 export const counted = (count, noun, plural = `${noun}s`) => `${number(count)} ${count === 1 ? noun : plural}`;
 

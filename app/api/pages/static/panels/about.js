@@ -17,6 +17,9 @@ const LINKS = [
   ["version", "which version it is"],
 ];
 
+// Those that answer with JSON to anyone who may see this page.
+const ANSWERS = ["version", "healthz", "v1/runs", "openapi.json"];
+
 export function AboutView() {
   const version = useFeed("version", 60);
   const url = root.href.replace(/\/$/, "");
@@ -33,7 +36,7 @@ export function AboutView() {
         the same address, or with <code>${url}/runs/NAME/atropos</code> for the run <code>NAME</code>.
       </p>
     <//>
-    <${Panel} title="Addresses">
+    <${Panel} title="Addresses" paths=${ANSWERS}>
       <dl class="links">
         ${LINKS.map(
           ([path, what]) => html`<div key=${path}>

@@ -1,11 +1,12 @@
 // Now: is the run healthy, and if not, what blocks it and who must act?
-import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
-import { bytes, counted, duration, measured, number, percent, shown } from "../lib/text.js";
+import { useRoute } from "../lib/route.js";
+import { bytes, counted, duration, interval, known, measured, number, percent, shown } from "../lib/text.js";
 import { hue, Environment } from "../parts/names.js";
 import { Bar, Figures } from "../parts/figures.js";
+import { Explain } from "../parts/explain.js";
 import { Panel } from "../parts/panel.js";
-import { explainPath, Headline, Notices, statusPath, useStatus } from "../parts/run.js";
+import { EXPLAIN, Headline, Notices, statusPath, useStatus } from "../parts/run.js";
 import { QuarantineActions, RunActions } from "../parts/operate.js";
 import { Ledger } from "../parts/ledger.js";
 import { Rows } from "../parts/rows.js";
@@ -15,39 +16,34 @@ import { Trends } from "../parts/trends.js";
 
 export function NowView({ run }) {
   const feed = useStatus(run);
-  const explained = useFeed(explainPath(run));
-  return html`<${Shown} feed=${feed}>
-    ${(status) => html`<${Now} run=${run} status=${status} explained=${explained.data} />`}
-  <//>`;
+  return html`<${Shown} feed=${feed}>${(status) => html`<${Now} run=${run} status=${status} />`}<//>`;
 }
 
-function Now({ run, status, explained }) {
+function Now({ run, status }) {
   const path = statusPath(run);
-  return html`<${Headline} status=${status} explained=${explained} />
+  const { query } = useRoute();
+  return html`<${Headline} status=${status} />
     <${Notices} status=${status} />
+    ${query.get(EXPLAIN) !== null && html`<${Explain} run=${run} status=${status} />`}
+    <${Panel} title="Token ledger" unit="what became of every generated token" paths=${[path]} wide>
+      <${Ledger} ledger=${status.ledger} />
+    <//>
     <${RunActions} run=${run} status=${status} />
-    <${Ledger} ledger=${status.ledger} />
-    <div class="grid">
-      <${Panel} title="Progress" paths=${[path, explainPath(run)]}>
-        <${Progress} status=${status} explained=${explained} />
-      <//>
-      <${Panel} title="Groups" paths=${[path]}><${Groups} status=${status} /><//>
-      <${Panel} title="Dropped" unit="groups" paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
-      <${Panel} title="Leases" paths=${[`v1/runs/${run}/batches`]}><${Leases} run=${run} status=${status} /><//>
-    </div>
     <${TimeBar} />
     <${Trends} run=${run} status=${status} />
     <div class="grid">
-      <${Panel} title="Queue by environment" unit="sequences" paths=${[path, explainPath(run)]} wide>
-        <${Queue} run=${run} status=${status} explained=${explained} />
+      <${Panel} title="Progress" paths=${[path]}><${Progress} status=${status} /><//>
+      <${Panel} title="Groups" paths=${[path]}><${Groups} status=${status} /><//>
+      <${Panel} title="Dropped" unit="groups" paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
+      <${Panel} title="Leases" paths=${[`v1/runs/${run}/batches`]}><${Leases} run=${run} status=${status} /><//>
+      <${Panel} title="Queue by environment" unit="sequences" paths=${[path]} wide>
+        <${Queue} run=${run} status=${status} />
       <//>
     </div>`;
 }
 
-function Progress({ status, explained }) {
-  const rates = explained?.environments.filter((one) => one.sequences_per_s !== null) ?? [];
-  const rate = rates.reduce((sum, one) => sum + one.sequences_per_s, 0);
-  const age = explained?.last_batch_age_s ?? null;
+function Progress({ status }) {
+  const { last_batch_age_s: age, arriving_sequences_per_s: arriving, batch_interval_s: between } = status.pace;
   return html`<${Figures}
     rows=${[
       ["Step", number(status.current_step)],
@@ -55,7 +51,8 @@ function Progress({ status, explained }) {
       ["Last batch", age === null ? "none yet" : `${duration(age)} ago`],
       ["Next batch", status.ready ? "ready" : expected(status.blocked)],
       ["Batch size", status.batch_size < 0 ? "not set" : counted(status.batch_size, "sequence")],
-      ["Arriving", rates.length === 0 ? "nothing yet" : `${measured(rate)} sequences/s`],
+      ["From batch to batch", known(between, interval)],
+      ["Arriving", known(arriving, (perSecond) => `${measured(perSecond)} sequences/s`)],
       ["Oldest waiting", status.oldest_waiting_s === null ? "none" : duration(status.oldest_waiting_s)],
       ["Relaxed batches", number(status.relaxed_batches)],
       ...(status.ranks === null
@@ -122,31 +119,24 @@ function Leases({ run, status }) {
   ${status.leases.length > 50 && html`<p class="quiet">${number(status.leases.length - 50)} more.</p>`}`;
 }
 
-function Queue({ run, status, explained }) {
+function Queue({ run, status }) {
   const { environments } = status;
   if (environments.length === 0) return html`<${NoEnvironment} run=${run} />`;
   const most = Math.max(1, ...environments.map((one) => one.queued_sequences));
-  const rates = new Map(explained?.environments.map((one) => [one.environment, one.sequences_per_s]) ?? []);
   return html`<${Rows}
-      label="Environments"
-      items=${environments}
-      id=${(one) => one.id}
-      height=${36}
-      least=${900}
-      draw=${(one) => html`<div class="queue" data-environment=${one.id}>
-        <${Environment} id=${one.id} name=${one.name} />
-        <${Bar} value=${one.queued_sequences} most=${most} hue=${hue(one.id)} />
-        <span class="number">${number(one.queued_sequences)}</span>
-        <span class="number rate">${rate(rates.get(one.id))}</span>
-        <span class="quiet seen">${one.alive ? "heard" : "silent, heard"} ${duration(one.last_seen_age_s)} ago</span>
-      </div>`}
-    />
-    ${
-      status.next_after !== null &&
-      html`<p class="quiet">
-        The first ${number(environments.length)} of ${number(status.registered_environments)} environments.
-      </p>`
-    }`;
+    label="Environments"
+    items=${environments}
+    id=${(one) => one.id}
+    height=${36}
+    least=${900}
+    draw=${(one) => html`<div class="queue" data-environment=${one.id}>
+      <${Environment} id=${one.id} name=${one.name} />
+      <${Bar} value=${one.queued_sequences} most=${most} hue=${hue(one.id)} />
+      <span class="number">${number(one.queued_sequences)}</span>
+      <span class="number rate">${rate(one.sequences_per_s)}</span>
+      <span class="quiet seen">${one.alive ? "heard" : "silent, heard"} ${duration(one.last_seen_age_s)} ago</span>
+    </div>`}
+  />`;
 }
 
 const rate = (perSecond) => (perSecond == null ? "" : `${measured(perSecond)}/s`);

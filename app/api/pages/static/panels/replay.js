@@ -30,14 +30,14 @@ const ORDERS = { order: "insertion", weights: "weight", versions: "version", use
 export function ReplayView({ run }) {
   const status = useStatus(run);
   const path = `v1/runs/${run}/replay`;
-  const feed = useFeed(path, GRID_S);
+  const feed = useFeed(path);
   return html`<${Shown} feed=${status}>
     ${(data) =>
       html`<${Headline} status=${data} />
         ${
           feed.error?.code === "replay_not_found"
             ? html`<${NoBuffer} path=${path} />`
-            : html`<${Shown} feed=${feed}>${() => html`<${Buffer} run=${run} path=${path} />`}<//>`
+            : html`<${Shown} feed=${feed}>${(state) => html`<${Buffer} run=${run} path=${path} state=${state} />`}<//>`
         }`}
   <//>`;
 }
@@ -47,18 +47,15 @@ function NoBuffer({ path }) {
   return html`<${Empty} command=${command}>This run has no replay buffer. Set one up:<//>`;
 }
 
-function Buffer({ run, path }) {
-  const feed = useFeed(path);
+function Buffer({ run, path, state }) {
   const grid = useFeed(`${path}/grid`, GRID_S);
-  return html`<${Shown} feed=${feed}>
-      ${(state) => html`<${Words} state=${state} />
-        <div class="grid">
-          <${Panel} title="Buffer" paths=${[path]}><${Facts} state=${state} /><//>
-          <${Panel} title="Retired" unit="chunks" paths=${[path]}><${Retired} state=${state} /><//>
-          <${Panel} title="Workers" paths=${[path]}><${Workers} workers=${state.workers} /><//>
-        </div>`}
-    <//>
-    <${Panel} title="Age and uses" unit="coloured by mean priority" paths=${[`${path}/grid`]} wide>
+  return html`<${Words} state=${state} />
+    <div class="grid">
+      <${Panel} title="Buffer" paths=${[path]}><${Facts} state=${state} /><//>
+      <${Panel} title="Retired" unit="chunks" paths=${[path]}><${Retired} state=${state} /><//>
+      <${Panel} title="Workers" paths=${[path]}><${Workers} workers=${state.workers} /><//>
+    </div>
+    <${Panel} title="Age and uses" unit=${`coloured by mean priority, read every ${GRID_S} s`} paths=${[`${path}/grid`]} wide>
       <${Shown} feed=${grid}>${(data) => html`<${Grid} data=${data} />`}<//>
     <//>
     <${TimeBar} />
@@ -97,10 +94,9 @@ function Words({ state }) {
 
 function Facts({ state }) {
   const { settings, limiter } = state;
-  const filled = (state.sampleable_chunks + state.reserved_chunks + state.archived_chunks) / settings.max_chunks;
   return html`<${Figures}
     rows=${[
-      ["Filled", percent(filled), `of ${counted(settings.max_chunks, "chunk")}`],
+      ["Filled", percent(state.filled_share), `of ${counted(settings.max_chunks, "chunk")}`],
       ["Payload", bytes(state.chunk_bytes), settings.max_bytes === null ? "" : `of ${bytes(settings.max_bytes)}`],
       ["Session", number(state.session)],
       ["Policy version", number(state.policy_version)],

@@ -11,6 +11,7 @@ import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
 
 const LIST = "v1/runs?limit=1000";
+const MOST_LISTED_A_SECOND = 100;
 const MOST_A_SECOND = 5; // requests for the states of the runs in sight
 const NAMED = 16; // environments whose names the sentence of a run can use
 const LOOKED_AT = 64; // runs whose states give the order; more would cost the service too much
@@ -19,8 +20,11 @@ const URGENCY = ["bad", "warn", "wait", "good", "idle"];
 const NEW = '{"name": "math-7b", "batch_size": 32}';
 
 export function RunsView() {
-  const list = useFeed(LIST, 5);
-  return html`<${Panel} title="Runs" level=${1} paths=${[LIST]} wide>
+  const count = useRef(0);
+  const list = useFeed(LIST, Math.max(1, count.current / MOST_LISTED_A_SECOND));
+  count.current = list.data?.runs.length ?? 0;
+  const paths = [LIST, ...(list.data?.runs.slice(0, 1).map(statusOf) ?? [])];
+  return html`<${Panel} title="Runs" level=${1} paths=${paths} wide>
     <${Shown} feed=${list}>${(data) => html`<${List} data=${data} />`}<//>
   <//>`;
 }
@@ -42,7 +46,7 @@ function List({ data }) {
   const items = found.toSorted((one, other) => urgency(one) - urgency(other));
   const seen = new Set(inSight.map((run) => run.name));
   const unseen = data.runs.slice(0, LOOKED_AT).filter((run) => !seen.has(run.name));
-  const every = Math.max(2, inSight.length / MOST_A_SECOND);
+  const every = Math.max(1, inSight.length / MOST_A_SECOND);
   return html`<div class="filter">
       <label>Name <input
         type="search"

@@ -1,7 +1,7 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { Unreachable } from "../lib/api.js";
-import { refreshLive, useConnection } from "../lib/feeds.js";
+import { lateSeconds, refreshLive, useConnection } from "../lib/feeds.js";
 import { useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
@@ -75,8 +75,15 @@ function Tabs({ tabs, view }) {
 
 function Live() {
   const { isLive } = useConnection();
-  return html`<span class="live" data-kind=${isLive ? "good" : "bad"}>
-    <i class="dot" aria-hidden="true"></i>${isLive ? "live" : "lost"}
+  const redraw = useRedraw();
+  useEffect(() => {
+    const timer = setInterval(redraw, 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const late = lateSeconds();
+  const kind = late === null ? "good" : "warn";
+  return html`<span class="live" data-kind=${isLive ? kind : "bad"}>
+    <i class="dot" aria-hidden="true"></i>${isLive ? "live" : "lost"}${late !== null && `, ${duration(late)} ago`}
   </span>`;
 }
 

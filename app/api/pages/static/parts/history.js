@@ -7,7 +7,7 @@ import { duration } from "../lib/text.js";
 import { useTime } from "../lib/time.js";
 import { Shown } from "./states.js";
 
-const SPAN_S = 10; // a history gets a new value this often
+export const SPAN_S = 10; // a history gets a new value this often
 const SLOW_S = 60;
 const SHORT_S = 60; // spans that change while they are looked at
 

@@ -11,7 +11,7 @@ export function Ledger({ ledger }) {
   const generated = ledger.generated_tokens;
   const parts = PARTS.map((name) => ({ name, tokens: ledger[`${name}_tokens`], cost: ledger.cost?.[name] ?? null }));
   const named = parts.filter((part, at) => at < ALWAYS || part.tokens > 0);
-  return html`<section class="ledger" aria-label="Token ledger">
+  return html`<div class="ledger">
     <p>
       <span>
         <strong title=${number(generated)}>${compact(generated)}</strong> tokens
@@ -30,7 +30,7 @@ export function Ledger({ ledger }) {
           tokens > 0 && html`<span key=${name} data-part=${name} style=${{ flexGrow: tokens / generated }}></span>`,
       )}
     </div>
-  </section>`;
+  </div>`;
 }
 
 const price = (cost) => (cost == null ? "" : ` (cost ${measured(cost)})`);

@@ -21,27 +21,36 @@ function python(path, body) {
   return [...lines, "", `print(httpx.${method}('${address(path)}'${data}${headers}).json())`].join("\n");
 }
 
-/** `paths` are what the panel asks for: paths, or `[path, body]` of POSTs that change nothing. */
-export function Panel({ title, unit, paths = [], wide = false, level = 2, children }) {
+/**
+ * The button that shows the commands for `paths`, and these commands once it was pressed. `paths` are what a part of
+ * the page asks for: paths, or `[path, body]` of POSTs that change nothing.
+ */
+export function useCommands(title, paths) {
   const [open, setOpen] = useState(false);
+  const button =
+    paths.length > 0 &&
+    html`<button
+      type="button"
+      class="small api"
+      aria-expanded=${open}
+      aria-label=${`API: commands that fetch ${title}`}
+      onClick=${() => setOpen(!open)}
+    >
+      API
+    </button>`;
+  return [button, open && paths.map((path) => html`<${Commands} key=${path} asked=${[path].flat()} />`)];
+}
+
+/** `paths` are as those of `useCommands`. */
+export function Panel({ title, unit, paths = [], wide = false, level = 2, children }) {
+  const [button, commands] = useCommands(title, paths);
   const id = `panel-${title.toLowerCase().replaceAll(/[^a-z]+/g, "-")}`;
   return html`<section class=${wide ? "panel wide" : "panel"} aria-labelledby=${id}>
     <header>
       <${`h${level}`} id=${id}>${title}${unit && html` <span class="unit">${unit}</span>`}<//>
-      ${
-        paths.length > 0 &&
-        html`<button
-          type="button"
-          class="small"
-          aria-expanded=${open}
-          aria-label=${`API: commands that fetch ${title}`}
-          onClick=${() => setOpen(!open)}
-        >
-          API
-        </button>`
-      }
+      ${button}
     </header>
-    ${open && paths.map((path) => html`<${Commands} key=${path} asked=${[path].flat()} />`)} ${children}
+    ${commands} ${children}
   </section>`;
 }
 

@@ -2,10 +2,15 @@
 import { useFeed } from "../lib/feeds.js";
 import { health } from "../lib/health.js";
 import { html } from "../lib/html.js";
-import { counted, duration, shown } from "../lib/text.js";
+import { address, useRoute } from "../lib/route.js";
+import { counted, duration, number, shown } from "../lib/text.js";
+import { timeOf } from "../lib/time.js";
 import { Sentence, State } from "./names.js";
+import { useCommands } from "./panel.js";
 
 const MOST_ENVIRONMENTS = 1000;
+/** What the address has while the explanation is open. */
+export const EXPLAIN = "explain";
 const INTAKE_PAUSED = "an operator has paused intake: environments start no groups";
 
 /** The path of the status of a run, with its environments. */
@@ -18,18 +23,34 @@ export const useStatus = (run) => useFeed(statusPath(run));
 export const namesOf = (status) => new Map(status.environments.map((one) => [one.id, one.name]));
 
 /** The first line of a run: how it is, why, and who must act. */
-export function Headline({ status, explained }) {
+export function Headline({ status }) {
   const { kind, word, sentence } = health(status);
-  const names = namesOf(status);
-  const age = explained?.last_batch_age_s ?? null;
+  const { view, query } = useRoute();
+  const [button, commands] = useCommands("the state of the run", [statusPath(status.run)]);
+  const age = status.pace.last_batch_age_s;
+  const isExplained = view === "now" && query.get(EXPLAIN) !== null;
+  const explain = address("now", status.run, { ...timeOf(query), [EXPLAIN]: isExplained ? null : "true" });
   return html`<section class="headline" data-kind=${kind} aria-label="State of the run">
     <h1>
-      <${State} kind=${kind} word=${word} /> <span class="why"><${Sentence} text=${sentence} names=${names} /></span>
+      <${State} kind=${kind} word=${word} />${" "}
+      <span class="why"><${Sentence} text=${sentence} names=${namesOf(status)} /></span>
     </h1>
-    ${age !== null && html`<p class="quiet">The last batch was taken ${duration(age)} ago.</p>`}
-    ${status.blocked && html`<${WhoMustAct} status=${status} />`}
+    <p class="quiet beside">
+      ${age !== null && html`<span>The last batch was taken ${duration(age)} ago.</span>`}
+      <a data-page href=${explain}>${isExplained ? "hide the explanation" : "explain"}</a>
+      ${button}
+    </p>
+    ${commands} ${status.blocked && html`<${WhoMustAct} status=${status} />`} <${FirstOf} status=${status} />
     <span class="spoken" role="status">${word}</span>
   </section>`;
+}
+
+function FirstOf({ status }) {
+  if (status.next_after === null) return null;
+  return html`<p class="quiet">
+    This page shows the first ${number(status.environments.length)} of${" "}
+    ${counted(status.registered_environments, "environment")}.
+  </p>`;
 }
 
 const heard = (one) =>
@@ -70,12 +91,20 @@ export function Notices({ status }) {
     ]),
     ...status.warnings.map((warning) => ["warn", "Warning", warning.detail]),
   ].filter(([, , text]) => text !== headline);
-  if (notices.length === 0) return null;
-  return html`<ul class="notices" aria-label="Alerts and warnings">
-    ${notices.map(
-      ([kind, word, text], at) => html`<li key=${at} data-kind=${kind}>
-        <${State} kind=${kind} word=${word} /> <span><${Sentence} text=${shown(text, 2000)} names=${names} /></span>
-      </li>`,
-    )}
-  </ul>`;
+  return notices.length > 0 && html`<${List} notices=${notices} names=${names} run=${status.run} />`;
+}
+
+function List({ notices, names, run }) {
+  const [button, commands] = useCommands("alerts and warnings", [statusPath(run)]);
+  return html`<section class="notices" aria-label="Alerts and warnings">
+    ${button}
+    <ul aria-label="Alerts and warnings">
+      ${notices.map(
+        ([kind, word, text], at) => html`<li key=${at} data-kind=${kind}>
+          <${State} kind=${kind} word=${word} /> <span><${Sentence} text=${shown(text, 2000)} names=${names} /></span>
+        </li>`,
+      )}
+    </ul>
+    ${commands}
+  </section>`;
 }

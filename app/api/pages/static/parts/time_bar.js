@@ -2,11 +2,11 @@
 import { timeFile } from "../exports/time.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
-import { shown } from "../lib/text.js";
+import { duration, shown } from "../lib/text.js";
 import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
 import { Export } from "./export.js";
 import { Select } from "./fields.js";
-import { useEnvironment } from "./history.js";
+import { SPAN_S, useEnvironment } from "./history.js";
 
 /** What to choose from: the time, and with `environments` one of these. */
 export function TimeBar({ environments = [] }) {
@@ -26,7 +26,7 @@ export function TimeBar({ environments = [] }) {
     ${range === null && html`<button type="button" onClick=${() => showRange("1h")}>Clear</button>`}
     ${environments.length > 0 && html`<${Environments} environments=${environments} />`}
     <${Export} label="Export this time as HTML" write=${write} />
-    <span class="quiet">Times are of ${zone}. Drag over a chart to look closer.</span>
+    <span class="quiet">Times are of ${zone}. Drag over a chart to look closer.${time.isLive ? ` A new value comes every ${duration(Math.max(SPAN_S, time.step))}.` : ""}</span>
   </div>`;
 }
 

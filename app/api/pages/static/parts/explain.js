@@ -1,0 +1,80 @@
+// Why there is no batch, or that there is one, in all that the API says of it.
+import { useFeed } from "../lib/feeds.js";
+import { html } from "../lib/html.js";
+import { counted, duration, known, measured, number, shown } from "../lib/text.js";
+import { Figures } from "./figures.js";
+import { Environment, Sentence } from "./names.js";
+import { Panel } from "./panel.js";
+import { explainPath, namesOf } from "./run.js";
+import { Shown } from "./states.js";
+
+const MOST = 50; // environments in the table
+
+export function Explain({ run, status }) {
+  const path = explainPath(run);
+  const feed = useFeed(path);
+  return html`<${Panel} title="Explanation" unit="of the next batch" paths=${[path]} wide>
+    <${Shown} feed=${feed}>${(found) => html`<${Found} found=${found} names=${namesOf(status)} />`}<//>
+  <//>`;
+}
+
+function Found({ found, names }) {
+  const { missing_by_environment: missing, environments } = found;
+  const lacks = (one) => missing[one.environment] ?? 0;
+  const first = environments.toSorted((one, other) => lacks(other) - lacks(one)).slice(0, MOST);
+  return html`<p>
+      <${Sentence} text=${found.ready ? "A trainer that asks now gets a batch." : `${found.detail}.`} names=${names} />
+    </p>
+    <${Figures}
+      rows=${[
+        ["Expected", known(found.expected_s, (seconds) => `in ${duration(seconds)}`)],
+        ["Minimums are relaxed", known(found.relaxes_s, (seconds) => `in ${duration(seconds)}`)],
+        ["Still to arrive at least", counted(found.missing_sequences, "sequence")],
+        ["Arrived lately", counted(found.arrived_groups, "group")],
+        ...Object.entries(found.filtered_groups).map(([name, count]) => [`Dropped by ${shown(name, 40)}`, number(count)]),
+        ["Dropped as too old", counted(found.stale_groups, "group")],
+        ["In leased batches", counted(found.leased_groups, "group")],
+      ]}
+    />
+    ${
+      found.unblocked_by.length > 0 &&
+      html`<p>Each of these groups would complete a batch: ${found.unblocked_by.map(groupOf(names)).join("; ")}.</p>`
+    }
+    ${first.length > 0 && html`<${Submissions} environments=${first} lacks=${lacks} />`}
+    ${
+      environments.length > MOST &&
+      html`<p class="quiet">
+        ${number(MOST)} of ${counted(environments.length, "environment")}: those that lack most come first.
+      </p>`
+    }`;
+}
+
+const groupOf =
+  (names) =>
+  ([environment, size]) =>
+    `${counted(size, "sequence")} of ${environment === null ? "any environment" : shown(names.get(environment) ?? environment, 48)}`;
+
+function Submissions({ environments, lacks }) {
+  return html`<table>
+    <thead>
+      <tr>
+        <th scope="col">Environment</th>
+        <th scope="col" class="number">Lacks</th>
+        <th scope="col" class="number">Sequences/s</th>
+        <th scope="col" class="number">Last group</th>
+        <th scope="col" class="number">Heard</th>
+      </tr>
+    </thead>
+    <tbody>
+      ${environments.map(
+        (one) => html`<tr key=${one.environment}>
+          <td><${Environment} id=${one.environment} name=${one.name} most=${24} /></td>
+          <td class="number">${number(lacks(one))}</td>
+          <td class="number">${known(one.sequences_per_s, measured)}</td>
+          <td class="number">${known(one.last_group_age_s, (age) => `${duration(age)} ago`)}</td>
+          <td class="number">${duration(one.last_seen_age_s)} ago</td>
+        </tr>`,
+      )}
+    </tbody>
+  </table>`;
+}

@@ -1,0 +1,102 @@
+"""The frame of all views: the sentence with its numbers, the explanation, the age of answers, what is left out."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.browser.conftest import Open
+from tests.scenarios.native_calls import end, group, make_run, submit, taken
+
+RUN = "/v1/runs/run"
+
+
+async def environment(client: httpx.AsyncClient, name: str, **settings: Any) -> int:
+    reply = await client.post(f"{RUN}/environments", json={"name": name, **settings})
+    assert reply.status_code == 201, reply.text
+    return int(reply.json()["id"])
+
+
+def sentence(page: Page) -> Any:
+    return page.get_by_role("heading", level=1)
+
+
+async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client, batch_size=2)
+    await environment(client, "math", min_share=0.5)
+    page = await show("/runs/run/now")
+    await expect(sentence(page)).to_contain_text(
+        re.compile(r"Blocked\s+for \d+ (s|min): .*math needs 1 of 2 sequences")
+    )
+    await submit(client, group("a", environment=0), group("b", environment=0))
+    await end(client, await taken(client))
+    batch = await taken(client)
+    training = r"Training\s+Step 2, a batch every [\d.]+ (s|min), trainer idle [\d.]+ %\. Next: "
+    await expect(sentence(page)).to_contain_text(re.compile(training))
+    await submit(client, group("c", environment=0))
+    await expect(sentence(page)).to_contain_text("The next batch is ready.")
+    await end(client, batch)
+    await expect(sentence(page)).to_contain_text("A batch of 2 sequences waits for the trainer, a batch every ")
+
+
+async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    math = await environment(client, "math", min_share=0.5)
+    page = await show("/runs/run/shares")
+    await page.get_by_role("link", name="explain").click()
+    await expect(page).to_have_url(re.compile("/runs/run/now\\?explain=true$"))
+    panel = page.get_by_role("region", name=re.compile("^Explanation"))
+    said = (await client.get(f"{RUN}/batches/explain")).json()
+    assert said["missing_by_environment"] == {str(math): 2}
+    await expect(panel.get_by_role("row", name=re.compile("math 2"))).to_be_visible()
+    await expect(panel).to_contain_text("Still to arrive at least")
+    await page.get_by_role("link", name="hide the explanation").click()
+    await expect(panel).to_have_count(0)
+
+
+@pytest.mark.parametrize("view", ["now", "shares", "workers", "rewards"])
+async def test_a_view_says_that_it_leaves_environments_out(client: httpx.AsyncClient, show: Open, view: str) -> None:
+    await make_run(client)
+    for name in ("first", "second", "third"):
+        await environment(client, name)
+    page = await show("/about")
+
+    async def with_less(route: Route) -> None:
+        await route.continue_(url=route.request.url.replace("limit=1000", "limit=2"))
+
+    await page.route(re.compile(r"/status\?limit=1000$"), with_less)
+    await page.goto(f"/runs/run/{view}")
+    await expect(page.get_by_text("This page shows the first 2 of 3 environments.")).to_be_visible()
+    await page.unroute_all()
+    await expect(page.get_by_text("This page shows the first")).to_have_count(0)
+
+
+async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    page = await show("/runs/run/now")
+    live = page.locator(".live")
+    await expect(live).to_have_text("live")
+
+    async def keep(_: Route) -> None:
+        """Leave the request without an answer."""
+
+    await page.route(re.compile(r"/status\?"), keep)
+    await expect(live).to_have_text(re.compile(r"^live, \d+ s ago$"))
+    await page.unroute_all()
+    await expect(live).to_have_text("live")
+
+
+async def test_the_parts_of_now_have_the_order_of_their_questions(client: httpx.AsyncClient, show: Open) -> None:
+    """Is the run healthy, where do tokens go, what was it like, and then all figures."""
+    await make_run(client)
+    await environment(client, "math")
+    page = await show("/runs/run/now")
+    await expect(page.locator(".panel", has_text="Stalls")).to_be_visible()
+    titles = await page.locator("main .panel > header h2").all_inner_texts()
+    first = [re.split(r"\s{2,}|\n| what", title)[0] for title in titles]
+    assert first[:2] == ["Token ledger", "Stalls"]
+    assert first.index("Stalls") < first.index("Progress")
