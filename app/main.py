@@ -96,6 +96,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[State]:
+        logging.getLogger("lachesis").setLevel(settings.log_level.upper())
         if settings.redis_url is None:
             raise StoreMisconfigured(
                 "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Redis"
@@ -129,7 +130,6 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             await connection.aclose()
 
-    logging.getLogger("lachesis").setLevel(settings.log_level.upper())
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
     # Requests that come thousands of times a second do not reach FastAPI's router.
     frequent = (groups, batches, environments, atropos)
