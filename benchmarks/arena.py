@@ -40,7 +40,7 @@ class Arena:
     effort: Effort
 
     def everyone(self) -> list[Contestant]:
-        """All of them, in the order they are measured in each round."""
+        """Return all of them, in the order they are measured in each round."""
         return [self.lachesis, self.everysec, self.atropos, self.as_sent, self.as_stored, self.redis]
 
     def stored_bytes(self, shape: Shape) -> int:

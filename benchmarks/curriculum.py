@@ -102,7 +102,7 @@ class Learner:
         self.trained = np.zeros(len(self.difficulty), np.int64)
 
     def rates(self, items: NDArray[np.int64] | NDArray[np.bool_]) -> Numbers:
-        """How likely items are to be solved."""
+        """Return how likely items are to be solved."""
         rates = 1 / (1 + np.exp(self.difficulty[items] - self.ability[self.category[items]]))
         return np.where(self.flips[items], 0.5, rates)
 

@@ -146,7 +146,7 @@ def arrays_of_file(body: Buffer) -> Arrays:
 
 
 def arrays_of_json(groups: list[dict[str, Any]]) -> Arrays:
-    """The same of what JSON makes of a batch."""
+    """Return the same of what JSON makes of a batch."""
     return {
         "tokens": np.concatenate([np.array(row, np.int32) for group in groups for row in group["tokens"]]),
         "masks": np.concatenate([np.array(row, np.int32) for group in groups for row in group["masks"]]),

@@ -48,12 +48,12 @@ async def measure(_: Arena, results: Results) -> None:
 
 
 def joined(payloads: list[bytes]) -> list[blob.Buffer]:
-    """What this service sends."""
+    """Return what this service sends."""
     return parts_of(payloads, [1] * len(payloads), {"batch": "{}"})
 
 
 def relayed(payloads: list[bytes]) -> list[blob.Buffer]:
-    """The groups as they are stored, and a header before them."""
+    """Return the groups as they are stored, and a header before them."""
     return [frame.frame_header([len(payload) for payload in payloads], "batch", {"batch": "{}"}), *payloads]
 
 

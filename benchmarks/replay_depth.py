@@ -100,7 +100,7 @@ async def deepen(arena: Arena, results: Results, said: str) -> None:
 
 
 def deepen_alone(arena: Arena, results: Results) -> None:
-    """The same of Redis alone, whose samples are uniform."""
+    """Return the same of Redis alone, whose samples are uniform."""
     alone, there = RedisAlone(arena.redis, PAYLOAD_BYTES), 0
     for depth in arena.effort.depths:
         case = f"to {depth:,}"
@@ -114,7 +114,7 @@ def deepen_alone(arena: Arena, results: Results) -> None:
 
 
 def deepen_reverb(arena: Arena, results: Results, other: Reverb) -> None:
-    """The same of Reverb, a table for each strategy."""
+    """Return the same of Reverb, a table for each strategy."""
     for strategy in ("uniform", "proportional"):
         table = f"{strategy}-{PAYLOAD_BYTES}"
         other.call("empty", table)

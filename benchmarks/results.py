@@ -47,24 +47,24 @@ class Results:
         cases.setdefault(case, {}).setdefault(contestant, []).append(value)
 
     def median(self, table: str, case: str, contestant: str) -> float | None:
-        """The middle value over the rounds, or None if it was not measured."""
+        """Return the middle value over the rounds, or None if it was not measured."""
         values = self.values[table][case].get(contestant)
         return statistics.median(values) if values else None
 
     def extremes(self, table: str, case: str, contestant: str) -> tuple[float, float] | None:
-        """The lowest and the highest value of the rounds, or None if there were fewer than two."""
+        """Return the lowest and the highest value of the rounds, or None if there were fewer than two."""
         values = self.values[table][case].get(contestant, [])
         return (min(values), max(values)) if len(values) > 1 else None
 
     def ratio(self, table: str, case: str, other: str) -> float | None:
-        """How many times better this service is than another; below 1 it is worse."""
+        """Return how many times better this service is than another; below 1 it is worse."""
         ours, theirs = self.median(table, case, US), self.median(table, case, other)
         if ours is None or theirs is None or not ours or not theirs:
             return None
         return ours / theirs if self.tables[table].more_is_better else theirs / ours
 
     def contestants(self, table: str) -> list[str]:
-        """All who took part, in order of appearance."""
+        """Return all who took part, in order of appearance."""
         return list(dict.fromkeys(who for case in self.values[table].values() for who in case))
 
     def as_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:

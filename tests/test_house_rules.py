@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -84,7 +84,16 @@ def runs_code_it_was_sent(module: Path) -> Iterator[str]:
         yield from (f"{relative(module)}:{node.lineno} uses {name}, which can run code" for name in named)
 
 
-@pytest.mark.parametrize("rule", [too_long, runs_code_it_was_sent])
+def describes_itself(module: Path) -> Iterator[str]:
+    """Name functions whose docstring starts without a verb: ``Whether`` in place of ``Return whether``."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not is_property and re.match("(Whether|The|All|How|What) ", ast.get_docstring(node) or ""):
+                yield f"{relative(module)}:{node.lineno} start the docstring of {node.name} with a verb"
+
+
+@pytest.mark.parametrize("rule", [too_long, runs_code_it_was_sent, describes_itself])
 def test_every_module_keeps_the_rule(rule: Callable[[Path], Iterator[str]]) -> None:
     assert MODULES
     assert [offence for module in MODULES for offence in rule(module)] == []
@@ -155,6 +164,21 @@ def test_every_file_the_architectures_table_names_exists() -> None:
     named = list(table_paths((ROOT / "ARCHITECTURE.md").read_text()))
     assert named
     assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
+
+
+def test_every_path_that_is_named_exists() -> None:
+    """In backticks in Markdown, docstrings and comments. Paths may start at `app`, `app/store` or the file's folder."""
+    files = {relative(file) for file in tracked()}
+    known = files | {str(folder) for file in files for folder in PurePath(file).parents}
+
+    def missing(file: str) -> Iterator[str]:
+        roots = ("", "app", "app/store", str(PurePath(file).parent))
+        for named in re.findall(r"`((?:app|clients|tests|docs|benchmarks|lua)/[\w./-]+)`", (ROOT / file).read_text()):
+            if "NOUN" not in named and not any(str(PurePath(root, named)) in known for root in roots):
+                yield f"{file} names {named}"
+
+    texts = [file for file in sorted(files) if file.endswith((".md", ".py", ".lua")) and file != "CHANGELOG.md"]
+    assert [name for file in texts for name in missing(file)] == []
 
 
 def variables(text: str) -> set[str]:

@@ -144,7 +144,7 @@ def tests_of(path: Path) -> list[str]:
 
 
 def passes(tree: Path, tests: Iterable[str], within_s: float | None = None) -> bool:
-    """Whether tests pass in a tree, and in time."""
+    """Return whether tests pass in a tree, and in time."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not long"]
     command += ["--hypothesis-profile", "unshrunk", *tests]
     try:
@@ -155,7 +155,7 @@ def passes(tree: Path, tests: Iterable[str], within_s: float | None = None) -> b
 
 
 def survives(tree: Path, mutant: Mutant) -> bool:
-    """Whether all tests of a mutant pass."""
+    """Return whether all tests of a mutant pass."""
     file = tree / mutant.path
     file.write_text(mutant.source)
     try:

@@ -18,7 +18,7 @@ class ServiceOfThisMachine:
         return own_url(usable_settings())
 
     def tls(self) -> ssl.SSLContext:
-        """How to verify it.
+        """Return how to verify it.
 
         Raises:
             OSError: A file cannot be used.

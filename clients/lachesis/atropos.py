@@ -46,7 +46,7 @@ class BinarySubmission:
     sends the group again, and the worker that made the group waits.
     """
 
-    _lachesis: "_Line | None" = None
+    _lachesis: "_Connection | None" = None
 
     def lachesis_group(self, scored: Mapping[str, Any]) -> Group:
         """Return the group to send for a ``ScoredDataGroup``. It is called once for each group.
@@ -71,7 +71,7 @@ class BinarySubmission:
         environment: int | None = getattr(self, "env_id", None)
         payloads = [self.lachesis_group(scored).packed(environment) for scored in groups]
         if self._lachesis is None:  # not sooner: connections belong to the event loop they are made in
-            self._lachesis = _Line(settings_of(cast(_BaseEnv, self).config.rollout_server_url))
+            self._lachesis = _Connection(settings_of(cast(_BaseEnv, self).config.rollout_server_url))
         await self._lachesis.send(payloads)
 
     async def close_lachesis(self) -> None:
@@ -81,7 +81,7 @@ class BinarySubmission:
             self._lachesis = None
 
 
-class _Line:
+class _Connection:
     """The connection to one run, for the life of the process."""
 
     def __init__(self, settings: Settings) -> None:

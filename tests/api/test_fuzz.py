@@ -133,7 +133,7 @@ def fault_of(request: Request, reply: Reply | None) -> str | None:
 
 
 def is_strict_json(request: Request) -> bool:
-    """Whether the standard library too finds JSON without NaN and infinities in the body, where it is sent as it is."""
+    """Return whether the standard library too finds JSON without NaN and infinities in the body as it is sent."""
     if any("encoding:" in header.lower() for header in request.headers) or not request.well_formed:
         return True
     try:

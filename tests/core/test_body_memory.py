@@ -99,7 +99,7 @@ def spared(claims: Sequence[BodyClaim]) -> set[int]:
 
 
 def own_room(claims: Sequence[BodyClaim], of: set[int], gone: set[int], limits: MemoryLimits, by: BodyClaim) -> bool:
-    """Whether the bodies with these places exceed no limit of the sender and of the account of ``by``."""
+    """Return whether the bodies with these places exceed no limit of the sender and of the account of ``by``."""
     there = [claims[place] for place in of - gone]
     for own, most_bytes, most_bodies in (
         ([one for one in there if one.sender == by.sender], limits.sender_bytes, limits.sender_bodies),
@@ -113,7 +113,7 @@ def own_room(claims: Sequence[BodyClaim], of: set[int], gone: set[int], limits: 
 
 
 def room(claims: Sequence[BodyClaim], of: set[int], gone: set[int], limits: MemoryLimits, by: BodyClaim) -> bool:
-    """Whether the bodies with these places exceed neither the limits of the sender of ``by`` nor the total."""
+    """Return whether the bodies with these places exceed neither the limits of the sender of ``by`` nor the total."""
     total_bytes = sum(claims[place].held_bytes for place in of - gone)
     return total_bytes <= limits.total_bytes and own_room(claims, of, gone, limits, by)
 

@@ -84,7 +84,7 @@ class Service:
         return found
 
     def has(self, path: str) -> bool:
-        """Whether something is there."""
+        """Return whether something is there."""
         return self._get(path).is_success
 
     def redis_pid(self) -> int:

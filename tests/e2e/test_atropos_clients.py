@@ -194,7 +194,7 @@ def assert_promises_kept(story: Story, account: Account) -> None:
 
 
 def must_keep_minimum(batch: Batch, environment: int) -> bool:
-    """Whether an environment was alive both before and after the batch was asked for, so that its minimum bound it."""
+    """Return whether an environment was alive before and after the batch was asked for, so its minimum bound it."""
     return all(
         any(e["id"] == environment and e["alive"] for e in status.get("environments", []))
         for status in (batch.before, batch.after)

@@ -29,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def is_taken(address: str) -> bool:
-    """Whether something listens on Atropos's port."""
+    """Return whether something listens on Atropos's port."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.settimeout(1)
         return probe.connect_ex((address, THEIR_PORT)) == 0

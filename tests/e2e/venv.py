@@ -44,7 +44,7 @@ def python_with(requirements: Path, venv: Path) -> Path:
 
 
 def is_built(requirements: Path, venv: Path) -> bool:
-    """Whether an environment has what a file requires."""
+    """Return whether an environment has what a file requires."""
     marker = venv / _MARKER
     return marker.exists() and marker.read_text() == _key(requirements)
 

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def works(python: str | Path, version: str) -> bool:
-    """Whether it is an interpreter of this version that really runs; a shim of pyenv may exist and fail."""
+    """Return whether it is an interpreter of this version that really runs; a shim of pyenv may exist and fail."""
     code = f"import sys, ensurepip, venv; sys.exit('{{}}.{{}}'.format(*sys.version_info) != '{version}')"
     try:
         return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0

@@ -312,7 +312,7 @@ def test_ctrl_c_finishes_requests(serve: Serve) -> None:
 
 
 def is_importing(pid: int) -> bool:
-    """Whether a worker is past the start of Python itself, so that Ctrl-C would leave a traceback."""
+    """Return whether a worker is past the start of Python itself, so that Ctrl-C would leave a traceback."""
     maps = Path(f"/proc/{pid}/maps")
     return "spawn_main" in command_line(pid) and maps.exists() and "hiredis" in maps.read_text()
 

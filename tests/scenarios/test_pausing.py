@@ -1,4 +1,4 @@
-"""An operator pauses intake or serving of a run. Nothing is lost, and everything goes on after it."""
+"""An operator pauses intake or serving of a run. Nothing is lost, and everything continues after it."""
 
 import asyncio
 from collections.abc import AsyncIterator

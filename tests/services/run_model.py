@@ -130,7 +130,10 @@ class RunModel:
         return [(self.known[group.id][1], before) for group, before in zip(groups, repeated, strict=True)]
 
     def _is_full_for(self, groups: Sequence[Group]) -> bool:
-        """Whether the limit refuses new groups. Groups that fit no batch count separately, up to the same limit."""
+        """Return whether the limit refuses new groups.
+
+        Groups that fit no batch count separately, up to the same limit.
+        """
         if self.max_queued_groups is None:
             return False
         oversized = sum(group.size > self.batch_size for group in self.queue)
@@ -334,7 +337,7 @@ class RunModel:
         return batch.state == "returned" or (batch.state == "held" and batch.deadline <= self.now)
 
     def _is_whole(self, batch: Batch) -> bool:
-        """Whether a batch can be served as it was; else it is dissolved."""
+        """Return whether a batch can be served as it was; else it is dissolved."""
         whole = sum(group.size for group in batch.groups) == self.batch_size
         if not whole:
             self._dissolve(batch)
@@ -403,7 +406,7 @@ class RunModel:
 
 
 def is_within(seen: dict[str, Any], name: str, bound: float | None) -> bool:
-    """Whether a value of a group keeps a bound, such as ``score_min``. A group without the value keeps none."""
+    """Return whether a value of a group keeps a bound, such as ``score_min``. A group without the value keeps none."""
     of, _, side = name.rpartition("_")
     value = seen[of]
     return bound is None or (value is not None and (value >= bound if side == "min" else value <= bound))

@@ -34,7 +34,7 @@ from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import span_of, spans
 from app.api.wire.batches import shown_batch, shown_batches
 from app.api.wire.explanation import explanation
-from app.api.wire.rank_query import documented_query, query_of, seat_of
+from app.api.wire.rank_query import documented_query, query_of, shard_request_of
 from app.core.access.permissions import Permission
 from app.core.batches.leases import Lease, LeaseState
 from app.services.batches.request import BatchRequest
@@ -132,8 +132,10 @@ async def take_batch(request: Request) -> Response:
     asked = parse(TakeBatch, body) if body else TakeBatch()
     layout = Layout(run, compact=accepts_compact(request)) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
-    seat = seat_of(query)
-    batch_request = BatchRequest(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
+    shard_request = shard_request_of(query)
+    batch_request = BatchRequest(
+        asked.request_id or "", asked.lease_s, asked.trainer or "", shard_request, asked.rewinds, begin
+    )
     with Waiting(request) as waiting:
         answer = await services.batches.long_poll.take(run, batch_request, wait_s, waiting.ended)
     if answer.not_ready is not None:

@@ -23,7 +23,6 @@ from app.api.wire.curriculum import (
 )
 from app.core.access.permissions import Permission
 from app.core.curriculum.indexes import ItemIndex
-from app.services.curriculum.items import SortedBy
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.store.curriculum.entries import ItemWrite as StoredNewItem
 from lachesis.wire import curriculum_items as wire
@@ -37,6 +36,7 @@ from lachesis.wire.curricula import (
     CurriculumInfo,
     CurriculumMetrics,
     CurriculumSettings,
+    ItemSorting,
     StateLoaded,
 )
 from lachesis.wire.curriculum_items import (
@@ -130,7 +130,7 @@ async def list_items(
         str | None, Query(pattern="^[0-9]{1,20}(-[0-9]{1,6})?$", description="The `cursor` of the last answer.")
     ] = None,
     sort: Annotated[
-        SortedBy,
+        ItemSorting,
         Query(description="`mean_reward` lists all items, unseen items last. Every other order lists seen items only."),
     ] = "mean_reward",
     descending: Annotated[bool, Query(description="Whether the largest come first.")] = False,

@@ -28,7 +28,6 @@ from app.api.wire.replay import shown_chunks, shown_snapshot, shown_state
 from app.core.access.permissions import Permission
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.environments.registry import check_worker
-from app.services.replay.buffer import SortedBy
 from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
@@ -44,6 +43,7 @@ from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.replay import (
     Chunks,
     ChunksDeleted,
+    ChunkSorting,
     Priorities,
     PrioritiesSet,
     RateLimiter,
@@ -86,7 +86,7 @@ _Whole = Annotated[int | None, Query(ge=0, le=MAX_INTEGER)]
 SampleId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The sample's id.")]
 SnapshotName = Annotated[str, Path(pattern=f"^{SNAPSHOT_NAME}$", description="The snapshot's name.")]
 SortBy = Annotated[
-    SortedBy | None,
+    ChunkSorting | None,
     Query(
         description="By order of insertion, weight, version or uses. `reserved` chunks can be sorted by version only, "
         "`archived` chunks by order of insertion only."

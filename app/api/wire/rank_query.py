@@ -22,7 +22,7 @@ def query_of(request: Request) -> TakeQuery:
     return parameters(TakeQuery, dict(request.query_params), "query")
 
 
-def seat_of(query: TakeQuery) -> ShardRequest | None:
+def shard_request_of(query: TakeQuery) -> ShardRequest | None:
     """Return which rank asks, and how to divide its batches; None for a trainer without ranks.
 
     Raises:

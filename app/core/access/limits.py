@@ -1,7 +1,7 @@
 """Limits of rates: what a token or a run may send each second.
 
 The rule is GCRA, the generic cell rate algorithm. Each limit has one number, its *arrival*: the time at which all that
-was sent would have come in at exactly the limit. `app/store/lua/access/count_use.lua` does the same in Redis.
+was sent would have come in at exactly the limit. `app/store/lua/access/count_use.lua` counts.
 
 Source: ITU-T Recommendation I.371, annex A: virtual scheduling.
 """
@@ -52,31 +52,6 @@ def limits_of(settings: RateLimitSettings) -> RateLimits | None:
     """Return the limits of a token or a run from its settings. None means no limit."""
     limits = RateLimits(settings.max_requests_per_s, settings.max_bytes_per_s, settings.max_groups_per_s)
     return None if limits == RateLimits() else limits
-
-
-def count_use(
-    arrivals_us: Sequence[int], costs_us: Sequence[int], now_us: int, burst_us: int = BURST_US
-) -> tuple[list[int], list[int]]:
-    """Count a use against several limits, all or none.
-
-    A use may exceed the burst. It is then accepted if nothing else is used, and the next one waits for longer.
-
-    Args:
-        arrivals_us: The arrival of each limit, microseconds since 1970; 0 if it was not used yet.
-        costs_us: What the use costs against each limit, ``>= 0``.
-        now_us: The time.
-        burst_us: What may be used at once, ``> 0``.
-
-    Returns:
-        How long the use must wait for each limit, and the new arrivals. If it must wait for one, none has changed.
-    """
-    starts_us = [max(arrival, now_us) for arrival in arrivals_us]
-    waits_us = [
-        max(0, start - now_us + min(cost, burst_us) - burst_us) for start, cost in zip(starts_us, costs_us, strict=True)
-    ]
-    if any(waits_us):
-        return waits_us, list(arrivals_us)
-    return waits_us, [start + cost for start, cost in zip(starts_us, costs_us, strict=True)]
 
 
 def used(limits: RateLimits, arrivals_us: Sequence[int], now_us: int) -> list[RateUse]:

@@ -76,7 +76,7 @@ def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bound
 def minimums_conflict(
     batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
 ) -> bool:
-    """Whether group sizes make the minimums impossible together, however many groups arrive.
+    """Return whether group sizes make the minimums impossible together, however many groups arrive.
 
     A shortage is not a conflict. A slow environment, or one whose sizes are unknown, can still deliver.
 
@@ -142,7 +142,7 @@ def explain(
     hints = _unblocked_by(batch_size, supplies, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
     missing = fewest_missing(batch_size, supplies)
-    return NotReady(blocker, detail + _set_aside(oversized), missing, short, oversized, hints)
+    return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints)
 
 
 def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
@@ -204,7 +204,7 @@ def _detail(
     return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
 
 
-def _set_aside(oversized: Mapping[int | None, int]) -> str:
+def _oversized_clause(oversized: Mapping[int | None, int]) -> str:
     whose = ", ".join(
         f"{count} of {'no environment' if environment is None else f'environment {environment}'}"
         for environment, count in oversized.items()
@@ -242,7 +242,10 @@ def _unblocked_by(
 
 
 def _helps(batch_size: int, supplies: Sequence[Supply], account: int | None, size: int) -> bool:
-    """Whether one more group of an account lets a batch form. No batch exists without it, so the batch contains it."""
+    """Return whether one more group of an account lets a batch form.
+
+    No batch exists without it, so the batch contains it.
+    """
     with_it = [
         supply._replace(least=max(0, supply.least - size), most=supply.most - size)
         if supply.environment == account

@@ -149,7 +149,7 @@ def rewound(lease: Lease, rewind: int) -> Lease:
 
 
 def in_saved_state(lease: Lease) -> bool:
-    """Whether a batch was trained into the state that its trainer saved after a later batch.
+    """Return whether a batch was trained into the state that its trainer saved after a later batch.
 
     True if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. False if it
     was given back, or never reached a trainer.
@@ -173,17 +173,17 @@ def quarantined(lease: Lease) -> Lease:
 
 
 def expired(lease: Lease, clock_ms: int) -> bool:
-    """Whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
+    """Return whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
     return lease.state is LeaseState.HELD and clock_ms >= lease.deadline_ms
 
 
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
-    """Whether a batch's lease ran out as often as the run allows. Then the batch is quarantined."""
+    """Return whether a batch's lease ran out as often as the run allows. Then the batch is quarantined."""
     return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
 
 
 def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
-    """Whether a batch waits to be handed out again: returned, expired, or no longer being sent.
+    """Return whether a batch waits to be handed out again: returned, expired, or no longer being sent.
 
     Args:
         lease: The lease.

@@ -138,7 +138,7 @@ def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Map
 
 
 def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:
-    """Whether the sequences taken plus a sum of the groups left can reach one of these totals."""
+    """Return whether the sequences taken plus a sum of the groups left can reach one of these totals."""
     room = ends.bit_length() - 1 - taken
     return room >= 0 and bool(reachable(counts, room) & ends >> taken)
 

@@ -53,7 +53,7 @@ Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
 
 
 def plausible(total: int, supplies: Iterable[Supply]) -> bool:
-    """Whether groups may sum to ``total`` within all bounds, as far as addition alone tells."""
+    """Return whether groups may sum to ``total`` within all bounds, as far as addition alone tells."""
     least = most = 0
     for supply in supplies:
         ceiling = min(supply.most, supply.available)
@@ -65,7 +65,7 @@ def plausible(total: int, supplies: Iterable[Supply]) -> bool:
 
 
 def attainable(total: int, supplies: Sequence[Supply]) -> bool:
-    """Whether groups of the supplies can sum to exactly ``total`` sequences with every supply within its bounds."""
+    """Return whether groups of the supplies can sum to ``total`` sequences with every supply within its bounds."""
     if not plausible(total, supplies):
         return False
     # Count every supply from its minimum. Only sequences above the minimums are open, so the integers stay short.
@@ -127,7 +127,7 @@ def fewest_missing(total: int, supplies: Sequence[Supply]) -> int:
 
 
 def ever_attainable(total: int, senders: Mapping[tuple[int, frozenset[int]], int]) -> bool:
-    """Whether groups can sum to exactly ``total`` sequences if enough of them arrive.
+    """Return whether groups can sum to exactly ``total`` sequences if enough of them arrive.
 
     Args:
         total: Sequences in all.
@@ -167,7 +167,7 @@ def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None
 
 
 def affordable(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> bool:
-    """Whether `cheapest` is at most ``budget``."""
+    """Return whether `cheapest` is at most ``budget``."""
     return attainable(total, _without_least(supplies)) and _cost(total, supplies, price, budget) <= budget
 
 

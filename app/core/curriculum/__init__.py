@@ -1,6 +1,6 @@
 """Choose which items to try next from their estimates. These are rules only; they never hold all items in memory.
 
-- `settings`: rules on settings that must fit together, and `progress`.
+- `checks`: rules on settings that must fit together, and `progress`.
 - `estimates`: the estimate of an item, and how an observation updates it.
 - `indexes`: the sorted sets of items, and the values that strategies and the store exchange.
 - `bins`: the quantile bins of mean reward, and the distribution over bins.

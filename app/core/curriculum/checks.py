@@ -60,5 +60,5 @@ def check_total_steps(policy: CurriculumSettings) -> None:
 
 
 def needs_progress(policy: CurriculumSettings) -> bool:
-    """Whether the strategy depends on the progress of training."""
+    """Return whether the strategy depends on the progress of training."""
     return policy.strategy == "easy_first" or (policy.strategy == "competence_based" and policy.form == "cdf")

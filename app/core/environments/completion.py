@@ -93,7 +93,7 @@ class _Chain:
         ]
 
     def possible(self, makers: int, groups: int = 0) -> bool:
-        """Whether a batch is possible with the first environments and this many groups of the next one."""
+        """Return whether a batch is possible with the first environments and this many groups of the next one."""
         made: dict[int | None, dict[int, int]] = {key: dict(own) for key, own in self._supply.items()}
         for environment, sizes in self._makers[:makers]:
             for size in sizes:

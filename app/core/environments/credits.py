@@ -146,7 +146,7 @@ class Credits:
         return Credit(0, wanted, in_hand, reason)
 
     def none(self, caller: int | None = None, more: int = 0) -> bool:
-        """Whether no environment may start any sequences, if the caller has ``more`` (`of`)."""
+        """Return whether no environment may start any sequences, if the caller has ``more`` (`of`)."""
         lack_wanted, lack_minimum = self._lack_wanted, self._lack_minimum
         if caller is not None and more:
             before = self._lacks(caller, self._claims[caller].in_hand)

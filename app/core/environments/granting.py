@@ -175,11 +175,14 @@ class Demand:
         return attainable(self._batch_size, supplies_of(self._batch_size, groups, self._limits))
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
-        """Whether no batch is leased, no group can be replayed, and no environment has credits."""
+        """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
         return not self._in_hands and self._is_whole and self._credits.none(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
-        """Whether to ask an environment for groups. For an undeclared size, only one such request is open at a time."""
+        """Return whether to ask an environment for groups.
+
+        For an undeclared size, only one such request is open at a time.
+        """
         if needed.size == self.view.environments[needed.environment].group_size:
             return True
         most = _MOST_UNCERTAIN * self._horizon * self._batch_size
@@ -197,7 +200,7 @@ def awaited_version(view: DemandView) -> str | None:
 
 
 def _in_hands(view: DemandView) -> bool:
-    """Whether a trainer holds a batch, or a batch waits to be handed out again."""
+    """Return whether a trainer holds a batch, or a batch waits to be handed out again."""
     return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
 
 

@@ -53,7 +53,7 @@ class EnvironmentRecord:
         return self.heard_ms is not None and self.heard_ms > self.left_ms
 
     def alive(self, clock_ms: int, ttl_ms: int) -> bool:
-        """Whether it binds at run clock ``clock_ms``.
+        """Return whether it binds at run clock ``clock_ms``.
 
         It is alive while a member is alive. Without members it must be connected, with a sign of life within
         ``ttl_ms``: a group, or a poll of Atropos. Before its first sign of life, it is alive for `NEWCOMER_MS` after it
@@ -85,7 +85,7 @@ class EnvironmentRecord:
 
 
 def is_alive(record: EnvironmentRecord, heard_ms: int | None, clock_ms: int, ttl_ms: int) -> bool:
-    """Whether an environment without members is alive, if this was its last sign of life."""
+    """Return whether an environment without members is alive, if this was its last sign of life."""
     if record.left_ms is not None and (heard_ms is None or heard_ms <= record.left_ms):
         return False
     return clock_ms <= alive_until_ms(record, heard_ms, ttl_ms)

@@ -39,13 +39,13 @@ class GroupFilter:
             raise InvalidField("name at least one of environment, size and older_than_version", ("query",))
 
     def covers(self, lane: LaneId) -> bool:
-        """Whether groups of a lane may match."""
+        """Return whether groups of a lane may match."""
         environment, size = lane
         whose = NO_ENVIRONMENT if environment is None else environment
         return self.environment in (None, whose) and self.size in (None, size)
 
     def means(self, policy_version: int | None) -> bool:
-        """Whether a group of a covered lane matches, given the policy version that sampled it, or None."""
+        """Return whether a group of a covered lane matches, given the policy version that sampled it, or None."""
         if self.older_than_version is None:
             return True
         return policy_version is not None and policy_version < self.older_than_version

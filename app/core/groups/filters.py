@@ -59,7 +59,7 @@ def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | Filt
 
 
 def are_equal(rewards: Sequence[float], epsilon: float) -> bool:
-    """Whether a group's rewards are all the same within ``epsilon``. False for a single reward.
+    """Return whether a group's rewards are all the same within ``epsilon``. False for a single reward.
 
     Args:
         rewards: One per sequence, finite.
@@ -87,7 +87,7 @@ def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReas
 
 
 def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:
-    """Whether a value is strictly between two bounds, further from each than the largest rounding error."""
+    """Return whether a value is strictly between two bounds, further from each than the largest rounding error."""
     above = band.above is None or value > band.above + _rounding(band.above)
     return above and (band.below is None or value < band.below - _rounding(band.below))
 

@@ -46,7 +46,7 @@ class PartitionProblem:
         return np.bincount(rank_of, self.costs, self.ranks).astype(np.float64, copy=False)
 
     def admits(self, rank_of: Integers) -> bool:
-        """Whether every rank gets its quota."""
+        """Return whether every rank gets its quota."""
         sequences = np.bincount(rank_of, self.sizes, self.ranks)
         return self.quota is None or bool((sequences == self.quota).all())
 

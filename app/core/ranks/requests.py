@@ -29,7 +29,7 @@ class ShardRequest:
     step: int | None = None
 
     def wants(self, lease: Lease) -> bool:
-        """Whether the rank asks for this batch or a later one."""
+        """Return whether the rank asks for this batch or a later one."""
         return self.after is None or lease.step > self.after
 
     def check(self, step: int) -> None:
@@ -72,12 +72,12 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
     return not_ready
 
 
-def shared(leases: Iterable[Lease], seat: ShardRequest, clock_ms: int) -> Lease | None:
+def shared(leases: Iterable[Lease], shard_request: ShardRequest, clock_ms: int) -> Lease | None:
     """Return the oldest batch that other ranks share and this rank has not trained on; None if there is none.
 
     Args:
         leases: Of the run, by step.
-        seat: The rank.
+        shard_request: The rank.
         clock_ms: The run clock now.
 
     Raises:
@@ -86,9 +86,9 @@ def shared(leases: Iterable[Lease], seat: ShardRequest, clock_ms: int) -> Lease 
     for lease in leases:
         if lease.sharding is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):
             continue
-        if not seat.wants(lease) or seat.rank in lease.sharding.acknowledged:
+        if not shard_request.wants(lease) or shard_request.rank in lease.sharding.acknowledged:
             continue
-        different = disagreement(lease.sharding.spec, seat.spec)
+        different = disagreement(lease.sharding.spec, shard_request.spec)
         if different is not None:
             left_s = (lease.deadline_ms - clock_ms) / 1000
             hint = f"its lease runs out in {left_s:.0f} s, and ends at once by nack or rewind"

@@ -69,7 +69,7 @@ class ShardingSpec:
     equal_micro_batches: bool = True
 
     def wants_equal(self, sequences: int) -> bool:
-        """Whether each rank should have the same number of a batch's sequences."""
+        """Return whether each rank should have the same number of a batch's sequences."""
         return sequences % self.world_size == 0 if self.equal_sequences is None else self.equal_sequences
 
 

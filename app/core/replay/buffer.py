@@ -187,7 +187,7 @@ def uses_open(chunk: ChunkRecord, policy: ReplaySettings) -> int | None:
 
 
 def within(chunks: int, payload_bytes: int, policy: ReplaySettings) -> bool:
-    """Whether so many chunks, of so many bytes together, are within the capacity."""
+    """Return whether so many chunks, of so many bytes together, are within the capacity."""
     return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
 
 

@@ -34,7 +34,7 @@ def default_max_bytes(memory: StoreMemory) -> int:
 
 
 def is_full(memory: StoreMemory) -> bool:
-    """Whether to evict chunks to make room for groups. True before the server refuses writes at its limit."""
+    """Return whether to evict chunks to make room for groups. True before the server refuses writes at its limit."""
     return memory.limit_bytes > 0 and memory.used_bytes > _FULL * memory.limit_bytes
 
 

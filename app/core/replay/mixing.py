@@ -48,7 +48,10 @@ def fresh_needed(batch_size: int, fresh_fraction: float) -> int:
 
 
 def unfilled(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]) -> bool:
-    """Whether the fresh part of a batch is queued. If there is still no batch, the replay buffer cannot fill it."""
+    """Return whether the fresh part of a batch is queued.
+
+    If there is still no batch, the replay buffer cannot fill it.
+    """
     needed = fresh_needed(batch_size, fresh_fraction)
     return needed < batch_size and _by_environment(lanes).total() >= needed
 
@@ -104,7 +107,7 @@ def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds])
 
 
 def _plausible(sequences: int, queued: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> bool:
-    """Whether this many sequences of the queue may be within bounds, as far as addition alone tells."""
+    """Return whether this many sequences of the queue may be within bounds, as far as addition alone tells."""
     there = all(bound.minimum <= queued.get(environment, 0) for environment, bound in bounds.items())
     return there and sum(bound.minimum for bound in bounds.values()) <= sequences <= _most(queued, bounds)
 

@@ -28,7 +28,7 @@ NO_LIMIT, FULL = AdmissionLimits(), AdmissionLimits(max_groups=0)
 
 
 def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) -> bool:
-    """Whether groups of an environment and size can never enter a batch under these bounds."""
+    """Return whether groups of an environment and size can never enter a batch under these bounds."""
     return lane[1] > limit_of(lane[0], batch_size, bounds)
 
 

@@ -77,7 +77,7 @@ class Starvation:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     def alarms(self, batch_size: int, after_batches: int | None) -> bool:
-        """Whether there are as many sequences as in ``after_batches`` batches. None: never alarm."""
+        """Return whether there are as many sequences as in ``after_batches`` batches. None: never alarm."""
         return after_batches is not None and self.sequences >= after_batches * batch_size
 
     def __str__(self) -> str:

@@ -128,7 +128,7 @@ class Dispatch:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
                 outcome = await self._next(run, view, request)
                 if isinstance(outcome, OutgoingBatch):
-                    if view.undivided is not None and request is not None and request.seat is not None:
+                    if view.undivided is not None and request is not None and request.shard_request is not None:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
@@ -170,9 +170,11 @@ class Dispatch:
             except (RanksDisagree, RunRewound):
                 found.append(position)
                 continue
-            if mine is not None or (may_begin and waiting is not None and (request.seat is not None or free > 0)):
+            if mine is not None or (
+                may_begin and waiting is not None and (request.shard_request is not None or free > 0)
+            ):
                 found.append(position)
-                free -= mine is None and request.seat is None
+                free -= mine is None and request.shard_request is None
         return found
 
     async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
@@ -228,14 +230,14 @@ class Dispatch:
         waiting = _first_wanted(self._redeliverable(view), request)
         mine = None if request is None else request.own_lease(view, waiting)
         if request is not None and mine is not None:
-            return await self._handed_out(run, view, mine, request.renewed(mine, view), request.seat)
+            return await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
         await self.quarantine_exhausted(run, view)
         if view.policy.serving_paused:
             return serving_paused()
         if waiting is None:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))
-        batch = await self._handed_out(run, view, waiting, taken, None if request is None else request.seat)
+        batch = await self._handed_out(run, view, waiting, taken, None if request is None else request.shard_request)
         if batch is not None:
             emit(
                 BatchRedelivered(
@@ -266,11 +268,11 @@ class Dispatch:
         return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]
 
     async def _handed_out(
-        self, run: str, view: QueueView, seen: Lease, taken: Lease, seat: ShardRequest | None
+        self, run: str, view: QueueView, seen: Lease, taken: Lease, shard_request: ShardRequest | None
     ) -> OutgoingBatch | None:
         """Hand out a leased batch again, unchanged. If that is impossible, return its groups to their lanes."""
-        if seat is not None:
-            seat.check(seen.step)
+        if shard_request is not None:
+            shard_request.check(seen.step)
         groups = await self._batches.groups_of(run, seen.batch_id)
         if groups is None:
             return None
@@ -278,10 +280,10 @@ class Dispatch:
         is_held = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = is_held or _is_whole(size, view)
-        if seat is not None and whole:
-            seat.check_size(size)
+        if shard_request is not None and whole:
+            shard_request.check_size(size)
         try:
-            batch = await self._sharding.read(run, view, taken, groups, seat) if whole else None
+            batch = await self._sharding.read(run, view, taken, groups, shard_request) if whole else None
         except InvalidField as error:
             raise await self._formation.cannot_shard(run, view, error, seen.batch_id) from None
         if not isinstance(batch, OutgoingBatch):
@@ -298,13 +300,13 @@ def _has_batch(result: BatchResult) -> bool:
 
 
 def _is_of_a_rank(request: BatchRequest) -> bool:
-    return request.seat is not None
+    return request.shard_request is not None
 
 
 def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest | None) -> Lease | None:
     """Return the batch to hand out again first. A rank gets only batches that it does not hold yet."""
-    seat = None if request is None else request.seat
-    return next((lease for lease in redeliverable if seat is None or seat.wants(lease)), None)
+    shard_request = None if request is None else request.shard_request
+    return next((lease for lease in redeliverable if shard_request is None or shard_request.wants(lease)), None)
 
 
 def _is_whole(size: int, view: QueueView) -> bool:

@@ -119,10 +119,10 @@ class BatchFormation:
         Raises:
             StepMismatch, InvalidField: The batch cannot be divided as the ranks ask.
         """
-        seat = None if request is None else request.seat
-        if seat is not None and view.config is not None:
-            seat.check(view.step + 1)
-            seat.check_size(view.config.batch_size)
+        shard_request = None if request is None else request.shard_request
+        if shard_request is not None and view.config is not None:
+            shard_request.check(view.step + 1)
+            shard_request.check_size(view.config.batch_size)
         if self._arrivals.is_due(run, view.clock_ms):
             self._arrivals.note(run, await self._runs.view(run))
         try:
@@ -195,11 +195,11 @@ class BatchFormation:
         if decision.scarce != view.scarce:
             await self._runs.note_scarce(run, decision.scarce)
         why = decision.not_ready
-        return why if why is None or request is None or request.seat is None else awaiting(why, view.leases)
+        return why if why is None or request is None or request.shard_request is None else awaiting(why, view.leases)
 
     async def _rebalance(self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
         """Exchange groups for other groups that load the ranks more evenly."""
-        split = None if request is None or request.seat is None else request.seat.spec
+        split = None if request is None or request.shard_request is None else request.shard_request.spec
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
         return Rebalanced(planned, plan, delays)
 
@@ -229,10 +229,10 @@ class BatchFormation:
             replayed=contents_of(() if planned.mixture is None else planned.mixture.groups),
             debts=debt_changes(view.debts, planned.decision.debts),
         )
-        seat = None if request is None else request.seat
+        shard_request = None if request is None else request.shard_request
         lease = self._taking.lease_for(request, view, new)
         try:
-            batch = await self._sharding.divide(view, lease, fetched.retrieved, seat)
+            batch = await self._sharding.divide(view, lease, fetched.retrieved, shard_request)
         except InvalidField as error:
             if planned.mixture is not None:
                 raise _ReplayedGroupsDoNotFit from None

@@ -48,7 +48,7 @@ class BatchRequest:
         request_id: The id of the request. The same id gets the same batch again while that is held.
         lease_s: How long to hold the batch, seconds; None for the run's default.
         trainer: The name of the trainer, for operators.
-        seat: The rank that asks, if the trainer divides its batches.
+        shard_request: The rank that asks, if the trainer divides its batches.
         rewinds: Number of rewinds of the run when this trainer began; None if unknown.
         chosen: Called with a new batch just before it is taken, so that its reply can be prepared while Redis waits
             for the disk. Taking the batch may still fail. Must not raise.
@@ -57,7 +57,7 @@ class BatchRequest:
     request_id: str = ""
     lease_s: float | None = None
     trainer: str = ""
-    seat: ShardRequest | None = None
+    shard_request: ShardRequest | None = None
     rewinds: int | None = None
     chosen: Callable[["OutgoingBatch"], None] | None = field(default=None, compare=False)
 
@@ -85,8 +85,8 @@ class BatchRequest:
         Raises:
             RanksDisagree: The ranks that hold the batch divide it differently.
         """
-        if self.seat is not None:
-            theirs = shared(view.leases, self.seat, view.clock_ms)
+        if self.shard_request is not None:
+            theirs = shared(view.leases, self.shard_request, view.clock_ms)
             return None if theirs is None or (waiting is not None and waiting.step < theirs.step) else theirs
         if not self.request_id:
             return None
@@ -96,10 +96,10 @@ class BatchRequest:
 
     def renewed(self, lease: Lease, view: QueueView) -> Lease:
         """Return a lease that a trainer holds already, with its deadline extended."""
-        if self.seat is None or lease.sharding is None:
+        if self.shard_request is None or lease.sharding is None:
             return replace(lease, deadline_ms=self.deadline_ms(view))
         later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks may need it longer
-        return replace(lease, deadline_ms=later_ms, sharding=taken_by(lease.sharding, self.seat.rank))
+        return replace(lease, deadline_ms=later_ms, sharding=taken_by(lease.sharding, self.shard_request.rank))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Retrieval:
         """Read planned groups and those added to them. Drop groups that should not be trained on; None if any was."""
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
-        if await self._drop_unfit(run, view, plan, entries):
+        if await self._drop_undeliverable(run, view, plan, entries):
             return None
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
         rewards = tuple(entry.reward for entry in entries if entry is not None)
@@ -78,15 +78,15 @@ class Retrieval:
     async def still_fit(self, run: str, view: QueueView, plan: BatchPlan) -> bool:
         """Return whether all planned groups may still be trained on; drop those that may not, as a take does."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
-        return not await self._drop_unfit(run, view, plan, entries)
+        return not await self._drop_undeliverable(run, view, plan, entries)
 
-    async def _drop_unfit(
+    async def _drop_undeliverable(
         self, run: str, view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
     ) -> bool:
         reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
             # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
-            reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
+            reason = DropReason.PAYLOAD_LOST if entry is None else drop_reason_now(entry, view)
             if reason is not None:
                 reasons[group] = reason
         await self.drop(run, reasons)
@@ -107,7 +107,7 @@ class Retrieval:
             await self._groups.drop(run, groups, reason)
 
 
-def unfit_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
+def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
     """Return why a waiting group should no longer be trained on; None if it still may be."""
     return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 

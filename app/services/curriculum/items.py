@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
@@ -12,9 +11,8 @@ from app.services.curriculum.curricula import CurriculumAdministration, gone
 from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
+from lachesis.wire.curricula import ItemSorting
 from lachesis.wire.errors import InvalidField, ItemNotFound
-
-SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
 _AT_ONCE = 1000  # items; a script stores them within some milliseconds
 _SCANNED = 2000  # items that are looked through in one go, within two milliseconds
@@ -124,7 +122,7 @@ class CurriculumItems:
         *,
         limit: int,
         cursor: str | None = None,
-        sort: SortedBy = "mean_reward",
+        sort: ItemSorting = "mean_reward",
         descending: bool = False,
         bin_: int | None = None,
     ) -> ItemPage:

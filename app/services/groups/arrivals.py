@@ -27,7 +27,7 @@ class Arrivals:
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def is_due(self, run: str, clock_ms: int) -> bool:
-        """Whether the counts of a run should be recorded again: about once a second is enough."""
+        """Return whether the counts of a run should be recorded again: about once a second is enough."""
         looks = self._looks.get(run)
         return not looks or clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES
 

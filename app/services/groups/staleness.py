@@ -8,8 +8,9 @@ from typing import NamedTuple
 from app.core.groups.staleness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId
 from app.core.runs.view import QueueView
-from app.services.batches.retrieval import unfit_now
+from app.services.batches.retrieval import drop_reason_now
 from app.store.groups.store import GroupStore, WantedHeads
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 _AT_ONCE = 64  # groups; a script drops them within 3 ms
@@ -65,7 +66,8 @@ class Staleness:
             await self._runs.finish_sweep(run, sweep)
 
     async def _sweep_page(self, run: str) -> _Page:
-        while True:
+        attempts = Attempts("sweep versions", run)
+        while attempts.again():
             view = await self._runs.queue(run)
             oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
             stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), _AT_ONCE, DropReason.STALE, view)
@@ -102,5 +104,7 @@ class Staleness:
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
         pairs = zip(oldest.heads, entries, strict=True)
         return [
-            (head.group_id, lane) for head, entry in pairs if entry and unfit_now(entry, view) is DropReason.EXPIRED
+            (head.group_id, lane)
+            for head, entry in pairs
+            if entry and drop_reason_now(entry, view) is DropReason.EXPIRED
         ]

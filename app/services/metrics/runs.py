@@ -77,7 +77,7 @@ _STATES = ("alive", "silent", "disconnected")
 
 
 def depends_on_time(view: RunView, ttl_ms: int) -> bool:
-    """Whether `of_run` returns something else later, even if nothing happens in the run."""
+    """Return whether `of_run` returns something else later, even if nothing happens in the run."""
     return bool(view.scarce) or any(one.alive(view.clock_ms, ttl_ms) for one in view.environments.values())
 
 

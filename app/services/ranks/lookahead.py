@@ -9,7 +9,7 @@ from app.core.ranks.costs import CostModel
 from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
 from app.core.ranks.sharding import ShardingSpec
 from app.core.runs.view import QueueView
-from app.services.batches.retrieval import unfit_now
+from app.services.batches.retrieval import drop_reason_now
 from app.store.groups.store import GroupStore
 
 _MANY_GROUPS = 2048
@@ -41,7 +41,7 @@ class Lookahead:
         fit = [
             (lane, head, entry.weight)
             for (lane, head), entry in zip(heads, entries, strict=False)
-            if entry is not None and unfit_now(entry, view) is None
+            if entry is not None and drop_reason_now(entry, view) is None
         ]
         if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
             return plan, None  # some are gone or too old; the next step finds out and plans again

@@ -37,7 +37,7 @@ class BatchSharding:
         self._retrieval = retrieval
 
     async def read(
-        self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], seat: ShardRequest | None
+        self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], shard_request: ShardRequest | None
     ) -> OutgoingBatch | DamagedGroups:
         """Read a batch, or a rank's shard of it.
 
@@ -47,20 +47,24 @@ class BatchSharding:
             lease: The lease that the batch will have. If it is divided as the rank asks, that division is used. If not,
                 a new division is made and becomes part of the returned lease.
             groups: All groups of the batch, in training order.
-            seat: The rank; None for the whole batch.
+            shard_request: The rank; None for the whole batch.
 
         Raises:
             InvalidField: As for `divide`.
         """
         sharding = lease.sharding
-        if seat is None or sharding is None or sharding.spec != seat.spec:
-            return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), seat)
-        parts = sequences_of([group.size for group in groups], sharding, seat.rank)
+        if shard_request is None or sharding is None or sharding.spec != shard_request.spec:
+            return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), shard_request)
+        parts = sequences_of([group.size for group in groups], sharding, shard_request.rank)
         mine = await self._retrieval.retrieve(run, [groups[position] for position in parts])
-        return DamagedGroups(mine.damage) if mine.damage else await _shard(view, lease, sharding, mine, parts, seat)
+        return (
+            DamagedGroups(mine.damage)
+            if mine.damage
+            else await _shard(view, lease, sharding, mine, parts, shard_request)
+        )
 
     async def divide(
-        self, view: QueueView, lease: Lease, all_of_it: Retrieved, seat: ShardRequest | None
+        self, view: QueueView, lease: Lease, all_of_it: Retrieved, shard_request: ShardRequest | None
     ) -> OutgoingBatch | DamagedGroups:
         """Make a batch from its groups, or a rank's shard of it. The division becomes part of the lease.
 
@@ -71,13 +75,13 @@ class BatchSharding:
         groups, payloads = all_of_it.groups, all_of_it.payloads
         if all_of_it.damage:
             return DamagedGroups(all_of_it.damage)
-        if seat is None:
+        if shard_request is None:
             return OutgoingBatch(replace(lease, sharding=None), groups, payloads, view)
         sizes = [group.size for group in groups]
-        sharding = await _divided(groups, payloads, seat.spec, many=sum(sizes) >= _MANY_SEQUENCES)
-        parts = sequences_of(sizes, sharding, seat.rank)
+        sharding = await _divided(groups, payloads, shard_request.spec, many=sum(sizes) >= _MANY_SEQUENCES)
+        parts = sequences_of(sizes, sharding, shard_request.rank)
         mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts), {})
-        return await _shard(view, lease, sharding, mine, parts, seat)
+        return await _shard(view, lease, sharding, mine, parts, shard_request)
 
 
 async def _shard(
@@ -86,13 +90,15 @@ async def _shard(
     sharding: Sharding,
     mine: Retrieved,
     parts: Mapping[int, tuple[int, ...]],
-    seat: ShardRequest,
+    shard_request: ShardRequest,
 ) -> OutgoingBatch:
     """Cut a rank's part out of its groups. ``parts`` has the sequences by position of the group."""
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
-    held = replace(lease, sharding=taken_by(sharding, seat.rank))
-    return OutgoingBatch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, sharding)))
+    held = replace(lease, sharding=taken_by(sharding, shard_request.rank))
+    return OutgoingBatch(
+        held, mine.groups, cut, view, BatchShard(shard_request.rank, sequences, _packed(cut, sharding))
+    )
 
 
 async def _divided(

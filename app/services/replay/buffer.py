@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.checks import check_groups, check_policy
@@ -25,14 +25,12 @@ from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
-from lachesis.wire.replay import ReplaySettings
-
-SortedBy = Literal["order", "weights", "versions", "uses"]
+from lachesis.wire.replay import ChunkSorting, ReplaySettings
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
 _PLACES = (SAMPLEABLE, RESERVED, ARCHIVED, *ChunkDropReason, "deleted")
-_ORDERS: Mapping[str, Mapping[SortedBy, ReplayPart]] = {
+_ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
     SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
     RESERVED: {"versions": "reserved"},
     ARCHIVED: {"order": "archived"},
@@ -161,7 +159,7 @@ class ReplayBuffers:
         *,
         limit: int = 100,
         cursor: str | None = None,
-        sort: SortedBy | None = None,
+        sort: ChunkSorting | None = None,
         descending: bool = False,
         place: str = "sampleable",
         worker: str | None = None,
@@ -291,7 +289,7 @@ def _needs_looking_over(old: ReplaySettings, new: ReplaySettings) -> bool:
     return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
 
 
-def _order_of(place: str, sort: SortedBy | None, *, descending: bool) -> ReplayPart | None:
+def _order_of(place: str, sort: ChunkSorting | None, *, descending: bool) -> ReplayPart | None:
     """Return the sorted set to read the chunks of a place from; None if the place has none."""
     if place not in _PLACES:
         raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))

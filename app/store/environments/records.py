@@ -40,7 +40,7 @@ class SharedEnvironments:
         return shared_for_s(len(self.records)) > 0
 
     def is_old(self, now_s: float) -> bool:
-        """Whether their activity must be read again."""
+        """Return whether their activity must be read again."""
         return now_s - self.began_s >= shared_for_s(len(self.records))
 
 
@@ -100,12 +100,12 @@ class EnvironmentRecords:
         return records
 
     def has_name(self, run: str, name: str) -> bool:
-        """Whether a remembered environment of a run has this name. Another process may have made one since."""
+        """Return whether a remembered environment of a run has this name. Another process may have made one since."""
         known = self._known.get(run)
         return known is not None and any(record.name == name for record in known.records.values())
 
     def knows(self, run: str) -> bool:
-        """Whether the records of a run are remembered."""
+        """Return whether the records of a run are remembered."""
         return run in self._known
 
     def forget_unused(self) -> None:

@@ -46,7 +46,7 @@ class EncodedGroup:
 
 
 def checksum(payload: Payload) -> str:
-    """The payload's fingerprint, 16 hex digits (xxh3, 64 bits).
+    """Return the payload's fingerprint, 16 hex digits (xxh3, 64 bits).
 
     It detects damage. Redis does not: its files have no checksums. It does not protect against forgery.
     """

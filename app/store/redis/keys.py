@@ -30,7 +30,7 @@
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
 | `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
-| `…:known` | hash | name of a group -> its id; if it has left, its end, too (`lua/groups/remembered_groups.lua`) |
+| `…:known` | hash | name of a group -> its id; if it has left, its end, too (`lua/groups/remember_ends.lua`) |
 | `…:annotations` | hash | name of a group -> its id, names of its annotations; with such a name: f32 values |
 | `…:left` | list | `clock_ms name name …`: names of groups that have left, in the order in which they left |
 | `…:history` | hash | batch or sample id -> `outcome lease step clock_ms`; `step:N:clock_ms` -> batch id |
@@ -179,7 +179,7 @@ def parse_member_name(name: str) -> tuple[int, str]:
 
 
 def is_run_name(text: str) -> bool:
-    """Whether a run can have this name."""
+    """Return whether a run can have this name."""
     return re.fullmatch(RUN_NAME, text) is not None
 
 
@@ -208,7 +208,10 @@ class ServiceKeys:
     limits = LIMITS
 
     def arrival(self, owner: str, name: str, limit: float) -> str:
-        """The key of what is used of a limit. Another value of the limit has another key, so it begins unused."""
+        """Return the key of what is used of a limit.
+
+        Another value of the limit has another key, so it begins unused.
+        """
         return f"{PREFIX}:used:{owner}:{name}:{limit!r}"
 
     def key(self, name: str) -> str:
@@ -315,7 +318,7 @@ class RunKeys:
         return [self.snapshot_part(slot, part) for part in SAVED_PARTS]
 
     def naming_payloads(self) -> tuple[str, ...]:
-        """The hashes whose fields are ids of payloads: a payload that none of them names can be deleted."""
+        """Return the hashes whose fields are ids of payloads: a payload that none of them names can be deleted."""
         saved = (self.snapshot_part(slot, "fragments") for slot in range(MAX_SNAPSHOTS))
         return (self.groups, self.replay_part("fragments"), self.replayed, *saved)
 
@@ -329,7 +332,7 @@ class RunKeys:
         return self.called(f"marked_hash:{token}")
 
     def state(self) -> tuple[str, ...]:
-        """The keys that a reset can delete at once: they name no payloads and no other keys."""
+        """Return the keys that a reset can delete at once: they name no payloads and no other keys."""
         saved = (key for slot in range(MAX_SNAPSHOTS) for key in self.snapshot_place(slot))
         return (
             *(self.environments, self.environment_epochs, self.seen, self.served, self.leases, self.lease_states),
@@ -346,13 +349,13 @@ class RunKeys:
         )
 
     def all_held(self) -> tuple[str, ...]:
-        """The keys that make a run hold data: all except `run` and the keys that other keys name."""
+        """Return the keys that make a run hold data: all except `run` and the keys that other keys name."""
         cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         curricula = (self.curricula, self.curricula_loading)
         return (*self.state(), *cataloged, *curricula, self.unreferenced, self.marked_hashes)
 
     def membership(self) -> tuple[str, ...]:
-        """The keys of members, in the order of `lua/environments/members.lua`."""
+        """Return the keys of members, in the order of `lua/environments/members.lua`."""
         return (self.members, self.members_heard, self.member_counts, self.running, self.started)
 
     def lane(self, name: str) -> str:
@@ -376,7 +379,7 @@ class ReplayKeys:
     slot: int | None = None
 
     def part(self, part: SavedPart) -> str:
-        """The key of a part."""
+        """Return the key of a part."""
         if self.slot is not None:
             return self.run_keys.snapshot_part(self.slot, part)
         return self.run_keys.replay if part == "replay" else self.run_keys.replay_part(part)
@@ -400,7 +403,7 @@ class CurriculumKeys:
         return self.run_keys.curriculum(self.curriculum_id)
 
     def part(self, part: CurriculumPart) -> str:
-        """The key of a part."""
+        """Return the key of a part."""
         return self.run_keys.curriculum_part(self.curriculum_id, part)
 
     def key(self, name: str) -> str:
@@ -411,5 +414,5 @@ class CurriculumKeys:
         return self.run_keys.key(name) if part is None else self.part(part)
 
     def own(self) -> list[str]:
-        """All keys that are the curriculum's alone."""
+        """Return all keys that are the curriculum's alone."""
         return [self.curriculum, *map(self.part, CURRICULUM_PARTS)]

@@ -158,7 +158,7 @@ def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Com
 
 
 def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int) -> list[str]:
-    """Return the next chunks to evict, in the order of `app.core.replay.buffer.Eviction`.
+    """Return the next chunks to evict, in the order of `lachesis.wire.replay.Eviction`.
 
     Chunks of former sessions come first. The others follow by score, whether samples hold all their uses or not.
     """

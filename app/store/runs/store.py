@@ -191,7 +191,7 @@ class RunStore:
         return summaries
 
     async def is_made(self, run: str) -> bool:
-        """Whether a run was created, or a trainer registered with it; works even if it cannot be read."""
+        """Return whether a run was created, or a trainer registered with it; works even if it cannot be read."""
         return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
     async def admission_context(self, run: str) -> AdmissionContext:

@@ -66,7 +66,7 @@ class Engine:
         return not (self.name == "Valkey" and self.version >= (9, 0, 0))
 
     def can_open(self, written_by: "Engine") -> bool:
-        """Whether it may open data of ``written_by``: the same engine, not newer; Valkey also that of Redis 7.2."""
+        """Return whether it may open data of ``written_by``: same engine, not newer; Valkey also that of Redis 7.2."""
         if self.name == written_by.name:
             return self.version >= written_by.version
         return self.name == "Valkey" and written_by.version < (7, 4, 0)

@@ -6,7 +6,7 @@ DIR/manifest.json   what was asked, and the parts that are whole; replaced after
 
 DIR/.lock           held while a process writes; a killed process leaves it behind, and it blocks nobody then
 
-So an export that was killed goes on after its last whole part, and ends with the same files.
+So an export that was killed continues after its last whole part, and ends with the same files.
 """
 
 import hashlib

@@ -37,7 +37,7 @@ def groups(
     ] = None,
     dropped: Annotated[str | None, typer.Option(help="Only groups that were dropped for this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many groups to list.")] = GROUPS_SHOWN,
-    cursor: Annotated[str | None, typer.Option(help="Go on after the last group of an earlier list.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the last group of an earlier list.")] = None,
     json: InJson = False,
 ) -> None:
     """List the groups of a run, the newest first. If there are more, stderr says how to go on."""

@@ -35,7 +35,7 @@ class OwnService(Protocol):
         """Where it is."""
 
     def tls(self) -> ssl.SSLContext:
-        """How to verify it, if its URL begins with ``https:``.
+        """Return how to verify it, if its URL begins with ``https:``.
 
         Raises:
             OSError: A file cannot be used.

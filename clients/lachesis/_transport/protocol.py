@@ -114,7 +114,7 @@ def read_reply(call: Call[T], reply: Reply) -> T:
 
 
 def is_gone(call: Call[T]) -> bool:
-    """Whether "not found" means that an earlier attempt of ``call`` was carried out."""
+    """Return whether "not found" means that an earlier attempt of ``call`` was carried out."""
     return call.method == "DELETE" and call.read is read_nothing
 
 

@@ -48,5 +48,5 @@ class Backoff:
 
 
 def passes(error: LachesisError) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Return whether the same request may succeed a moment later."""
     return isinstance(error, Unreachable) or (isinstance(error, ServiceError) and error.status in PASSING)

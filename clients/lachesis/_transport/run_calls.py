@@ -35,7 +35,7 @@ class Taken:
     file: BatchFile
 
     def is_stale(self, version: int, oldest: int) -> bool:
-        """Whether it was formed under an older policy version, and has a group from before version ``oldest``.
+        """Return whether it was formed under an older policy version, and has a group from before version ``oldest``.
 
         A batch that a rewind brought back is never too old: it is trained on again unchanged.
         """

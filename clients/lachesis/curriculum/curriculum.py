@@ -22,7 +22,7 @@ from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.protocol import JSON
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
-from lachesis.curriculum.options import HowSampled, ItemOptions, SortedBy
+from lachesis.curriculum.options import HowSampled, ItemOptions
 from lachesis.errors import InvalidField, LachesisError
 from lachesis.wire.curricula import (
     CURRICULUM_NAME,
@@ -31,6 +31,7 @@ from lachesis.wire.curricula import (
     CurriculumInfo,
     CurriculumSettings,
     CurriculumStrategy,
+    ItemSorting,
     StateLoaded,
 )
 from lachesis.wire.curriculum_items import (
@@ -304,7 +305,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         await self._sender.send(self._calls.forget_item(key))
 
     async def known_items(
-        self, *, in_bin: int | None = None, sort: SortedBy = "mean_reward", descending: bool = False
+        self, *, in_bin: int | None = None, sort: ItemSorting = "mean_reward", descending: bool = False
     ) -> AsyncGenerator[Item, None]:
         """List all items, page by page. No item is handed out.
 

@@ -1,10 +1,8 @@
 """Keyword arguments of the methods of curricula."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from lachesis.wire.curricula import CurriculumStrategy
-
-SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
 
 class ItemOptions(TypedDict, total=False):

@@ -44,7 +44,7 @@ class Outbox:
         return len(self._waiting)
 
     def has_room(self, payload_bytes: int) -> bool:
-        """Whether a group of this size fits now."""
+        """Return whether a group of this size fits now."""
         fits = len(self._waiting) < self._most_groups and self._bytes + payload_bytes <= self._most_bytes
         return fits or not self._waiting
 

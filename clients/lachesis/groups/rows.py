@@ -80,7 +80,7 @@ def _as_array(rows: Any, path: Path) -> NDArray[Any]:
 
 
 def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:
-    """The values in a width that is stored: 4 or 8 bytes."""
+    """Return the values in a width that is stored: 4 or 8 bytes."""
     if not array.size:
         return _nothing(column)
     if array.dtype.kind not in ("iu" if column.kind == "int" else "fiu"):

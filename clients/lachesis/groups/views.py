@@ -250,7 +250,7 @@ class GroupView(Packed):
         return np.arange(self.info.size + 1) if count == self.info.size else None
 
     def has_lengths(self, name: str) -> bool:
-        """Whether a column has lengths of its own."""
+        """Return whether a column has lengths of its own."""
         return self._holds(lengths_name(name))
 
     def __contains__(self, name: str) -> bool:

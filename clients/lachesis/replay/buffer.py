@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from typing_extensions import Self, Unpack
 
@@ -26,6 +26,8 @@ from lachesis.wire.options import ReplayOptions
 from lachesis.wire.replay import (
     MAX_PRIORITIES,
     Chunk,
+    ChunkPlace,
+    ChunkSorting,
     Priorities,
     ReplayChange,
     ReplaySettings,
@@ -35,9 +37,6 @@ from lachesis.wire.replay import (
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
 log = logging.getLogger(__name__)
-
-SortedBy = Literal["order", "weights", "versions", "uses"]
-Place = Literal["sampleable", "reserved", "archived"]
 
 
 class HowDrawn(TypedDict, total=False):
@@ -240,9 +239,9 @@ class AsyncReplay(OwnsSender, ForAsyncio):
 
     async def chunks(
         self,
-        sort: SortedBy | None = None,
+        sort: ChunkSorting | None = None,
         descending: bool = False,
-        place: Place = "sampleable",
+        place: ChunkPlace = "sampleable",
         worker: str | None = None,
         session: int | None = None,
         version: int | None = None,

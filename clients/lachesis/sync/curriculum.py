@@ -16,8 +16,8 @@ from lachesis._transport.curriculum_calls import Registered, slices
 from lachesis._transport.files import StateFile
 from lachesis._transport.settings import Settings
 from lachesis.curriculum.curriculum import AsyncCurriculum, key_of
-from lachesis.curriculum.options import HowSampled, ItemOptions, SortedBy
-from lachesis.wire.curricula import CurriculumInfo, CurriculumStrategy, StateLoaded
+from lachesis.curriculum.options import HowSampled, ItemOptions
+from lachesis.wire.curricula import CurriculumInfo, CurriculumStrategy, ItemSorting, StateLoaded
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
 from lachesis.wire.options import CurriculumOptions
 
@@ -275,7 +275,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         self._portal.run(self._async.forget_item(key))
 
     def known_items(
-        self, *, in_bin: int | None = None, sort: SortedBy = "mean_reward", descending: bool = False
+        self, *, in_bin: int | None = None, sort: ItemSorting = "mean_reward", descending: bool = False
     ) -> Iterator[Item]:
         """List all items, page by page. No item is handed out.
 

@@ -15,14 +15,14 @@ from lachesis._transport.bridge import Blocking, BlockingOwner, Portal
 from lachesis._transport.settings import Settings
 from lachesis.loader.nested import Nested
 from lachesis.loader.sources import AsyncSource
-from lachesis.replay.buffer import AsyncReplay, HowDrawn, Place, SortedBy
+from lachesis.replay.buffer import AsyncReplay, HowDrawn
 from lachesis.replay.cutting import EachStep
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
 from lachesis.sync.leased import Leased
 from lachesis.wire.fragments import FragmentOutcome
 from lachesis.wire.options import ReplayOptions
-from lachesis.wire.replay import Chunk, ReplayState
+from lachesis.wire.replay import Chunk, ChunkPlace, ChunkSorting, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot
 
 
@@ -277,9 +277,9 @@ class Replay(BlockingOwner[AsyncReplay]):
 
     def chunks(
         self,
-        sort: SortedBy | None = None,
+        sort: ChunkSorting | None = None,
         descending: bool = False,
-        place: Place = "sampleable",
+        place: ChunkPlace = "sampleable",
         worker: str | None = None,
         session: int | None = None,
         version: int | None = None,

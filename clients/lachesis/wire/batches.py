@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import Body
-from lachesis.wire.groups import GroupContents
+from lachesis.wire.groups import GroupContents, LeaseState
 from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds, Rewinds
 from lachesis.wire.status import Alert, Warned
@@ -114,7 +114,7 @@ class LeasedBatch(BaseModel):
 
     batch: str = Field(description="Its id.")
     step: int = Field(description="Its step.")
-    state: Literal["sending", "sent", "held", "returned", "quarantined"] = Field(
+    state: LeaseState = Field(
         description="`held`: by a trainer of `/v1`. `sending`, `sent`: by a trainer of Atropos. `returned`: waits to "
         "be handed out again. `quarantined`: `max_deliveries` leases expired."
     )
@@ -140,18 +140,7 @@ class LeasedBatches(BaseModel):
     batches: list[LeasedBatch]
 
 
-BatchState = Literal[
-    "sending",
-    "sent",
-    "held",
-    "returned",
-    "quarantined",
-    "kept",
-    "delivered",
-    "given_back",
-    "discarded",
-    "ended",
-]
+BatchState = LeaseState | Literal["kept", "delivered", "given_back", "discarded", "ended"]
 
 
 class BatchContents(BaseModel):

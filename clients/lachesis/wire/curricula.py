@@ -21,6 +21,7 @@ _Weight = Annotated[float, Field(ge=0, le=1e9)]
 CurriculumStrategy = Literal[
     "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
 ]
+ItemSorting = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 Form = Literal["cdf", "frontier"]
 Arms = Literal["bins", "categories"]
 Strategy = Annotated[

@@ -385,7 +385,7 @@ class IntakePaused(ServiceError):
     """An operator has paused the intake of the run. Nothing was stored."""
 
     code, status, retry_after_s = "intake_paused", 429, 2.0
-    remedy = 'Send the groups again later. Intake goes on after `PATCH /v1/runs/{run}` with `{"intake_paused": false}`.'
+    remedy = 'Send the groups again later. Intake resumes after `PATCH /v1/runs/{run}` with `{"intake_paused": false}`.'
 
 
 class TooManyNewEnvironments(ServiceError):

@@ -15,6 +15,9 @@ from lachesis.wire.filters import FilterName
 from lachesis.wire.limits import MAX_ANNOTATIONS
 from lachesis.wire.status import Warned
 
+LeaseState = Literal["sending", "sent", "held", "returned", "quarantined"]
+PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
+
 SAFETENSORS = "application/x-safetensors"
 """Media type of groups and batches in binary."""
 
@@ -125,9 +128,7 @@ class GroupContent(GroupContents):
     """
 
     id: str = Field(description="The group's id.")
-    state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(
-        description="Where the group is. `delivered`: kept for a rewind or for replay."
-    )
+    state: PlaceOfGroup = Field(description="Where the group is. `delivered`: kept for a rewind or for replay.")
     environment: int | None = Field(default=None, description="Id of its environment.")
     size: int = Field(description="Number of its sequences.")
     policy_version: int | None = Field(default=None, description="The policy version that sampled the group.")
@@ -299,9 +300,7 @@ class ListedGroups(BaseModel):
 class GroupLease(BaseModel):
     """The lease of a batch that a group is in."""
 
-    state: Literal["sending", "sent", "held", "returned", "quarantined"] = Field(
-        description="As in the status of the run."
-    )
+    state: LeaseState = Field(description="As in the status of the run.")
     delivery_count: int = Field(description="Number of times that the batch was handed out.")
     trainer: str | None = Field(description="Name of the trainer that holds the batch, if it gave one.")
     expires_s: float | None = Field(description="Seconds until a held batch is handed out again.")
@@ -311,9 +310,7 @@ class GroupHistory(BaseModel):
     """Where a group is, and what happened to it (`GET …/groups/{id}`)."""
 
     id: str = Field(description="The group's id.")
-    state: Literal["queued", "buffered", "leased", "delivered", "dropped"] = Field(
-        description="Where the group is now."
-    )
+    state: PlaceOfGroup = Field(description="Where the group is now.")
     environment: int | None = Field(description="The environment of the group, or null.")
     size: int = Field(description="Number of its sequences.")
     payload_bytes: int = Field(description="Its stored size.")

@@ -23,6 +23,8 @@ Session = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The training a
 ChunkId = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="A chunk: its number in the order of insertion.")]
 Priority = Annotated[float, Field(ge=0, description="The priority of a chunk, for `proportional` and `rank`.")]
 SamplingStrategy = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
+ChunkPlace = Literal["sampleable", "reserved", "archived"]
+ChunkSorting = Literal["order", "weights", "versions", "uses"]
 Eviction = Literal["oldest", "most_used", "lowest_priority"]
 Strategy = Annotated[
     SamplingStrategy,

@@ -189,7 +189,7 @@ class RunSettings(RunFilters, RateLimitSettings):
     intake_paused: bool = Field(
         default=False,
         description="Whether intake is paused. Environments get no credits, and groups are refused (429 "
-        "`intake_paused`), so that senders repeat them until intake goes on. Environments of Atropos get a "
+        "`intake_paused`), so that senders repeat them until intake resumes. Environments of Atropos get a "
         "`queue_size` that holds them back. The run still takes the groups that they send, because they would lose "
         "refused groups.",
     )

@@ -21,7 +21,7 @@ CALLER = {"caller": "127.0.0.1", "agent": "a client"}
 
 
 def expired(client: httpx.AsyncClient, state: str) -> Callable[[], Awaitable[bool]]:
-    """Whether a lease of the run has come to a state."""
+    """Return whether a lease of the run has come to a state."""
 
     async def has() -> bool:
         status = (await client.get(f"{RUN}/status")).json()

@@ -211,7 +211,7 @@ def test_closing_the_loader_ends_a_loop_that_somebody_still_holds(colour: str) -
                 loader.set_epoch(3)
         assert list(batches) == []
         loader.close()
-    assert next(iter(loader)).keys == [4, 5, 6, 7]  # goes on where it was left
+    assert next(iter(loader)).keys == [4, 5, 6, 7]  # continues where it stopped
     loader.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.wire.rank_query import seat_of
+from app.api.wire.rank_query import shard_request_of
 from app.core.ranks.sharding import EndedBy, ShardingSpec
 from lachesis import AsyncEnvironment, AsyncTrainer, Rank, Settings, Trainer
 from lachesis._transport.run_calls import RunCalls
@@ -60,11 +60,11 @@ def ranks(draw: st.DrawFn) -> Rank:
 def test_the_service_understands_what_a_rank_means(rank: Rank, after: int | None) -> None:
     call = RunCalls("math").take_shard(TakeBatch(), 3.0, rank, after)
     query = TakeQuery.model_validate(dict(call.params))
-    seat = seat_of(query)
-    assert seat is not None
-    assert (query.wait_s, seat.rank, seat.after) == (3.0, rank.rank, after)
+    shard_request = shard_request_of(query)
+    assert shard_request is not None
+    assert (query.wait_s, shard_request.rank, shard_request.after) == (3.0, rank.rank, after)
     meant = {field.name: getattr(rank, field.name) for field in fields(Rank) if field.name != "rank"}
-    assert seat.spec == ShardingSpec(**{**meant, "ended_by": EndedBy(rank.ended_by)})
+    assert shard_request.spec == ShardingSpec(**{**meant, "ended_by": EndedBy(rank.ended_by)})
 
 
 def test_a_rank_is_read_from_what_torchrun_sets() -> None:

@@ -5,8 +5,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.limits import BURST_US, RateLimits, Use, count_use, limits_of, used
+from app.core.access.limits import BURST_US, RateLimits, Use, limits_of, used
 from lachesis.wire.limits import RateLimitSettings
+from tests.core.access.limits import count_use
 from tests.properties import examples
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 5_000_000)), max_size=30)

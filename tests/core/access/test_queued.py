@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.queued import QueueLimits, exceeded_limit, queue_limits_of
+from app.core.access.queued import QueueLimits, queue_limits_of
 from app.core.runs.capacity import Waiting
 from lachesis.wire.limits import QueueLimitSettings
+from tests.core.access.limits import exceeded_limit
 from tests.properties import examples
 
 SUBMISSIONS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=4), st.integers(0, 3)), max_size=20)

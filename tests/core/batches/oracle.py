@@ -142,7 +142,7 @@ def _lowest(
 def _completable(
     rest: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds], sequences: Mapping[int | None, int]
 ) -> bool:
-    """Whether groups of ``rest`` can make a valid batch of what was taken: sets of sums, one group at a time."""
+    """Return whether groups of ``rest`` can make a valid batch of what was taken: sets of sums, one group at a time."""
     totals = {0}
     for environment in {group.environment for group in rest} | set(bounds) | set(sequences):
         own = {sequences.get(environment, 0)}

@@ -75,7 +75,7 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leases", "seat", "step"),
+    ("leases", "shard_request", "step"),
     [
         ([], ShardRequest(0, ShardingSpec(2)), None),
         ([lease(1), lease(2)], ShardRequest(0, ShardingSpec(2)), 1),
@@ -92,9 +92,9 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
     ids=str,
 )
 def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
-    leases: list[Lease], seat: ShardRequest, step: int | None
+    leases: list[Lease], shard_request: ShardRequest, step: int | None
 ) -> None:
-    found = shared(leases, seat, NOW)
+    found = shared(leases, shard_request, NOW)
     assert (None if found is None else found.step) == step
 
 

@@ -32,7 +32,7 @@ def bytes_of(chunks: Iterable[ChunkRecord]) -> int:
 
 
 def goes_before(one: ChunkRecord, other: ChunkRecord, eviction: Eviction) -> bool:
-    """Whether one goes first, as the documentation has it."""
+    """Return whether one goes first, as the documentation has it."""
     if one.retired != other.retired:
         return one.retired
     if eviction == "most_used" and one.uses != other.uses:

@@ -58,7 +58,7 @@ class WitnessedEnv(BaseEnv):
         return {"role": "user", "content": f"{self.name} {next(self.serial)} {uuid.uuid4()}"}
 
     def stopping(self) -> bool:
-        """Whether the test asked for quiet."""
+        """Return whether the test asked for quiet."""
         return Path(self.config.stop_file).exists()
 
     async def register_env(self) -> None:

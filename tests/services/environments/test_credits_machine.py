@@ -213,7 +213,7 @@ class CreditsMachine(RuleBasedStateMachine):
 
 
 def could_be(view: RunView, makers: Sequence[int]) -> bool:
-    """Whether what waits and any number of groups of live environments sum to a batch that keeps every maximum."""
+    """Return whether what waits and any groups of live environments sum to a batch that keeps every maximum."""
     assert view.config is not None
     batch_size = view.config.batch_size
     waiting: defaultdict[int | None, list[int]] = defaultdict(list)

@@ -42,26 +42,26 @@ class RankModel(RunModel):
             self.divided.pop(taken, None)
         return taken
 
-    def take_shard(self, seat: ShardRequest, lease_s: int) -> Batch | str:
+    def take_shard(self, shard_request: ShardRequest, lease_s: int) -> Batch | str:
         """Take a rank's shard of the next batch for it, or say why there is none."""
         while True:
-            waiting = next((batch for batch in self.batches if self._waits_for(batch, seat)), None)
-            theirs = self._in_hand(seat)
+            waiting = next((batch for batch in self.batches if self._waits_for(batch, shard_request)), None)
+            theirs = self._in_hand(shard_request)
             if theirs is not None and (waiting is None or waiting.step > theirs.step):
-                _check_step(seat, theirs.step)
+                _check_step(shard_request, theirs.step)
                 theirs.deadline = max(theirs.deadline, self.now + lease_s)
-                return self._sit_down(theirs, seat)
+                return self._sit_down(theirs, shard_request)
             self.tick()
-            _check_step(seat, waiting.step if waiting else self.step + 1)
+            _check_step(shard_request, waiting.step if waiting else self.step + 1)
             if waiting is None:
-                _check_equal(seat, self.batch_size)
+                _check_equal(shard_request, self.batch_size)
                 taken = self._take_new(None, lease_s)
-                return taken if isinstance(taken, str) else self._sit_down(taken, seat)
+                return taken if isinstance(taken, str) else self._sit_down(taken, shard_request)
             if self._is_whole(waiting):
-                _check_equal(seat, self.batch_size)
+                _check_equal(shard_request, self.batch_size)
                 if waiting in self.divided:
                     self.divided[waiting] = Division(self.divided[waiting].spec)
-                return self._sit_down(self._hold(waiting, None, lease_s), seat)
+                return self._sit_down(self._hold(waiting, None, lease_s), shard_request)
 
     def acknowledge(self, batch_id: str, lease: str) -> None:
         self.acknowledge_shard(batch_id, lease, None)
@@ -111,24 +111,24 @@ class RankModel(RunModel):
         if spec.equal_sequences:
             assert len(shard) * spec.world_size == len(everything)
 
-    def _waits_for(self, batch: Batch, seat: ShardRequest) -> bool:
+    def _waits_for(self, batch: Batch, shard_request: ShardRequest) -> bool:
         gone = batch.state == "held" and batch.delivery_count >= self.max_deliveries
-        return self._waits(batch) and not gone and _wants(seat, batch)
+        return self._waits(batch) and not gone and _wants(shard_request, batch)
 
-    def _in_hand(self, seat: ShardRequest) -> Batch | None:
+    def _in_hand(self, shard_request: ShardRequest) -> Batch | None:
         for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
             if batch.state != "held" or batch.deadline <= self.now:
                 continue
-            if _wants(seat, batch) and seat.rank not in division.acknowledged:
-                if division.spec != seat.spec:
+            if _wants(shard_request, batch) and shard_request.rank not in division.acknowledged:
+                if division.spec != shard_request.spec:
                     raise Refused("ranks_disagree")
                 return batch
         return None
 
-    def _sit_down(self, batch: Batch, seat: ShardRequest) -> Batch:
-        if batch not in self.divided or self.divided[batch].spec != seat.spec:
-            self.divided[batch] = Division(seat.spec)
-        self.divided[batch].taken.add(seat.rank)
+    def _sit_down(self, batch: Batch, shard_request: ShardRequest) -> Batch:
+        if batch not in self.divided or self.divided[batch].spec != shard_request.spec:
+            self.divided[batch] = Division(shard_request.spec)
+        self.divided[batch].taken.add(shard_request.rank)
         return batch
 
     def _end(self, batch: Batch, outcome: str) -> None:
@@ -136,15 +136,15 @@ class RankModel(RunModel):
         self.divided.pop(batch, None)
 
 
-def _wants(seat: ShardRequest, batch: Batch) -> bool:
-    return seat.after is None or batch.step > seat.after
+def _wants(shard_request: ShardRequest, batch: Batch) -> bool:
+    return shard_request.after is None or batch.step > shard_request.after
 
 
-def _check_step(seat: ShardRequest, step: int) -> None:
-    if seat.step not in (None, step):
+def _check_step(shard_request: ShardRequest, step: int) -> None:
+    if shard_request.step not in (None, step):
         raise Refused("step_mismatch", f"that of step {step}")
 
 
-def _check_equal(seat: ShardRequest, batch_size: int) -> None:
-    if seat.spec.equal_sequences and batch_size % seat.spec.world_size:
+def _check_equal(shard_request: ShardRequest, batch_size: int) -> None:
+    if shard_request.spec.equal_sequences and batch_size % shard_request.spec.world_size:
         raise Refused("invalid_field", "the same number")

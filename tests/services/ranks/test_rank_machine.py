@@ -81,15 +81,16 @@ class RankMachine(RunMachine):
     ) -> None:
         spec = self._split if agrees else other
         ahead = None if after is None else self._model.step - after
-        seat = ShardRequest(
+        shard_request = ShardRequest(
             rank % spec.world_size, spec, ahead, None if step is None else self._model.step + 1 - abs(step)
         )
-        self._take_shard(seat, lease_s, request)
+        self._take_shard(shard_request, lease_s, request)
 
-    def _take_shard(self, seat: ShardRequest, lease_s: int, request: str | None = None) -> Batch | None:
-        batch_request = BatchRequest(request or "", lease_s, "rank", seat)
+    def _take_shard(self, shard_request: ShardRequest, lease_s: int, request: str | None = None) -> Batch | None:
+        batch_request = BatchRequest(request or "", lease_s, "rank", shard_request)
         expected, answer = self._both(
-            lambda s: s.batches.dispatch.take(RUN, batch_request), lambda: self._model.take_shard(seat, lease_s)
+            lambda s: s.batches.dispatch.take(RUN, batch_request),
+            lambda: self._model.take_shard(shard_request, lease_s),
         )
         if answer is None:
             return None
@@ -105,7 +106,7 @@ class RankMachine(RunMachine):
             self._handles.append((lease.batch_id, lease.lease_id))
         assert (lease.batch_id, lease.lease_id) == (expected.id or lease.batch_id, expected.lease or lease.lease_id)
         expected.id, expected.lease = lease.batch_id, lease.lease_id
-        self._model.remember(expected, seat.rank, shard_of(answer))
+        self._model.remember(expected, shard_request.rank, shard_of(answer))
         return expected
 
     @rule(order=st.permutations(range(4)), lease_s=leases_s)

@@ -65,7 +65,7 @@ async def test_replies_that_are_lost_for_a_moment_change_nothing(
 async def test_an_insertion_that_was_never_confirmed_is_recognised_when_it_is_sent_again(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str], *, late: bool
 ) -> None:
-    """Whether Redis did it at once, or after its sender had given up and sent it again."""
+    """Return whether Redis did it at once, or after its sender had given up and sent it again."""
     line, url = lossy
     buffer = await buffer_of(process(url, store_patience_s=PATIENCE_S), redis_client, fragments_per_chunk=2)
     other = await buffer_of(process(), redis_client, fragments_per_chunk=2)

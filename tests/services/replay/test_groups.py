@@ -156,7 +156,7 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
 async def test_a_batch_that_is_rewound_does_not_enter_again(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    """Whether its group is sampleable still, was used up, or went back to its lane and came in another batch."""
+    """Return whether its group is sampleable still, was used up, or went back to its lane and came in another batch."""
     buffer = await set_up(process(), redis_client, max_reuse=1)
     services = buffer.process[0]
     await submit(services, 0, 1, 2)

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from app.core.access.limits import BURST_US, RateLimits, count_use
+from app.core.access.limits import BURST_US, RateLimits
 from app.core.runs.settings import Policy
 from app.store.access import scripts
 from app.store.access.limits import LimitStore, of_run, of_token
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS, ServiceKeys
+from tests.core.access.limits import count_use
 from tests.properties import examples
 from tests.store.conftest import CONFIG, RUN, Store
 

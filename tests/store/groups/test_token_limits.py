@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from app.core.access.queued import LimitedToken, QueueLimits, exceeded_limit
+from app.core.access.queued import LimitedToken, QueueLimits
 from app.core.model import DropReason
 from app.core.runs.capacity import Waiting
 from app.store.access.limits import LimitStore
@@ -16,6 +16,7 @@ from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from lachesis.wire.access import QueuedInRun
 from lachesis.wire.errors import QueueFull
+from tests.core.access.limits import exceeded_limit
 from tests.seeds import FUZZ, seed_of
 from tests.store.conftest import KEYS, RUN, Store, encoded
 

@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 async def is_due(store: Store) -> bool:
-    """Whether the process that maintains runs ticks this one."""
+    """Return whether the process that maintains runs ticks this one."""
     maintained = await ProcessStore(store.connection).beat(US)
     assert maintained is not None
     return RUN in maintained.due

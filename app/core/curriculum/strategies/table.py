@@ -42,7 +42,7 @@ def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tu
     Args:
         policy: The curriculum's.
         counts: The counts for `spans`, with the same number of samples.
-        progress: From `settings.progress`, 0 to 1.
+        progress: From `checks.progress`, 0 to 1.
 
     Returns:
         Parts whose probabilities sum to 1. Empty if there is no item, or the strategy would choose none of them (all

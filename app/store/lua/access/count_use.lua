@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- count_use: count what a request uses against limits of rates, all or none (`count_use` in app/core/access/limits.py).
+-- count_use: count what a request uses against limits of rates, all or none.
 --
 -- Returns the time, and how long the request must wait for each limit, microseconds. If it must wait, nothing counts.
 -- Cost: O(n), n the limits.

@@ -18,17 +18,18 @@ local ENTRY = {
   'replay_buffer',  -- the one that it has entered (enqueue_for_replay)
 }
 
--- Return what is remembered of an entry, and the id that its sender gave.
-local function ended_entry(entry)
-  return string.match(entry, '^(%S+ %S+ %S+ %S+ %S+ %S+) (%S+)')
-end
-
 local up_to = {}  -- name -> a pattern of all words before it, found when it is needed
 for place, name in ipairs(ENTRY) do up_to[name] = place - 1 end
 
 local function words_before(name)
   if type(up_to[name]) == 'number' then up_to[name] = string.rep('%S+ ', up_to[name]) end
   return up_to[name]
+end
+
+-- Return what is remembered of an entry, and the id that its sender gave.
+local function ended_entry(entry)
+  local before, given = string.match(entry, '^(' .. words_before('given_id') .. ')(%S+)')
+  return string.sub(before, 1, -2), given
 end
 
 -- Return a word of an entry; nil for nothing.
