@@ -55,7 +55,7 @@ def _settings(redis_url: str, **overrides: Any) -> Settings:
 
 @functools.cache
 def _usual_app(redis_url: str) -> FastAPI:
-    """Build the application once for all services with these settings: 0.2 s each. Each start wires it anew."""
+    """Build the application once for all services with these settings: 0.2 s each. Each start wires it again."""
     return create_app(_settings(redis_url))
 
 
