@@ -117,6 +117,15 @@ async def test_workers_shows_members_of_the_environment_in_the_address(client: h
     assert page.url.endswith(f"/runs/run/workers?environment={math}")
     members = page.get_by_role("region", name="Members")
     await expect(members.get_by_role("row")).to_have_count(3)
+    beat = {"member": "node7-1", "running_groups": 4, "start_groups": 1, "retries": 12}
+    granted = await client.post(f"/v1/runs/run/environments/{math}/heartbeat", json=beat)
+    assert granted.json()["granted_groups"] == 1
+    row = members.get_by_role("row").filter(has_text="node7-1")
+    await expect(row.get_by_role("cell").nth(1)).to_have_text("5")  # running groups
+    await expect(row.get_by_role("cell").nth(2)).to_have_text("1")  # permits
+    await expect(row.get_by_role("cell").nth(3)).to_have_text("12")  # retries
+    other = members.get_by_role("row").filter(has_text="node8-2")
+    await expect(other.get_by_role("cell").nth(3)).to_have_text("\u2013")  # unknown
     await page.reload()
     await expect(members.get_by_text("node8-2")).to_be_visible()
     await client.delete(f"/v1/runs/run/environments/{math}", params={"member": "node8-2"})

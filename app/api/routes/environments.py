@@ -179,13 +179,15 @@ async def list_members(
     after: Annotated[MemberId | None, Query(description="List members after this id.")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="Members on a page.")] = _MOST_LISTED,
 ) -> Response:
-    """List the live members of an environment by id, with their running groups."""
+    """List the live members of an environment by id, with their running groups, permits and retries."""
     members, clock_ms = await services.environments.registry.members(run, environment)
     rest = [member for member in members if after is None or member.member > after]
     shown = [
         Member(
             member=member.member,
             running_groups=member.running_groups,
+            permits=member.permits,
+            retries=member.retries,
             joined_age_s=max(0, clock_ms - member.joined_ms) / 1000,
             last_seen_age_s=max(0, clock_ms - member.heard_ms) / 1000,
         )
@@ -234,7 +236,7 @@ async def heartbeat(request: Request) -> Response:
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(path.run, path.environment, only)
     credited = await services.environments.registry.heartbeat(
-        path.run, path.environment, beat.member, beat.running_groups, beat.start_groups
+        path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries
     )
     return model_reply(_credits(credited.grant, credited.started))
 

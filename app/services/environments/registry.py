@@ -337,7 +337,13 @@ class EnvironmentRegistry:
         return view
 
     async def heartbeat(
-        self, run: str, environment: int, member: str, running_groups: int | None, start_groups: int = 0
+        self,
+        run: str,
+        environment: int,
+        member: str,
+        running_groups: int | None,
+        start_groups: int = 0,
+        retries: int | None = None,
     ) -> HeartbeatResult:
         """Record a member's heartbeat, and return how many groups may start now.
 
@@ -348,6 +354,7 @@ class EnvironmentRegistry:
             running_groups: Groups it has started and not submitted yet; None if unchanged.
             start_groups: Groups that it wants to start. Granted groups count as running at once, so that members that
                 ask at the same time do not start too many.
+            retries: Requests that it repeated since it joined; None if unchanged.
 
         Raises:
             RunNotFound: There is no such run.
@@ -369,11 +376,19 @@ class EnvironmentRegistry:
         before = reading.started.get(environment, 0)
         since = max(0, caller.started - before)  # groups that the reading does not show
         grant = reading.demand.of(environment, running + since, is_new=is_new)
-        if reported == known.running_groups and not min(start_groups, grant.groups):
+        is_same = reported == known.running_groups and retries in (None, known.retries)
+        if is_same and not min(start_groups, grant.groups):
             return HeartbeatResult(grant, 0)
         allowed = reading.demand.of(environment, running, is_new=is_new).groups if since else grant.groups
         noted = await self._members.note_running(
-            run, environment, member, running=reported, start=start_groups, allowed=allowed, after=before
+            run,
+            environment,
+            member,
+            running=reported,
+            start=start_groups,
+            allowed=allowed,
+            after=before,
+            retries=retries,
         )
         left = reading.demand.of(environment, running + since + noted.groups, is_new=is_new)
         return HeartbeatResult(left, noted.groups)

@@ -22,12 +22,16 @@ class MemberRecord:
         member: Its id, unique in the environment.
         joined_ms: Run clock when it joined, milliseconds.
         running_groups: Groups that it has started and not submitted.
+        permits: Those of them that were granted to it.
+        retries: Requests that it repeated since it joined; None if it reports none.
         heard_ms: Run clock at its last sign of life, milliseconds.
     """
 
     member: str
     joined_ms: int
     running_groups: int
+    permits: int
+    retries: int | None
     heard_ms: int = 0
 
 
@@ -125,7 +129,16 @@ class MemberStore:
         return sorted(members, key=lambda member: member.member)
 
     async def note_running(
-        self, run: str, environment: int, member: str, *, running: int | None, start: int, allowed: int, after: int
+        self,
+        run: str,
+        environment: int,
+        member: str,
+        *,
+        running: int | None,
+        start: int,
+        allowed: int,
+        after: int,
+        retries: int | None = None,
     ) -> Started:
         """Store how many groups a member runs, and let it start more.
 
@@ -137,6 +150,7 @@ class MemberStore:
             start: Groups that it wants to start beside them.
             allowed: Groups that the environment could start when this was decided.
             after: Groups that its members had started by then. Groups started since then reduce ``allowed``.
+            retries: Requests that it repeated since it joined; None: as many as it reported last.
 
         Raises:
             MemberNotFound: The environment has no such member.
@@ -148,6 +162,7 @@ class MemberStore:
             start=start,
             allowed=allowed,
             after=after,
+            retries=retries,
         )
         answer = await self._connection.run(command)
         if not answer:
@@ -163,8 +178,10 @@ class MemberStore:
 
 
 def _parse(member: str, record: bytes, heard_ms: int = 0) -> MemberRecord:
-    joined_ms, running = map(int, record.split())
-    return MemberRecord(member, joined_ms, running, heard_ms)
+    joined_ms, running, *later = record.decode().split()  # one of an earlier version has two words
+    permits, said = later or (running, "-")
+    retries = None if said == "-" else int(said)
+    return MemberRecord(member, int(joined_ms), int(running), int(permits), retries, heard_ms)
 
 
 def not_a_member(run: str, environment: int, member: str) -> str:

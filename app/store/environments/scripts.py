@@ -37,5 +37,5 @@ def remove_members(keys: RunKeys, *, environment: int, leaving: Sequence[str]) -
 
 @script
 def update_running_groups(
-    keys: RunKeys, *, member: str, reported: int | None, start: int, allowed: int, after: int
+    keys: RunKeys, *, member: str, reported: int | None, start: int, allowed: int, after: int, retries: int | None
 ) -> None: ...

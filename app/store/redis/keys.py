@@ -18,7 +18,7 @@
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
 | `…:starvation` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
-| `…:members` | hash | `environment:member` -> `joined_ms running_groups`, for every live member |
+| `…:members` | hash | `environment:member` -> `joined_ms running_groups permits retries`, for every live member |
 | `…:members_heard` | zset | the same members by the run clock at their last sign of life, ms |
 | `…:member_counts` | hash | environment id -> its live members |
 | `…:running` | hash | environment id -> groups that its members have started and not submitted |

@@ -38,7 +38,11 @@ log = logging.getLogger(__name__)
 
 
 class Sender:
-    """A connection pool to one service. Belongs to the event loop it is first used on."""
+    """A connection pool to one service. Belongs to the event loop it is first used on.
+
+    Attributes:
+        retries: Requests that it sent again, because no answer came or the service was too busy.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Sender:
             ValueError: The file of the token, or a file for TLS, cannot be read.
         """
         self.sleep = sleep
+        self.retries = 0
         self._settings = settings
         self._used = False
         self._credentials = Credentials(settings)
@@ -117,6 +122,7 @@ class Sender:
                 if note is not None:
                     note(error)
             await self.sleep(pause_s)
+            self.retries += 1
 
     async def send_once_created(self, call: Call[T], wait_s: float) -> T:
         """Send a call that needs a run or a replay buffer, and wait up to ``wait_s`` until a trainer creates it.

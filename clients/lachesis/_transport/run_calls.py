@@ -82,9 +82,15 @@ class RunCalls:
         return Call("DELETE", path_of(self.run, "environments", environment), read_nothing, {"member": member})
 
     def heartbeat(
-        self, environment: int, member: str, running_groups: int, start_groups: int = 0
+        self, environment: int, member: str, running_groups: int, start_groups: int, retries: int
     ) -> Call[environments.Credits]:
-        beat = checked(environments.Heartbeat, member=member, running_groups=running_groups, start_groups=start_groups)
+        beat = checked(
+            environments.Heartbeat,
+            member=member,
+            running_groups=running_groups,
+            start_groups=start_groups,
+            retries=min(retries, environments.MOST_RETRIES),
+        )
         path = path_of(self.run, "environments", environment, "heartbeat")
         return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 

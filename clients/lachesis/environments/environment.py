@@ -135,6 +135,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._tasks: list[asyncio.Task[None]] = []
         self._id: int | None = None
         self._reporting = asyncio.Lock()
+        self._before_joining = 0  # retries until then
         self._reported = 0  # running groups, as the service counts them
         self._permits = Permits(name, functools.partial(self._report, start_groups=1))
         self._trouble: LachesisError | None = None
@@ -221,10 +222,14 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
                 return await self._beat(start_groups, budget_s)
 
     async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
-        call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups)
+        call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups, self._retries)
         answer = await self._sender.send(call, budget_s)
         self._reported = self.running_groups + answer.granted_groups
         return answer
+
+    @property
+    def _retries(self) -> int:
+        return self._sender.retries - self._before_joining
 
     async def _join_again(self) -> None:
         try:
@@ -256,7 +261,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         except BaseException:
             await self._sender.aclose()
             raise
-        self._id = joined.id
+        self._id, self._before_joining = joined.id, self._sender.retries
         self._warn(joined.warnings)
         self._tasks = [create_untraced_task(self._keep_sending()), create_untraced_task(self._keep_alive())]
         for task in self._tasks:

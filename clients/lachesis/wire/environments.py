@@ -11,6 +11,9 @@ from lachesis.wire.status import EnvironmentStatus, Warned
 MOST_RUNNING = 1_000_000
 """Most running groups of a member, so that the sum over all members of a run stays a number that Redis can count."""
 
+MOST_RETRIES = 1_000_000_000
+"""Most repeated requests that a member reports. The SDK counts no further."""
+
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
     float,
@@ -86,6 +89,14 @@ class Member(BaseModel):
 
     member: str = Field(description="Its id.")
     running_groups: int = Field(description="Groups that the member has started and not submitted yet.")
+    permits: int = Field(
+        description="The running groups that the service granted to it. Of running groups, those that it started "
+        "without a permit end first."
+    )
+    retries: int | None = Field(
+        description="Requests that it sent again since it joined, because no answer came or the service was too busy. "
+        "Null means that it does not report them."
+    )
     joined_age_s: float = Field(description="Seconds since it joined.")
     last_seen_age_s: float = Field(description="Seconds since its last sign of life, noted once a second.")
 
@@ -117,6 +128,13 @@ class Heartbeat(Body):
         ge=0,
         le=MOST_RUNNING,
         description="Groups that the member has started and not submitted yet. Null means the number it reported last.",
+    )
+    retries: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_RETRIES,
+        description="Requests that the member sent again since it joined, because no answer came or the service was "
+        "too busy. Null means the number it reported last.",
     )
 
 

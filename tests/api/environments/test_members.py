@@ -8,7 +8,7 @@ import pytest
 
 from app.store.environments.members import MOST_MEMBERS
 from lachesis.wire.atropos import MAX_BATCH_SIZE
-from lachesis.wire.environments import MOST_RUNNING
+from lachesis.wire.environments import MOST_RETRIES, MOST_RUNNING
 from tests.api.atropos_calls import batch, register, register_env
 from tests.api.conftest import Start
 from tests.waiting import wait_until
@@ -46,6 +46,11 @@ async def leave(client: httpx.AsyncClient, member: str) -> int:
 async def shown(client: httpx.AsyncClient) -> dict[str, Any]:
     (environment,) = (await client.get("/v1/runs/r/status")).json()["environments"]
     return dict(environment)
+
+
+async def listed(client: httpx.AsyncClient, field: str) -> dict[str, Any]:
+    members = (await client.get(f"{PLACE}/members")).json()["members"]
+    return {one["member"]: one[field] for one in members}
 
 
 async def submit(client: httpx.AsyncClient, name: str) -> None:
@@ -156,6 +161,42 @@ async def test_members_are_listed_by_page(run: httpx.AsyncClient) -> None:
     assert all(0 <= one["last_seen_age_s"] <= one["joined_age_s"] for one in page["members"])
     rest = (await run.get(f"{PLACE}/members", params={"limit": 2, "after": page["next_after"]})).json()
     assert ([one["member"] for one in rest["members"]], rest["next_after"]) == (["c"], None)
+
+
+async def test_permits_are_the_running_groups_that_were_granted_to_a_member(run: httpx.AsyncClient) -> None:
+    """The run wants two groups."""
+    for member in ("asks", "waits", "takes"):
+        await join(run, member)
+    for member in ("asks", "waits"):
+        await beat(run, member, running_groups=0, start_groups=2)
+    await beat(run, "takes", running_groups=5)
+    assert await listed(run, "permits") == {"asks": 2, "takes": 0, "waits": 0}
+    assert await listed(run, "running_groups") == {"asks": 2, "takes": 5, "waits": 0}
+    await beat(run, "asks", running_groups=3)
+    assert (await listed(run, "permits"))["asks"] == 2, "it started another one without asking"
+    for running, permits in ((1, 1), (0, 0), (3, 0)):
+        await beat(run, "asks", running_groups=running)
+        assert (await listed(run, "permits"))["asks"] == permits
+
+
+async def test_retries_are_those_that_a_member_reported_last(run: httpx.AsyncClient) -> None:
+    for member in ("old", "new"):
+        await join(run, member)
+        await beat(run, member, running_groups=1)
+    assert await listed(run, "retries") == {"old": None, "new": None}
+    for said, known in (({"retries": 0}, 0), ({"retries": MOST_RETRIES}, MOST_RETRIES), ({}, MOST_RETRIES)):
+        await beat(run, "new", **said)
+        assert await listed(run, "retries") == {"old": None, "new": known}
+    await join(run, "new")
+    assert (await listed(run, "retries"))["new"] is None, "its process has started again"
+
+
+@pytest.mark.parametrize("retries", [-1, MOST_RETRIES + 1, 2**64, 1.5, "many", True, [1], {"a": 1}])
+async def test_odd_retries_are_refused(run: httpx.AsyncClient, retries: object) -> None:
+    await join(run, "one")
+    refused = await run.post(f"{PLACE}/heartbeat", json={"member": "one", "retries": retries})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["retries"])
+    assert await listed(run, "retries") == {"one": None}
 
 
 async def test_a_stranger_is_told_to_join(run: httpx.AsyncClient) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 
@@ -10,7 +11,8 @@ from app.store.redis.keys import RunKeys
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import EnvironmentSettingsDiffer
 from lachesis.wire.status import EnvironmentStatus
-from tests.clients.run import group
+from tests.clients.proxy import CuttingProxy, Direction
+from tests.clients.run import group, submitted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -82,6 +84,26 @@ async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Se
             await trainer.set_policy_version(policy_version + 1)
         async with second.permit(wait_s=60):
             assert (await shown(trainer)).running_groups == 1
+
+
+async def test_a_worker_reports_the_requests_that_it_sent_again_since_it_joined(
+    run: Settings, proxy: CuttingProxy
+) -> None:
+    async with httpx.AsyncClient(base_url=run.url) as client:
+
+        async def retries(environment: AsyncEnvironment) -> int:
+            await environment.credits()
+            members = (await client.get(f"/v1/runs/{run.run}/environments/{environment.id}/members")).json()["members"]
+            return int(members[0]["retries"])
+
+        proxy.cut("reply", 0)  # of the join
+        async with AsyncEnvironment("gsm8k", run, heartbeat_s=600) as environment:
+            assert (proxy.cuts, await retries(environment)) == (1, 0)
+            directions: tuple[Direction, ...] = ("request", "reply", "reply")
+            for direction in directions:
+                proxy.cut(direction, 0)
+                await submitted(environment, [group(1)])
+            assert (proxy.cuts, await retries(environment)) == (4, 3)
 
 
 async def _running(trainer: AsyncTrainer, number: int) -> bool:

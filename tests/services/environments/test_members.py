@@ -221,32 +221,52 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
     assert connection.before is None
 
 
+async def test_a_heartbeat_that_says_nothing_new_writes_nothing(
+    alone: Process, interrupted: tuple[Services, Interrupted]
+) -> None:
+    await join(alone[0], "math")
+    services, connection = interrupted
+
+    async def writes(retries: int | None) -> bool:
+        connection.before, connection.meanwhile = "update_running_groups", lambda: asyncio.sleep(0)
+        await services.environments.registry.heartbeat(RUN, 0, "one", 0, 0, retries)
+        return connection.before is None
+
+    said = {None: False, 0: True, 2: True}
+    for retries, is_new in said.items():
+        assert await writes(retries) == is_new
+        assert not await writes(retries)
+    assert not await writes(None)
+
+
 MOVES = ("join", "leave", "run", "start", "expire")
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_what_members_run_adds_up(process: Callable[..., Process], redis_client: Redis, seed: int) -> None:
-    """Against a plain model: who is there, and what each runs."""
+    """Against a plain model: who is there, what each runs, and what was granted of it."""
     rnd = Random(seed)
     services, maintenance = process()
     await services.runs.administration.create(RUN, config(4), Policy(max_staleness=0))
     await join(services, "math", "always")
-    model = {"always": 0}
+    model, permits = {"always": 0}, {"always": 0}
     for _ in range(40):
         what, member, number = rnd.choice(MOVES), rnd.choice("abc"), rnd.randint(0, 3)
         if what == "join":
             await join(services, "math", member)
-            model[member] = 0
+            model[member] = permits[member] = 0
         elif member in model and what == "leave":
             await services.environments.registry.leave(RUN, 0, member)
             del model[member]
         elif member in model and what == "run":
             await services.environments.registry.heartbeat(RUN, 0, member, number)
             model[member] = number
+            permits[member] = min(number, permits[member])
         elif member in model and what == "start":
             told = await services.environments.registry.heartbeat(RUN, 0, member, None, number)
             assert told.started == max(0, min(number, 2 - sum(model.values()))), "a batch holds two groups"
             model[member] += told.started
+            permits[member] += told.started
         elif what == "expire":
             await maintenance.look_after(RUN)
             await pass_time(redis_client, 121)
@@ -255,6 +275,10 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
             model = {"always": model["always"]}
         view = await services.environments.registry.view(RUN)
         assert (view.environments[0].members, view.running.get(0, 0)) == (len(model), sum(model.values()))
+        listed, _ = await services.environments.registry.members(RUN, 0)
+        assert {one.member: (one.running_groups, one.permits) for one in listed} == {
+            name: (model[name], permits[name]) for name in model
+        }
     await services.runs.administration.delete(RUN)
     with pytest.raises(RunNotFound):
         await services.environments.registry.heartbeat(RUN, 0, "always", None)

@@ -71,6 +71,30 @@ async def test_a_member_that_joins_again_runs_nothing(store: Store) -> None:
     assert await environment(store) == (1, 0)
 
 
+async def test_a_record_of_an_earlier_version_reads_and_its_groups_count_as_granted(store: Store) -> None:
+    await store.members.put(RUN, 0, "one")
+    await run_groups(store, "one", 3)
+    await store.redis.hset(KEYS.members, "0:one", "7 3")
+    assert await store.members.caller(RUN, 0, "one")
+    (old,) = await store.members.of_environment(RUN, 0)
+    assert old == MemberRecord("one", 7, 3, 3, None, old.heard_ms)
+    assert await run_groups(store, "one", 2) == Started(0, 2)
+    (new,) = await store.members.of_environment(RUN, 0)
+    assert new == MemberRecord("one", 7, 2, 2, None, new.heard_ms)
+    assert await environment(store) == (1, 2)
+
+
+async def test_retries_stay_until_others_are_reported(store: Store) -> None:
+    await store.members.put(RUN, 0, "one")
+    for retries, known in ((None, None), (0, 0), (4, 4), (None, 4)):
+        await store.members.note_running(RUN, 0, "one", running=1, start=0, allowed=0, after=0, retries=retries)
+        (member,) = await store.members.of_environment(RUN, 0)
+        assert member.retries == known
+    await store.members.put(RUN, 0, "one")
+    (member,) = await store.members.of_environment(RUN, 0)
+    assert member.retries is None, "its process has started again"
+
+
 async def test_silent_members_expire_and_no_others(store: Store) -> None:
     for member in ("silent", "heard"):
         await store.members.put(RUN, 0, member)
@@ -81,7 +105,7 @@ async def test_silent_members_expire_and_no_others(store: Store) -> None:
     await store.pass_time(TTL_MS // 2)
     assert (await store.tick(member_ttl_ms=TTL_MS)).expired == ((0, "silent"),)
     (left,) = await store.members.of_environment(RUN, 0)
-    assert left == MemberRecord("heard", left.joined_ms, 2, left.heard_ms)
+    assert left == MemberRecord("heard", left.joined_ms, 2, 0, None, left.heard_ms)
     assert await environment(store) == (1, 2)
 
 

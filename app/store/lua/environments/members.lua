@@ -1,6 +1,6 @@
 -- members: the worker processes of environments, and how many groups they run (not a command of its own).
 --
--- members        hash  'environment:member' -> 'joined_ms running_groups'
+-- members        hash  'environment:member' -> 'joined_ms running_groups permits retries'; '-': never reported
 -- members_heard  zset  the same members by the run clock at their last sign of life, ms
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
@@ -14,18 +14,28 @@ local function count(key, environment, by)
   return true
 end
 
--- Returns a member's environment, time of joining and running groups; nil if there is no such member.
+-- Returns a member; nil if there is no such member. A record of an earlier version ends after its running groups: all
+-- of them count as granted.
 local function member_of(m, name)
   local record = redis.call('HGET', m.members, name)
   if not record then return nil end
-  local joined_ms, running = string.match(record, '^(%d+) (%d+)$')
-  return {name = name, environment = string.match(name, '^%d+'), joined_ms = joined_ms, running = tonumber(running)}
+  local joined_ms, running, permits, retries = string.match(record, '^(%d+) (%d+) ?(%d*) ?(%d*)')
+  return {
+    name = name,
+    environment = string.match(name, '^%d+'),
+    joined_ms = joined_ms,
+    running = tonumber(running),
+    permits = tonumber(permits) or tonumber(running),
+    retries = retries == '' and '-' or retries,
+  }
 end
 
-local function run_groups(m, member, groups)
+-- Write what a member runs, how many of these groups were granted to it, and the requests that it repeated.
+local function write_member(m, member, groups, permits, retries)
   count(m.running, member.environment, groups - member.running)
-  member.running = groups
-  redis.call('HSET', m.members, member.name, string.format('%s %.0f', member.joined_ms, groups))
+  member.running, member.permits, member.retries = groups, permits, retries
+  local record = string.format('%s %.0f %.0f %s', member.joined_ms, groups, permits, retries)
+  redis.call('HSET', m.members, member.name, record)
 end
 
 -- Returns whether there was such a member.

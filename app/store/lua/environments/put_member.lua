@@ -7,7 +7,7 @@
 --
 local RUN = KEYS[1]  -- hash: run clock
 local ENVIRONMENTS = KEYS[2]  -- hash: environment id -> JSON record
-local MEMBERS = KEYS[3]  -- hash: 'environment:member' -> 'joined_ms running_groups'
+local MEMBERS = KEYS[3]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
 local MEMBERS_HEARD = KEYS[4]  -- zset: members by the run clock at their last sign of life, ms
 local MEMBER_COUNTS = KEYS[5]  -- hash: environment id -> its live members
 local RUNNING = KEYS[6]  -- hash: environment id -> groups that its members run
@@ -24,9 +24,9 @@ if not known and redis.call('HLEN', m.members) >= tonumber(most_members) then re
 local clock = advance_clock(RUN)
 redis.call('ZADD', m.heard, clock, member)
 if known then
-  run_groups(m, known, 0)
+  write_member(m, known, 0, 0, '-')
   return 1
 end
-redis.call('HSET', m.members, member, string.format('%.0f 0', clock))
+redis.call('HSET', m.members, member, string.format('%.0f 0 0 -', clock))
 count(m.counts, environment, 1)
 return 2

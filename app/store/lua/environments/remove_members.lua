@@ -5,7 +5,7 @@
 -- Cost: O(n log m), n the members named, m the members of the run.
 --
 -- include rows
-local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_groups'
+local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
 local MEMBERS_HEARD = KEYS[2]  -- zset: members by the run clock at their last sign of life, ms
 local MEMBER_COUNTS = KEYS[3]  -- hash: environment id -> its live members
 local RUNNING = KEYS[4]  -- hash: environment id -> groups that its members run

@@ -4,10 +4,11 @@
 -- Returns {groups it may start, groups that all members run then}, or {} if there is no such member. The groups
 -- that it may start count as running at once, so two members that ask at the same time do not both get the last one.
 -- Groups that ended after the decision give no room: the decision did not see where they went. Repeated after a lost
--- answer, it has the same effect.
+-- answer, it has the same effect. The groups that were granted count among the running ones until these are fewer:
+-- groups that the member started without asking end first.
 -- Cost: O(1).
 --
-local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_groups'
+local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
 local MEMBERS_HEARD = KEYS[2]  -- zset: members by the run clock at their last sign of life, ms
 local MEMBER_COUNTS = KEYS[3]  -- hash: environment id -> its live members
 local RUNNING = KEYS[4]  -- hash: environment id -> groups that its members run
@@ -17,6 +18,7 @@ local reported = ARGV[2]  -- groups that it runs, or '' for as many as it report
 local start = ARGV[3]  -- groups that it wants to start
 local allowed = ARGV[4]  -- groups that the environment could start
 local after = ARGV[5]  -- groups that the environment had started when that was decided
+local retries = ARGV[6]  -- requests that the member repeated, or '' for as many as it reported last
 -- include members
 
 local known = member_of(m, member)
@@ -26,5 +28,9 @@ local others = tonumber(redis.call('HGET', m.running, known.environment) or 0) -
 local since = tonumber(redis.call('HGET', m.started, known.environment) or 0) - after
 local started = math.max(0, math.min(tonumber(start), allowed - math.max(0, since)))
 count(m.started, known.environment, started + math.max(0, now - known.running))
-if now + started ~= known.running then run_groups(m, known, now + started) end
+local runs, permits = now + started, math.min(now, known.permits) + started
+retries = retries == '' and known.retries or retries
+if runs ~= known.running or permits ~= known.permits or retries ~= known.retries then
+  write_member(m, known, runs, permits, retries)
+end
 return {started, others + now + started}

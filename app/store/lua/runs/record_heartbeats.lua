@@ -8,7 +8,7 @@
 local RUN = KEYS[1]  -- hash: run clock
 local SEEN = KEYS[2]  -- hash: environment id -> run clock at its last sign of life, ms
 local ENVIRONMENTS = KEYS[3]  -- hash: environment id -> JSON record
-local MEMBERS = KEYS[4]  -- hash: 'environment:member' -> 'joined_ms running_groups'
+local MEMBERS = KEYS[4]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
 local MEMBERS_HEARD = KEYS[5]  -- zset: members by the run clock at their last sign of life, ms
 local environments_heard = cjson.decode(ARGV[1])  -- JSON object: environment id -> run clock when it was heard
 local members_seen = rest(ARGV, 2)  -- 'environment:member' of each member that was heard

@@ -26,7 +26,7 @@ local REPLAY = KEYS[12]  -- hash: the replay buffer's configuration and totals
 local GROUPS = KEYS[13]  -- hash: group id -> entry
 -- zset: curricula whose state is being loaded, by the run clock at their last progress
 local CURRICULA_LOADING = KEYS[14]
-local MEMBERS = KEYS[15]  -- hash: 'environment:member' -> 'joined_ms running_groups'
+local MEMBERS = KEYS[15]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
 local MEMBERS_HEARD = KEYS[16]  -- zset: members by the run clock at their last sign of life, ms
 local MEMBER_COUNTS = KEYS[17]  -- hash: environment id -> its live members
 local RUNNING = KEYS[18]  -- hash: environment id -> groups that its members run

@@ -1,8 +1,8 @@
-// Workers: the members of each environment, when they were heard, and what they run.
+// Workers: the members of each environment, what they run, when they were heard, and how often they tried again.
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
-import { counted, duration, number, shown } from "../lib/text.js";
+import { counted, duration, known, number, shown } from "../lib/text.js";
 import { Environment, State } from "../parts/names.js";
 import { DisconnectAction } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
@@ -75,6 +75,8 @@ function Members({ run, environment }) {
                   <tr>
                     <th scope="col">Member</th>
                     <th scope="col" class="number">Running groups</th>
+                    <th scope="col" class="number">Permits</th>
+                    <th scope="col" class="number">Retries</th>
                     <th scope="col">Heard</th>
                     <th scope="col">Joined</th>
                   </tr>
@@ -84,6 +86,8 @@ function Members({ run, environment }) {
                     (one) => html`<tr key=${one.member}>
                       <td><code>${shown(one.member, 64)}</code></td>
                       <td class="number">${number(one.running_groups)}</td>
+                      <td class="number">${number(one.permits)}</td>
+                      <td class="number">${known(one.retries, number)}</td>
                       <td>${duration(one.last_seen_age_s)} ago</td>
                       <td>${duration(one.joined_age_s)} ago</td>
                     </tr>`,
