@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from app.cli.output import fail, show, show_json
 from app.settings import InvalidSettings, load_settings
 from lachesis._cli.output import console, cut, table
-from lachesis.wire.access import TOKEN_ID, TokenCreate, TokenInfo, TokenRotate
+from lachesis.wire.access import TOKEN_ID, Role, TokenCreate, TokenInfo, TokenRotate
 from lachesis.wire.errors import LachesisError
 from lachesis.wire.printable import printable
 from lachesis.wire.problems import format_validation_error
@@ -40,6 +40,24 @@ _WIDE, _LONG, _SHORT = 140, 40, 10
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+)([smhd])")
 
+_OPTIONS = {"runs": "--run", "expires_s": "--expires", "overlap_s": "--overlap"}
+"""Options whose name is not that of their field."""
+
+
+def _valid_time(text: str | None) -> str | None:
+    if text is not None:
+        _seconds(text)
+    return text
+
+
+def _valid_id(token: str) -> str:
+    if not re.fullmatch(TOKEN_ID, token):
+        raise typer.BadParameter("the id has 12 hexadecimal digits; `python -m app token list` shows it")
+    return token
+
+
+_TokenId = Annotated[str, typer.Argument(callback=_valid_id, help="The id of the token, as listed.")]
+
 tokens_cli = typer.Typer(
     help="Create, list, revoke and rotate tokens, on the server; and open the service again.",
     no_args_is_help=True,
@@ -49,11 +67,13 @@ tokens_cli = typer.Typer(
 
 @tokens_cli.command()
 def create(
-    role: Annotated[str, typer.Option(help="environment, trainer, viewer, operator or metrics.")],
+    role: Annotated[Role, typer.Option(help="environment, trainer, viewer, operator or metrics.")],
     run: Annotated[
         list[str] | None, typer.Option(help="A run, or a pattern such as 'math-*'. May be repeated.")
     ] = None,
-    expires: Annotated[str | None, typer.Option(help="When it ends: 30d, 12h, 90m. Default: never.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(callback=_valid_time, help="When it ends: 30d, 12h, 90m. Default: never.")
+    ] = None,
     environment: Annotated[
         str | None, typer.Option(help="Role environment: the only environment that it may act for.")
     ] = None,
@@ -74,7 +94,7 @@ def create(
         TokenCreate,
         role=role,
         runs=run or (),
-        expires_s=None if expires is None else _seconds("--expires", expires),
+        expires_s=None if expires is None else _seconds(expires),
         environment=environment,
         contents=contents,
         name=name,
@@ -113,25 +133,23 @@ def list_tokens(json: _InJson = False) -> None:
 
 
 @tokens_cli.command()
-def revoke(
-    token: Annotated[str, typer.Argument(help="The id of the token, as listed.")], json: _InJson = False
-) -> None:
+def revoke(token: _TokenId, json: _InJson = False) -> None:
     """Revoke a token. All processes refuse it within 5 s."""
-    token_id = _id(token)
-    _with_tokens(lambda tokens: tokens.revoke(token_id), audited=True)
-    typer.echo(json_text({"id": token_id, "state": "revoked"}) if json else f"token {token_id} is revoked")
+    _with_tokens(lambda tokens: tokens.revoke(token), audited=True)
+    typer.echo(json_text({"id": token, "state": "revoked"}) if json else f"token {token} is revoked")
 
 
 @tokens_cli.command()
 def rotate(
-    token: Annotated[str, typer.Argument(help="The id of the token, as listed.")],
-    overlap: Annotated[str, typer.Option(help="How long the present secret stays valid: 30m, 24h.")] = "1h",
+    token: _TokenId,
+    overlap: Annotated[
+        str, typer.Option(callback=_valid_time, help="How long the present secret stays valid: 30m, 24h.")
+    ] = "1h",
     json: _InJson = False,
 ) -> None:
     """Give a token a new secret, and print the token, once."""
-    asked = _checked(TokenRotate, overlap_s=_seconds("--overlap", overlap))
-    token_id = _id(token)
-    facts, text = _with_tokens(lambda tokens: tokens.rotate(token_id, asked.overlap_s), audited=True)
+    asked = _checked(TokenRotate, overlap_s=_seconds(overlap))
+    facts, text = _with_tokens(lambda tokens: tokens.rotate(token, asked.overlap_s), audited=True)
     _show_secret(facts, text, json)
 
 
@@ -232,20 +250,16 @@ def _checked(model: type[B], **values: Any) -> B:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        fail(f"{'.'.join(map(str, first['loc'])) or 'token'}: {format_validation_error(first)}")
+        field = ".".join(str(part) for part in first["loc"][:1])
+        option = _OPTIONS.get(field, f"--{field.replace('_', '-')}") if field else None
+        raise typer.BadParameter(printable(format_validation_error(first)), param_hint=option) from None
 
 
-def _seconds(option: str, text: str) -> float:
+def _seconds(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
-        fail(f"{option}: {text!r} is no time: give a number and s, m, h or d, such as 30d")
+        raise typer.BadParameter(f"{text!r} is no time: give a number and s, m, h or d, such as 30d")
     return float(int(match[1]) * _SECONDS[match[2]])
-
-
-def _id(token: str) -> str:
-    if not re.fullmatch(TOKEN_ID, token):
-        fail("the id has 12 hexadecimal digits; `python -m app token list` shows it")
-    return token
 
 
 def _row(token: TokenInfo, most: int) -> tuple[str, ...]:

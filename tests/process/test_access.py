@@ -129,17 +129,29 @@ def test_a_command_in_the_wrong_directory_makes_no_data(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (("create", "--role", "environment"), "role environment needs runs"),
-        (("create", "--role", "boss", "--run", "x"), "role: Input should be"),
-        (("create", "--role", "trainer", "--run", "x", "--expires", "3w"), "--expires: '3w' is no time"),
-        (("revoke", "gpu-7"), "the id has 12 hexadecimal digits"),
-        (("revoke", "0f3a5c7e9b1d"), "there is no token 0f3a5c7e9b1d"),
+        (("create", "--role", "boss", "--run", "x"), "'--role': Value error, 'boss' is not one of"),
+        (("create", "--role", "trainer", "--run", "x", "--expires", "3w"), "'--expires': '3w' is no time"),
+        (("create", "--role", "trainer", "--run", "x/y"), "--run: String should match pattern"),
+        (("create", "--role", "operator", "--max-groups-per-s", "-1"), "--max-groups-per-s: Input should be"),
+        (("rotate", "0f3a5c7e9b1d", "--overlap", "soon"), "'--overlap': 'soon' is no time"),
+        (("rotate", "0f3a5c7e9b1d", "--overlap", "900d"), "--overlap: Input should be"),
+        (("revoke", "zz"), "'token': the id has 12 hexadecimal digits"),
     ],
 )
-def test_a_wrong_command_is_one_line(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_use_exits_with_2_and_names_the_option(
+    tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
     done = run(tmp_path / "data", *arguments)
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"python -m app token {arguments[0]} --help" in done.stderr
+    assert complaint in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
+
+
+def test_a_token_that_is_not_there_is_a_refusal_in_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path / "data", "revoke", "0f3a5c7e9b1d")
     (line,) = done.stderr.splitlines()
-    assert complaint in line
+    assert (done.returncode, line.startswith("lachesis: there is no token 0f3a5c7e9b1d")) == (1, True)
 
 
 def test_no_secret_shows_anywhere(serve: Serve, tmp_path: Path) -> None:
