@@ -112,7 +112,7 @@ def command_line_page() -> str:
         "3 (the service does not answer) and 4 (not allowed). All other commands of `python -m app` exit with",
         "0 (done), 1 (not done, or a problem was found) or 2 (wrong use).",
         "",
-        "`python -m lachesis ping [URL] [--run NAME]` checks whether a service answers, and needs no extra.",
+        "`python -m lachesis ping [URL] [--run NAME] [--json]` checks whether a service answers, and needs no extra.",
         "",
     ]
     shared = {f"python -m app {name}" for name in COMMANDS if name != "doctor"}

@@ -5,10 +5,12 @@ The other commands need the extra ``cli`` (`lachesis._cli.commands`).
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ping.add_argument("url", nargs="?", help="such as http://127.0.0.1:8000, which is the default; or LACHESIS_URL")
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
     ping.add_argument("--timeout-s", type=float, default=5.0, help="how long to wait for each answer (%(default)s)")
+    ping.add_argument("--json", action="store_true", help="print JSON in one line")
     for name, meaning in WITH_EXTRA.items():
         commands.add_parser(name, help=f"{meaning} (extra `cli`)", add_help=False)
     given = parser.parse_args(given_words)
@@ -74,7 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except ValueError as error:
         ping.error(str(error))
-    return asyncio.run(_ping(settings, given.run is not None or "LACHESIS_RUN" in os.environ))
+    answer = asyncio.run(_ping(settings, given.run is not None or "LACHESIS_RUN" in os.environ))
+    if given.json:
+        print(answer.as_json())
+    else:
+        answer.tell()
+    return answer.code
 
 
 def _program() -> str:
@@ -91,27 +99,57 @@ def _with_extra(words: list[str]) -> int:
     return run_words(words, _program())
 
 
-async def _ping(settings: Settings, with_run: bool) -> int:
-    url = without_password(settings.url)
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What ping found out, and its exit code."""
+
+    url: str
+    code: int
+    error: str | None = None
+    version: str | None = None
+    answered_ms: float | None = None
+    ready: bool = False
+    run: RunStatus | None = None
+
+    def as_json(self) -> str:
+        """Return it in one line."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "code"}
+        return json.dumps(facts | {"run": None if self.run is None else self.run.model_dump(mode="json")})
+
+    def tell(self) -> None:
+        """Say it to people: what is well to stdout, what is not to stderr."""
+        if self.version is not None:
+            _say(f"Lachesis {self.version} at {self.url} answered in {self.answered_ms:.1f} ms")
+        if self.ready:
+            _say("ready: Redis answers")
+        if self.run is not None:
+            _say(_described(self.run))
+        if self.error is not None:
+            _say(self.error, self.code)
+
+
+async def _ping(settings: Settings, with_run: bool) -> _Answer:
+    answer = _Answer(without_password(settings.url), WELL)
     async with Sender(settings) as sender:
         try:
             began_s = time.monotonic()
             await sender.send(get_json("/healthz"))
             answered_ms = 1000 * (time.monotonic() - began_s)
             version = (await sender.send(get_json("/version")))["version"]
+        except ServiceError as error:
+            return replace(answer, code=NOT_READY, error=f"{answer.url} answered, and refused: {error}")
         except LachesisError as error:
-            if isinstance(error, ServiceError):
-                return _say(f"{url} answered, and refused: {error}", NOT_READY)
-            return _say(f"no Lachesis answers at {url}: {error}", UNREACHABLE)
-        _say(f"Lachesis {version} at {url} answered in {answered_ms:.1f} ms")
+            return replace(answer, code=UNREACHABLE, error=f"no Lachesis answers at {answer.url}: {error}")
+        answer = replace(answer, version=version, answered_ms=answered_ms)
         try:
             await sender.send(get_json("/readyz"))
-            _say("ready: Redis answers")
+            answer = replace(answer, ready=True)
             if with_run:
-                _say(_described(await sender.send(RunCalls(settings.run).status())))
+                found = await sender.send(RunCalls(settings.run).status())
+                answer = replace(answer, run=found)
         except LachesisError as error:
-            return _say(f"not well: {error}", NOT_READY)
-    return WELL
+            return replace(answer, code=NOT_READY, error=f"not well: {error}")
+    return answer
 
 
 def _described(run: RunStatus) -> str:

@@ -1,6 +1,7 @@
 """``python -m lachesis ping``."""
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -44,6 +45,20 @@ async def test_what_is_not_given_is_read_from_the_environment(run: Settings) -> 
     assert "\nrun " not in (await ping(LACHESIS_URL=run.url))[1]
     code, _, err = await ping(run.url, "--run", "none", LACHESIS_URL="http://127.0.0.1:1", LACHESIS_RUN=run.run)
     assert (code, err.split(".")[0]) == (1, "not well: there is no run none")
+
+
+async def test_the_answer_as_json_has_the_same_facts(run: Settings) -> None:
+    code, out, err = await ping(run.url, "--run", "math", "--json")
+    found = json.loads(out)
+    assert (code, err, found["url"], found["ready"], found["error"]) == (0, "", run.url, True, None)
+    assert found["version"] == "0.1.0"
+    assert found["answered_ms"] > 0
+    assert found["run"]["batch_size"] == 2
+    code, out, err = await ping(run.url, "--run", "none", "--json")
+    assert (code, err, json.loads(out)["run"]) == (1, "", None)
+    assert "there is no run none" in json.loads(out)["error"]
+    code, out, _ = await ping("http://127.0.0.1:1", "--json")
+    assert (code, json.loads(out)["ready"]) == (2, False)
 
 
 async def test_nobody_there_is_said_to_be_nobody(proxy: CuttingProxy) -> None:
