@@ -46,7 +46,7 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
 async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
     math = await environment(client, "math", min_share=0.5)
-    page = await show("/runs/run/shares")
+    page = await show("/runs/run/shares", width=360)
     await page.get_by_role("link", name="explain").click()
     await expect(page).to_have_url(re.compile("/runs/run/now\\?explain=true$"))
     panel = page.get_by_role("region", name=re.compile("^Explanation"))
@@ -54,6 +54,7 @@ async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, 
     assert said["missing_by_environment"] == {str(math): 2}
     await expect(panel.get_by_role("row", name=re.compile("math 2"))).to_be_visible()
     await expect(panel).to_contain_text("Still to arrive at least")
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     await page.get_by_role("link", name="hide the explanation").click()
     await expect(panel).to_have_count(0)
 

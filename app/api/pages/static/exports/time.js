@@ -18,6 +18,7 @@ import { namesOf, statusPath } from "../parts/run.js";
 import { fieldsOf, TrendCharts } from "../parts/trends.js";
 
 const ENVIRONMENTS = 8; // with charts of their own
+const NO_NUMBERS = { curricula: {}, blocked_sentence: [] };
 const VALUES = ["reward", "length", "staleness", "waiting"];
 
 /** `time` is that of `useTime`. `wanted` is the id or the name of the environment that comes first, or null. */
@@ -43,7 +44,7 @@ async function addRun(file, { run, place, get, status, fixed, history }) {
   const parts = [
     html`<${TrendCharts} history=${history} status=${status} />`,
     html`<${Others} history=${history} />`,
-    html`<${SeriesNumbers} label="The run" times=${history.times_s} series=${{ ...history.run, curricula: {}, blocked_sentence: [] }} />`,
+    html`<${SeriesNumbers} label="The run" times=${history.times_s} series=${{ ...history.run, ...NO_NUMBERS }} />`,
   ];
   if (status.environments.length > 0) {
     const shares = await get(timePath(`${place}/shares`, fixed, { count: "sequences" }, LEAST_STEP_S));
@@ -75,7 +76,7 @@ function Overview({ status, history }) {
     <h2>The run when it was exported</h2>
     <p><b>${word}</b>. <${Sentence} text=${sentence} names=${namesOf(status)} /></p>
     <h2>Ledger <span class="unit">of the whole run, up to the export</span></h2>
-    <${Ledger} ledger=${status.ledger} />`;
+    <section aria-label="Token ledger"><${Ledger} ledger=${status.ledger} /></section>`;
 }
 
 const isKnown = (values) => values.some((value) => value !== null);

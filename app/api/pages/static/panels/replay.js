@@ -55,7 +55,8 @@ function Buffer({ run, path, state }) {
       <${Panel} title="Retired" unit="chunks" paths=${[path]}><${Retired} state=${state} /><//>
       <${Panel} title="Workers" paths=${[path]}><${Workers} workers=${state.workers} /><//>
     </div>
-    <${Panel} title="Age and uses" unit=${`coloured by mean priority, read every ${GRID_S} s`} paths=${[`${path}/grid`]} wide>
+    <${Panel} title="Age and uses" unit=${`coloured by mean priority, read every ${GRID_S} s`}
+      paths=${[`${path}/grid`]} wide>
       <${Shown} feed=${grid}>${(data) => html`<${Grid} data=${data} />`}<//>
     <//>
     <${TimeBar} />

@@ -31,7 +31,10 @@ function Found({ found, names }) {
         ["Minimums are relaxed", known(found.relaxes_s, (seconds) => `in ${duration(seconds)}`)],
         ["Still to arrive at least", counted(found.missing_sequences, "sequence")],
         ["Arrived lately", counted(found.arrived_groups, "group")],
-        ...Object.entries(found.filtered_groups).map(([name, count]) => [`Dropped by ${shown(name, 40)}`, number(count)]),
+        ...Object.entries(found.filtered_groups).map(([filter, count]) => [
+          `Dropped by ${shown(filter, 40)}`,
+          number(count),
+        ]),
         ["Dropped as too old", counted(found.stale_groups, "group")],
         ["In leased batches", counted(found.leased_groups, "group")],
       ]}
@@ -51,11 +54,13 @@ function Found({ found, names }) {
 
 const groupOf =
   (names) =>
-  ([environment, size]) =>
-    `${counted(size, "sequence")} of ${environment === null ? "any environment" : shown(names.get(environment) ?? environment, 48)}`;
+  ([environment, size]) => {
+    const whose = environment === null ? "no environment" : shown(names.get(environment) ?? environment, 48);
+    return `${counted(size, "sequence")} of ${whose}`;
+  };
 
 function Submissions({ environments, lacks }) {
-  return html`<table>
+  return html`<table class="submissions">
     <thead>
       <tr>
         <th scope="col">Environment</th>

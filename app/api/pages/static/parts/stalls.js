@@ -17,9 +17,9 @@ const POINT = "Point at a moment to read what blocked the run. Click to look at 
 const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
 
 /**
- * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on, and `said` the sentence of each
- * span. The reader points at a span to read it, clicks to look at that span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, and
- * Enter looks closer.
+ * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on, and `said` the sentence of
+ * each span. The reader points at a span to read it, clicks to look at that span alone, and drags to look at several.
+ * Keys do the same: arrows move, with Shift they mark, and Enter looks closer.
  */
 export function Stalls(stalls) {
   return useStill() ? html`<${Lanes} ...${stalls} mark=${UNMARKED} />` : html`<${Timeline} ...${stalls} />`;

@@ -26,7 +26,10 @@ export function TimeBar({ environments = [] }) {
     ${range === null && html`<button type="button" onClick=${() => showRange("1h")}>Clear</button>`}
     ${environments.length > 0 && html`<${Environments} environments=${environments} />`}
     <${Export} label="Export this time as HTML" write=${write} />
-    <span class="quiet">Times are of ${zone}. Drag over a chart to look closer.${time.isLive ? ` A new value comes every ${duration(Math.max(SPAN_S, time.step))}.` : ""}</span>
+    <span class="quiet">
+      Times are of ${zone}. Drag over a chart to look closer.
+      ${time.isLive && ` A new value comes every ${duration(Math.max(SPAN_S, time.step))}.`}
+    </span>
   </div>`;
 }
 

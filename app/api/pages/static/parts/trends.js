@@ -7,8 +7,8 @@ import { Panel } from "./panel.js";
 import { Stalls } from "./stalls.js";
 
 const FEW = 8; // environments with lines of their own; of more, the run has one
-const OF_THE_RUN = ["blocked_s", "blocked_sentence", "trainer_idle_share", "tokens_in", "tokens_out", "queued_sequences"]
-  .concat(["batches", "relaxed_batches"])
+const OF_THE_RUN = ["blocked_s", "blocked_sentence", "trainer_idle_share", "tokens_in", "tokens_out"]
+  .concat(["queued_sequences", "batches", "relaxed_batches"])
   .map((name) => `run.${name}`);
 const OF_ENVIRONMENTS = ["environments.tokens_in", "environments.tokens_out"];
 
