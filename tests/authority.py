@@ -17,9 +17,9 @@ _DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates. Its files are in ``folder``."""
+    """Signs certificates. Its files are in ``folder``. Another may have signed its own certificate."""
 
-    def __init__(self, folder: Path, name: str = "ca") -> None:
+    def __init__(self, folder: Path, name: str = "ca", by: "Authority | None" = None) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(f"test authority {name}")
@@ -28,7 +28,7 @@ class Authority:
             x509.BasicConstraints(ca=True, path_length=None),
             x509.SubjectKeyIdentifier.from_public_key(self._public),
         )
-        cert = self._signed(self._name, self._public, extensions)
+        cert = (by or self)._signed(self._name, self._public, extensions)
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
 

@@ -34,6 +34,9 @@ class OwnService(Protocol):
     def url(self) -> str:
         """Where it is."""
 
+    def is_at(self, url: str) -> bool:
+        """Whether this URL leads to it."""
+
     def tls(self) -> ssl.SSLContext:
         """Return how to verify it, if its URL begins with ``https:``.
 
@@ -88,8 +91,10 @@ def code_of(error: LachesisError) -> int:
 async def _sender(settings: Settings) -> AsyncIterator[Sender]:
     own = own_service.get()
     try:
-        is_own = settings.url.startswith("https:") and own is not None and own.url == settings.url
-        sender = Sender(settings, tls=own.tls() if own is not None and is_own else None)
+        if own is not None and own.is_at(settings.url):
+            sender = Sender(settings, tls=own.tls() if settings.url.startswith("https:") else None, proxy=False)
+        else:
+            sender = Sender(settings)
     except (OSError, ValueError) as error:  # a file of the token or of TLS
         fail(str(error), WRONG_USE)
     async with sender:

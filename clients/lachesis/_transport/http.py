@@ -50,6 +50,8 @@ class Sender:
         random: Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         tls: ssl.SSLContext | None = None,
+        *,
+        proxy: bool = True,
     ) -> None:
         """Connect to nothing yet.
 
@@ -58,6 +60,7 @@ class Sender:
             random: Generator of the jitter. None means a generator with a seed of its own.
             sleep: Waits for so many seconds, before a request is repeated or a lease is extended.
             tls: How to verify a service over TLS. None means as ``settings`` say.
+            proxy: Whether a proxy that the environment variables name may be between.
 
         Raises:
             ValueError: The file of the token, or a file for TLS, cannot be read.
@@ -78,7 +81,7 @@ class Sender:
             # Without TLS there is nothing to verify, and to load the certificates takes 25 ms.
             verify=tls or tls_context(settings) if settings.url.startswith("https:") else False,
             # A proxy of the environment would read the token of a request that is not encrypted.
-            trust_env=settings.url.startswith("https:") or not self._credentials.given,
+            trust_env=proxy and (settings.url.startswith("https:") or not self._credentials.given),
         )
 
     async def send(
