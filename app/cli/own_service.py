@@ -2,8 +2,10 @@
 
 import os
 import re
+import socket
 import ssl
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 
 import typer
@@ -11,7 +13,12 @@ from pydantic import ValidationError
 
 from app.settings import InvalidSettings, Settings, load_settings
 
+_ANY_PORT = 9
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class NotOfThisMachine(ValueError):
+    """LACHESIS_HOST is an address of another machine, or of none."""
 
 
 class ServiceOfThisMachine:
@@ -19,14 +26,18 @@ class ServiceOfThisMachine:
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it."""
+        """Where this machine reaches it.
+
+        Raises:
+            NotOfThisMachine: It is elsewhere.
+        """
         return own_url(usable_settings())
 
     def is_at(self, url: str) -> bool:
         """Whether this URL leads to it. With wrong settings none does."""
         try:
             return own_url(Settings()) == url
-        except ValidationError:
+        except (ValidationError, NotOfThisMachine):
             return False
 
     def tls(self) -> ssl.SSLContext:
@@ -49,10 +60,39 @@ def usable_settings() -> Settings:
 
 
 def own_url(settings: Settings) -> str:
-    """Return the URL under which this machine reaches a service with these settings."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - nothing is bound here
-    scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://[{host}]:{settings.port}" if ":" in host else f"{scheme}://{host}:{settings.port}"
+    """Return the URL under which this machine reaches a service with these settings.
+
+    Raises:
+        NotOfThisMachine: The service cannot listen here. A ``.env`` file of others could name any host.
+    """
+    address = _own_address(settings.host)
+    if settings.tls_cert is None:
+        return f"http://{_in_url(address)}:{settings.port}"
+    is_name = any(letter.isalpha() for letter in settings.host) and ":" not in settings.host
+    return f"https://{settings.host if is_name else _in_url(address)}:{settings.port}"  # a CA certifies names
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _own_address(host: str) -> str:
+    """Return the address on which `listen` listens for this host; of all addresses, the loopback address."""
+    try:
+        found = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = min(found, key=lambda one: one[0] != socket.AF_INET)
+        address = ip_address(place[0])
+        if address.is_unspecified:
+            return "::1" if family == socket.AF_INET6 else "127.0.0.1"
+        if address.is_loopback:
+            return str(place[0])
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)  # sends nothing; to an own address, the system sends from this address
+            if probe.getsockname()[0] == place[0]:
+                return str(place[0])
+    except (OSError, ValueError):  # such as an unknown name
+        pass
+    raise NotOfThisMachine(f"LACHESIS_HOST={host} is no address of this machine: to ask another service, give --url")
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:

@@ -1,6 +1,7 @@
 """What ``python -m app`` sends to the service of its machine, and to nothing else."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.cli.own_service import own_url
+from app.settings import Settings
 from tests.authority import Authority
 from tests.ports import free_port
 
@@ -88,3 +91,52 @@ async def test_no_proxy_is_between_a_command_and_the_service_of_its_machine(
             monkeypatch.delenv(name, raising=False)
         await status(port=service.port, **tls)
     assert (proxy.connections, len(service.heads)) == (0, 1)
+
+
+@pytest.mark.parametrize("host", ["evil.example.com", "192.0.2.1", "2001:db8::1", "224.0.0.1", "no host", "[::1]"])
+async def test_another_machine_is_not_asked_unless_the_user_names_it(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory of others may have a ``.env`` file."""
+    (tmp_path / ".env").write_text(f"LACHESIS_HOST={host}\nLACHESIS_PORT=1\n")
+    monkeypatch.chdir(tmp_path)
+    said = f"lachesis: LACHESIS_HOST={host} is no address of this machine: to ask another service, give --url\n"
+    assert await status() == (2, said)
+    async with listening() as listener:
+        await status("--url", f"http://127.0.0.1:{listener.port}")
+    assert listener.connections == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0", "0", "localhost"])
+async def test_loopback_and_all_addresses_are_of_this_machine(host: str) -> None:
+    async with listening(host="0.0.0.0") as listener:
+        await status(host=host, port=listener.port)
+    assert len(listener.heads) == 1
+
+
+@pytest.mark.parametrize("host", ["::", "::1", "0:0::0"])
+def test_addresses_of_version_6_are_of_this_machine(host: str) -> None:
+    assert own_url(Settings(host=host)) == "http://[::1]:8000"
+
+
+async def test_a_token_goes_unencrypted_only_to_loopback_addresses(tmp_path: Path) -> None:
+    address = address_of_this_machine()
+    cert = Authority(tmp_path).issue("own", "own.example.org")
+    async with listening(host=address) as listener, listening(cert, address) as encrypted:
+        url = f"http://{address}:{listener.port}"
+        said = f"lachesis: everyone between here and {url} could read the token: to send it, give --url\n"
+        assert await status(host=address, port=listener.port) == (2, said)
+        assert listener.connections == 0
+        await status("--url", url, host=address, port=listener.port)
+        await status(host=address, port=encrypted.port, tls_cert=cert[0], tls_key=cert[1])
+    assert [len(listener.heads), len(encrypted.heads)] == [1, 1]
+
+
+def address_of_this_machine() -> str:
+    """Return an address that is not of the loopback interface; skip if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        return str(probe.getsockname()[0])

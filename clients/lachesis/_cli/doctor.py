@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import typer
@@ -37,7 +36,7 @@ from lachesis.errors import (
     ServiceError,
     Unauthorized,
 )
-from lachesis.wire.address import without_password
+from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 
 _MOST_SKEW_S = 5.0
@@ -110,15 +109,9 @@ def _open_files() -> Finding:
 
 
 def _plain_token(settings: Settings) -> Finding | None:
-    if not Credentials(settings).given or settings.url.startswith("https:"):
+    if not Credentials(settings).given or not is_readable_by_others(settings.url):
         return None
-    host = urlsplit(settings.url).hostname or ""
-    try:
-        local = ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost" or host.endswith(".localhost")
-    if local:
-        return None
+    host = urlsplit(settings.url).hostname
     remedy = "use https:// in LACHESIS_URL, if the service or a proxy before it speaks TLS (docs/security.md)"
     return warning("encryption", f"everyone between here and {host} can read the token", remedy)
 

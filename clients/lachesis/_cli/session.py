@@ -14,6 +14,7 @@ from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
+from lachesis.wire.address import is_readable_by_others
 from lachesis.wire.printable import printable
 
 WELL, UNHEALTHY, WRONG_USE, UNREACHABLE, NOT_ALLOWED = 0, 1, 2, 3, 4
@@ -32,7 +33,11 @@ class OwnService(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Where it is.
+
+        Raises:
+            ValueError: Its settings name another machine.
+        """
 
     def is_at(self, url: str) -> bool:
         """Whether this URL leads to it."""
@@ -51,14 +56,16 @@ own_service: ContextVar[OwnService | None] = ContextVar("own_service", default=N
 
 def settings_of(url: str | None, run: str | None) -> Settings:
     """Return the settings of a command. Each request is sent once. Exit if a value is wrong."""
-    own = own_service.get()
-    if url is None and own is not None and "LACHESIS_URL" not in os.environ:
-        url = own.url
-    given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
+    own = own_service.get() if url is None and "LACHESIS_URL" not in os.environ else None
     try:
-        return Settings.from_env(**given, retry_budget_s=0)
+        url = url if own is None else own.url
+        given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
+        settings = Settings.from_env(**given, retry_budget_s=0)
+        if own is not None and (settings.token or settings.token_file) and is_readable_by_others(settings.url):
+            raise ValueError(f"everyone between here and {settings.url} could read the token: to send it, give --url")
     except ValueError as error:
         fail(str(error), WRONG_USE)
+    return settings
 
 
 def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]]) -> None:

@@ -1,6 +1,7 @@
 """Read and check the URL of a service and the name of a run."""
 
 import re
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -47,6 +48,17 @@ def wrong_url(url: Any) -> str | None:
     if own := _OF_THE_SERVICE.search(parts.path):
         return f"should name the service alone, without {own[0]!r}; give the run as `run`"
     return None
+
+
+def is_readable_by_others(url: str) -> bool:
+    """Return whether requests to ``url`` leave this machine without encryption."""
+    if url.startswith("https:"):
+        return False
+    host = urlsplit(url).hostname or ""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost" and not host.endswith(".localhost")
 
 
 def without_password(url: str) -> str:
