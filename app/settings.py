@@ -30,6 +30,7 @@ _READ_BY_THE_SDK = {
         *("CONNECT_TIMEOUT_S", "TIMEOUT_S", "RETRY_BUDGET_S"),
     )
 }
+_NAME = re.compile(rf"{PREFIX}[A-Z0-9_]+(?![^\s=:])")
 _HOST_NAME = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
@@ -350,9 +351,13 @@ def _names_in_file() -> set[str]:
     with ENV_FILE.open() as stream:
         bindings = list(parse_stream(stream))
     for binding in bindings:
-        if binding.error:
-            line = binding.original.string.strip()
-            raise InvalidSettings(f"{ENV_FILE}, line {binding.original.line}: {line!r} is not NAME=value")
+        key = binding.key or ""
+        if binding.error or (key.startswith(PREFIX) and (binding.value is None or not key.isidentifier())):
+            text = binding.original.string
+            line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+            name = _NAME.match(text.strip().removeprefix("export "))
+            begins = f" begins with {name[0]} and" if name else ""  # the rest may be a secret
+            raise InvalidSettings(f"{ENV_FILE}, line {line}{begins} is not NAME=value")
     return {binding.key for binding in bindings if binding.key is not None}
 
 

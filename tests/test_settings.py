@@ -35,9 +35,21 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     assert (settings.port, settings.workers) == (9001, 3)
 
 
-def test_a_malformed_line_of_the_file_is_named() -> None:
-    with pytest.raises(InvalidSettings, match=r"line 2: 'LACHESIS_PORT 8030' is not NAME=value"):
-        load_settings_from("LACHESIS_WORKERS=2\nLACHESIS_PORT 8030\n")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("LACHESIS_PORT 8030", "line 3 begins with LACHESIS_PORT and is not NAME=value"),
+        ("export LACHESIS_TOKEN: canary", "line 3 begins with LACHESIS_TOKEN and is not NAME=value"),
+        ("LACHESIS_TOKEN:canary==", "line 3 begins with LACHESIS_TOKEN and is not NAME=value"),
+        ('LACHESIS_TOKEN="canary', "line 3 begins with LACHESIS_TOKEN and is not NAME=value"),
+        ("LACHESIS_TOKENcanary", "line 3 is not NAME=value"),
+        ("canary canary", "line 3 is not NAME=value"),
+    ],
+)
+def test_a_malformed_line_of_the_file_is_named_without_its_value(line: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        load_settings_from(f"LACHESIS_WORKERS=2\n\n{line}\n")
+    assert str(raised.value) == f".env, {said}"
 
 
 def test_a_misspelt_variable_gets_a_suggestion(

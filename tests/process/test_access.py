@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import command_line, wait_until
+from tests.ports import free_port
 from tests.process.test_serve import ROOT, Serve, serve
 
 __all__ = ["serve"]  # a fixture
@@ -152,6 +153,31 @@ def test_a_token_that_is_not_there_is_a_refusal_in_one_line(tmp_path: Path) -> N
     done = run(tmp_path / "data", "revoke", "0f3a5c7e9b1d")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line.startswith("lachesis: there is no token 0f3a5c7e9b1d")) == (1, True)
+
+
+def test_no_command_shows_a_secret(tmp_path: Path) -> None:
+    """Neither in a wrong file of settings, nor for a service that does not answer."""
+    canary = "canary0123456789canary0123456789"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
+    env = own | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "LACHESIS_PORT": str(free_port())}
+
+    def said(*words: str, **settings: str) -> str:
+        command = [sys.executable, "-m", "app", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env | settings, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode != 0
+        assert len(done.stderr.splitlines()) == 1
+        return done.stdout + done.stderr
+
+    password = f"http://u:{canary}@127.0.0.1:{env['LACHESIS_PORT']}"
+    shown = [said("status", LACHESIS_TOKEN=canary), said("status", LACHESIS_URL=password)]
+    assert [text for text in shown if "127.0.0.1" not in text] == []
+    (tmp_path / ".env").write_text(f"LACHESIS_TOKEN {canary}")
+    in_file = [said("status"), said("serve"), said("token", "list")]
+    assert [text for text in in_file if ".env, line 1 begins with LACHESIS_TOKEN" not in text] == []
+    shown += in_file
+    assert [text for text in shown if canary in text] == []
 
 
 def test_no_secret_shows_anywhere(serve: Serve, tmp_path: Path) -> None:
