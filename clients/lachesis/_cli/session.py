@@ -14,7 +14,7 @@ from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
-from lachesis.wire.address import is_readable_by_others
+from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
 
 WELL, UNHEALTHY, WRONG_USE, UNREACHABLE, NOT_ALLOWED = 0, 1, 2, 3, 4
@@ -26,6 +26,10 @@ RunName = Annotated[str | None, typer.Argument(help="The run; default: LACHESIS_
 RunOption = Annotated[str | None, typer.Option("--run", help="The run; default: LACHESIS_RUN, or default.")]
 
 _MOST_RUNS = 20
+NO_SECRETS = (
+    "all users of this machine can read a command line: put the token into a file, and name it in LACHESIS_TOKEN_FILE"
+)
+"""Why a URL of a command may have no password."""
 
 
 class OwnService(Protocol):
@@ -56,6 +60,8 @@ own_service: ContextVar[OwnService | None] = ContextVar("own_service", default=N
 
 def settings_of(url: str | None, run: str | None) -> Settings:
     """Return the settings of a command. Each request is sent once. Exit if a value is wrong."""
+    if url is not None and without_password(url) != url:
+        fail(f"--url: {NO_SECRETS}", WRONG_USE)
     own = own_service.get() if url is None and "LACHESIS_URL" not in os.environ else None
     try:
         url = url if own is None else own.url

@@ -216,3 +216,15 @@ async def test_without_the_extra_the_command_says_what_to_install(run: Settings)
     _, err = await process.communicate()
     assert process.returncode == 2
     assert err.decode() == "this command needs typer: pip install typer\n"
+
+
+async def test_a_password_in_the_url_of_a_command_is_refused_and_in_the_variable_it_serves(
+    run: Settings, tokens: Tokens
+) -> None:
+    """Other users can read command lines, and cannot read variables."""
+    token = await tokens.make("viewer", "*")
+    url = run.url.replace("://", f"://name:{token}@")
+    for words in (("status", "--url", url), ("doctor", "--url", url), ("status", "--url", "http://name@host")):
+        code, out, err = await piped(*words)
+        assert (code, out, "LACHESIS_TOKEN_FILE" in err, token in err) == (2, "", True, False), err
+    assert (await piped("status", LACHESIS_URL=url))[0] == 0
