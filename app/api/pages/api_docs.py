@@ -12,7 +12,9 @@ from fastapi import APIRouter, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
+from app.api.deps import ServicesDep
 from app.api.http.routing import GuardedRoute, requires
+from app.api.pages.warning import warning
 from app.core.access.permissions import Permission
 
 _PAGES = Path(__file__).parent
@@ -20,7 +22,7 @@ _SWAGGER_UI = _PAGES / "vendor" / "swagger-ui"
 _VERSION = json.loads((_SWAGGER_UI / "manifest.json").read_text())["version"]
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
 # Addresses are relative, so that the page works behind a proxy that adds a prefix.
-_PAGE = f"""<!doctype html>
+_HEAD = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -30,7 +32,8 @@ _PAGE = f"""<!doctype html>
 <link rel="stylesheet" href="docs/docs.css">
 </head>
 <body>
-<div id="swagger-ui"></div>
+"""
+_BODY = f"""<div id="swagger-ui"></div>
 <script src="docs/swagger-ui-bundle.js?v={_VERSION}"></script>
 <script src="docs/docs.js"></script>
 </body>
@@ -51,9 +54,9 @@ async def document(request: Request) -> JSONResponse:
 
 @router.get("/docs")
 @requires(Permission.DESCRIBE)
-async def docs() -> HTMLResponse:
+async def docs(services: ServicesDep) -> HTMLResponse:
     """Return the page."""
-    return HTMLResponse(_PAGE)
+    return HTMLResponse(f"{_HEAD}{warning(services.access.authenticator.mode)}{_BODY}")
 
 
 @router.get("/docs/{file}")

@@ -20,6 +20,7 @@ from starlette.types import Scope
 from app.api.deps import ServicesDep
 from app.api.http.negotiation import prefers_html
 from app.api.http.routing import GuardedRoute, requires
+from app.api.pages.warning import warning
 from app.core.access.permissions import Permission
 from lachesis.wire.access import AccessMode
 from lachesis.wire.errors import NotFound
@@ -34,9 +35,6 @@ _OTHERS = ("/about", "/audit", "/tokens")
 _IN_A_RUN = rf"/runs/[^/]+/(?:{'|'.join(TABS)})"
 _ROOT = re.compile(r"/|/runs/[^/]+/atropos/")
 _ADDRESS = re.compile(rf"{'|'.join(_OTHERS)}|{_IN_A_RUN}|/pages/.+")
-_INSECURE = (
-    '<p class="insecure" role="alert">LACHESIS_INSECURE is set: anyone who reaches this service may do everything.</p>'
-)
 _SHELL = """<!doctype html>
 <html lang="en">
 <head>
@@ -88,9 +86,9 @@ def _shell(depth: int, access: AccessMode) -> HTMLResponse:
     modules = [
         f'<link rel="modulepreload" href="{files}{name}">' for name in FILES if name.endswith(".js") and "/" in name
     ]
-    warning = f"{_INSECURE}\n" if access == "insecure" else ""
+    warned = warning(access)
     return HTMLResponse(
-        _SHELL.format(root=root, files=files, styles="\n".join(styles), modules="\n".join(modules), warning=warning)
+        _SHELL.format(root=root, files=files, styles="\n".join(styles), modules="\n".join(modules), warning=warned)
     )
 
 
