@@ -156,7 +156,7 @@ async def test_rewards_say_how_environments_and_times_differ(
     await wait_until(is_written)
     page = await show("/runs/run/rewards")
     bias = page.get_by_role("region", name=re.compile("^Bias by environment"))
-    said = "code is 25 % of what was generated and 0 % of what was trained on."
+    said = '"code" is 25 % of what was generated and 0 % of what was trained on.'
     assert (await shares())["shift"] == said
     await expect(bias.locator("p", has_text=said)).to_be_visible()
     rows = bias.get_by_role("list").get_by_role("listitem")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.core.history.series import OTHERS, Span, busiest
 from lachesis.wire.history import HistoryCount
 
+_MOST_SHOWN = 48  # characters of a name in a sentence
 _ALIKE = 0.01  # of all: less is no difference
 
 
@@ -78,7 +79,7 @@ def _share(name: str, counts: tuple[int, int], generated: int, trained: int) -> 
     if came is None or went is None:
         return EnvironmentShare(name, *counts, came, went, None, None)
     difference = (counts[1] * generated - counts[0] * trained) / (generated * trained)  # ties are equal
-    subject = "All other groups together are" if name == OTHERS else f"{name} is"
+    subject = "All other groups together are" if name == OTHERS else f"{_quoted(name)} is"
     before, after = _percent(came), _percent(went)
     said = f"{before} of what was generated and {after} of what was trained on"
     if before == after:
@@ -92,6 +93,12 @@ def _largest(found: list[EnvironmentShare]) -> str | None:
     if abs(found[0].difference) < _ALIKE:
         return "Every environment has the same share of what was generated and of what was trained on, to 1 %."
     return found[0].shift
+
+
+def _quoted(name: str) -> str:
+    """Return a name in quotes, so that the sentence does not go on in it. Those in the name become single ones."""
+    shown = name if len(name) <= _MOST_SHOWN else f"{name[: _MOST_SHOWN - 1]}…"
+    return '"' + shown.replace('"', "'") + '"'
 
 
 def _percent(share: float) -> str:

@@ -73,7 +73,7 @@ async def test_shares_of_environments_are_compared(client: httpx.AsyncClient, re
     await write(redis_url, gsm8k=Facts(counts), code=Facts({"sequences_in": 59, "sequences_out": 24, "tokens_in": 10}))
     found = HistoryShares.model_validate((await client.get(f"{HISTORY}/shares")).json())
     assert (found.count, found.generated, found.trained) == ("sequences", 100, 50)
-    assert found.shift == "code is 59 % of what was generated and 48 % of what was trained on."
+    assert found.shift == '"code" is 59 % of what was generated and 48 % of what was trained on.'
     (code, gsm8k) = found.environments
     assert (code.name, code.generated_share, code.trained_share, code.shift) == ("code", 0.59, 0.48, found.shift)
     assert (gsm8k.generated, gsm8k.trained) == (41, 26)

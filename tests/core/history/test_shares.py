@@ -56,18 +56,18 @@ def said(**sequences: tuple[float, float]) -> Shares:
 def test_shares_are_said_in_words() -> None:
     found = said(gsm8k=(41, 52), code=(49, 38), others=(10, 10))
     assert [one.shift for one in found.environments] == [
-        "code is 49 % of what was generated and 38 % of what was trained on.",
-        "gsm8k is 41 % of what was generated and 52 % of what was trained on.",
+        '"code" is 49 % of what was generated and 38 % of what was trained on.',
+        '"gsm8k" is 41 % of what was generated and 52 % of what was trained on.',
         "All other groups together are 10 % of what was generated and of what was trained on.",
     ]
     assert found.shift == found.environments[0].shift
     few = said(gsm8k=(9991, 9_940), code=(9, 60))
-    assert few.environments[0].shift == "code is 0.09 % of what was generated and 0.6 % of what was trained on."
+    assert few.environments[0].shift == '"code" is 0.09 % of what was generated and 0.6 % of what was trained on.'
     assert few.shift == "Every environment has the same share of what was generated and of what was trained on, to 1 %."
     (large, _) = said(gsm8k=(1, 0), code=(99_999, 5)).environments
-    assert large.shift == "code is 100 % of what was generated and of what was trained on."
+    assert large.shift == '"code" is 100 % of what was generated and of what was trained on.'
     tiny = said(gsm8k=(1, 1), code=(99_999, 1)).environments[1]
-    assert tiny.shift == "gsm8k is less than 0.01 % of what was generated and 50 % of what was trained on."
+    assert tiny.shift == '"gsm8k" is less than 0.01 % of what was generated and 50 % of what was trained on.'
     unknown = said(gsm8k=(5, 0), code=(2, 0))
     assert (unknown.shift, [one.name for one in unknown.environments]) == (None, ["code", "gsm8k"])
     assert shares([], "tokens") == Shares(0, 0, None, [])
@@ -80,3 +80,18 @@ def test_many_environments_are_bounded_and_nothing_is_lost() -> None:
     assert len(found.environments) == MOST_ENVIRONMENTS + 1
     assert sum(one.generated for one in found.environments) == found.generated == 400
     assert sum(one.trained for one in found.environments) == found.trained == sum(range(400))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("math is 50 % of the groups. x", '"math is 50 % of the groups. x"'),
+        ('a" is 1 %. "b', "\"a' is 1 %. 'b\""),
+        ("n" * 48, '"' + "n" * 48 + '"'),
+        ("n" * 49, '"' + "n" * 47 + '…"'),
+    ],
+)
+def test_a_name_cannot_go_on_with_the_sentence(name: str, shown: str) -> None:
+    found = said(**{name: (1, 1)}).environments[0]
+    assert found.name == name
+    assert found.shift == f"{shown} is 100 % of what was generated and of what was trained on."
