@@ -1,12 +1,13 @@
 """What a hostile worker does to the service, at a fixed pace: ``python -m benchmarks.attacks ATTACK PORT``.
 
 It runs in a process of its own, from an address of its own. It says when it has begun, goes on until it is terminated,
-and then prints how many answers of each status it got.
+and then prints how many requests it sent at a pace, and how many answers of each status it got.
 """
 
 import asyncio
 import gzip
 import json
+import os
 import signal
 import sys
 from collections import Counter
@@ -25,7 +26,9 @@ IDLE_CONNECTIONS = 2_000
 WRONG_A_SECOND = 100
 BOMBS_A_SECOND = 2
 LARGE_BYTES, LARGE_PART, LARGE_BYTES_A_SECOND = 256 * 1024 * 1024, 1024 * 1024, 50 * 1024 * 1024
-NAMES, NAMES_A_SECOND = 10_000, 50
+NAMES_A_SECOND = 50
+CONNECTIONS = 400
+"""Connections that share the requests of an attack: enough for its pace, though the service holds answers back."""
 
 _WRONG = post_json(f"{RUN}/groups", {"id": "x", "tokens": [[1, 2, "three"]] * 100, "scores": [1.0] * 100})
 _BOMB = gzip.compress(b" " * (32 * 1024 * 1024))
@@ -119,7 +122,7 @@ async def idle_connections(port: int, begun: Callable[[], None]) -> None:
 
 
 async def wrong_groups(port: int, begun: Callable[[], None]) -> None:
-    """Send groups with a hundred wrong values each."""
+    """Send groups with a hundred wrong values each, over many connections."""
     await paced(port, lambda _: _WRONG, WRONG_A_SECOND, begun)
 
 
@@ -147,21 +150,31 @@ async def environment_names(port: int, begun: Callable[[], None]) -> None:
     """Register environments of ever new names."""
 
     def join(number: int) -> bytes:
-        return post_json(f"{RUN}/environments", {"name": f"hostile{number % NAMES}", "group_size": 4})
+        return post_json(f"{RUN}/environments", {"name": f"hostile{os.getpid()}-{number}", "group_size": 4})
 
     await paced(port, join, NAMES_A_SECOND, begun)
 
 
 async def paced(port: int, request: Callable[[int], bytes], a_second: float, begun: Callable[[], None]) -> None:
-    """Send requests at a pace over one connection, which is opened again when it is closed."""
+    """Send requests at a pace. Each takes a connection that waits for no answer; closed ones are opened again."""
     loop = asyncio.get_running_loop()
-    connection, started_s = await Connection.open(port), loop.time()
-    begun()
-    for number in count():
-        await asyncio.sleep(max(0, started_s + number / a_second - loop.time()))
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for connection in await asyncio.gather(*(Connection.open(port) for _ in range(CONNECTIONS))):
+        free.put_nowait(connection)
+
+    async def one(number: int, connection: Connection) -> None:
         if connection.closed.is_set():
             connection = await Connection.open(port)
+        answers["sent"] += 1
         await connection.call(request(number))
+        free.put_nowait(connection)
+
+    begun()
+    started_s = loop.time()
+    async with asyncio.TaskGroup() as under_way:
+        for number in count():
+            await asyncio.sleep(max(0, started_s + number / a_second - loop.time()))
+            under_way.create_task(one(number, await free.get()))
 
 
 async def all_of(parts: list[Awaitable[None]], ready: Callable[[], bool], begun: Callable[[], None]) -> None:
