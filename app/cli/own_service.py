@@ -34,7 +34,7 @@ class ServiceOfThisMachine:
         return own_url(usable_settings())
 
     def is_at(self, url: str) -> bool:
-        """Whether this URL leads to it. With wrong settings none does."""
+        """Return whether this URL leads to it. With wrong settings none does."""
         try:
             return own_url(Settings()) == url
         except (ValidationError, NotOfThisMachine):

@@ -44,7 +44,7 @@ class OwnService(Protocol):
         """
 
     def is_at(self, url: str) -> bool:
-        """Whether this URL leads to it."""
+        """Return whether this URL leads to it."""
 
     def tls(self) -> ssl.SSLContext:
         """Return how to verify it, if its URL begins with ``https:``.
