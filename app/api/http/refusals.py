@@ -14,7 +14,9 @@ from app.api.http.client_connection import end_of_waiting
 from app.core.access.hold_back import Pace, hold_back
 from app.logs import LogBackoff
 
-_BURST_S, _LONGEST_WAIT_S = 2.5, 2.0
+BURST_S, LONGEST_WAIT_S = 2.5, 10.0
+"""A sender with many connections gets one refusal per connection in the longest wait: 50 a second for 500."""
+
 _MANY = 1024  # senders, before those that had few refusals lately are forgotten
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
@@ -29,7 +31,7 @@ class Refusals:
     """
 
     def __init__(self, each_s: float) -> None:
-        self._pace = Pace(each_s, _BURST_S, _LONGEST_WAIT_S)
+        self._pace = Pace(each_s, BURST_S, LONGEST_WAIT_S)
         self._free_at_s: dict[str, float] = {}
         self._told = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
