@@ -70,30 +70,32 @@ function Members({ run, environment }) {
       ${({ members, next_after: more }) =>
         members.length === 0
           ? html`<p class="quiet">No worker process is a member now. One that starts joins by itself.</p>`
-          : html`<table>
-                <thead>
-                  <tr>
-                    <th scope="col">Member</th>
-                    <th scope="col" class="number">Running groups</th>
-                    <th scope="col" class="number">Permits</th>
-                    <th scope="col" class="number">Retries</th>
-                    <th scope="col">Heard</th>
-                    <th scope="col">Joined</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${members.map(
-                    (one) => html`<tr key=${one.member}>
-                      <td><code>${shown(one.member, 64)}</code></td>
-                      <td class="number">${number(one.running_groups)}</td>
-                      <td class="number">${number(one.permits)}</td>
-                      <td class="number">${known(one.retries, number)}</td>
-                      <td>${duration(one.last_seen_age_s)} ago</td>
-                      <td>${duration(one.joined_age_s)} ago</td>
-                    </tr>`,
-                  )}
-                </tbody>
-              </table>
+          : html`<div class="scroll" tabindex="0" role="region" aria-label="Worker processes">
+                <table>
+                  <thead>
+                    <tr>
+                      <th scope="col">Member</th>
+                      <th scope="col" class="number">Running groups</th>
+                      <th scope="col" class="number">Permits</th>
+                      <th scope="col" class="number">Retries</th>
+                      <th scope="col">Heard</th>
+                      <th scope="col">Joined</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    ${members.map(
+                      (one) => html`<tr key=${one.member}>
+                        <td><code>${shown(one.member, 64)}</code></td>
+                        <td class="number">${number(one.running_groups)}</td>
+                        <td class="number">${number(one.permits)}</td>
+                        <td class="number">${known(one.retries, number)}</td>
+                        <td>${duration(one.last_seen_age_s)} ago</td>
+                        <td>${duration(one.joined_age_s)} ago</td>
+                      </tr>`,
+                    )}
+                  </tbody>
+                </table>
+              </div>
               ${more !== null && html`<p class="quiet">The first ${number(members.length)}, by name.</p>`}`}
     <//>
   <//>`;
