@@ -277,8 +277,15 @@ class GroupsDeleted(Event):
     """An operator deleted waiting groups by a filter; `groups` is how many, the other fields are the filter."""
 
     groups: int
+    state: str | None
     environment: int | str | None
     size: int | None
+    item: str | None
+    score_min: float | None
+    score_max: float | None
+    received_from_s: float | None
+    received_to_s: float | None
+    staleness_min: int | None
     older_than_version: int | None
 
 

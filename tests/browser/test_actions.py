@@ -129,7 +129,24 @@ async def test_shares_environments_groups_and_quarantined_batches(client: httpx.
     await expect(dialog).to_contain_text("4 waiting groups would be deleted.")
     await confirm(page, "Delete groups", "4 groups deleted.")
     assert (await status(client))["groups"]["queued"] == 0
+
+    await submit(client, *(group(f"h{n}", environment=code, scores=[n, n], item="x") for n in range(3)))
+    await page.goto("/runs/run/groups?environment=code&score_min=1&item=x&step_max=7")
+    dialog = await opened(page, "Delete groups")
+    await expect(dialog).to_contain_text("No group that waits can match this: Last step: 7.")
+    await expect(dialog.get_by_role("button", name="Count them")).to_be_disabled()
+    assert await findings(page) == []
+    await page.goto("/runs/run/groups?environment=code&score_min=1&item=x")
+    dialog = await opened(page, "Delete groups")
+    await expect(dialog).to_contain_text("Groups in batches stay.")
+    await expect(dialog).to_contain_text("Filters of the list: Item: x; Minimum mean score: 1.")
+    await dialog.get_by_role("button", name="Count them").click()
+    await expect(dialog).to_contain_text("2 waiting groups would be deleted.")
+    assert await findings(page) == []
+    await confirm(page, "Delete groups", "2 groups deleted.")
+    assert (await status(client))["groups"]["queued"] == 1
     trail = (await client.get("/v1/audit")).json()["entries"]
+    assert any("score_min=1" in entry["path"] for entry in trail), "the audit trail has the filters"
     assert {"DELETE", "POST", "PATCH"} <= {entry["method"] for entry in trail}
 
 

@@ -107,6 +107,53 @@ async def test_what_a_filter_finds_is_deleted_and_nothing_else(client: httpx.Asy
     assert (len(books["queued"]), books["dropped"]) == (2, {"deleted": 10})
 
 
+@pytest.mark.parametrize("others", [{}, {"environment": "math"}, {"size": 2}])
+async def test_what_the_list_finds_is_what_is_deleted(client: httpx.AsyncClient, others: dict[str, Any]) -> None:
+    """Each filter of the list is a filter of the deletion: of these groups, each filter finds the two marked ones."""
+    await make_run(client, batch_size=2)
+    await joined(client)
+    await set_version(client, 5)
+    plain = {"environment": 0, "policy_version": 4, "scores": [0.0, 0.0]}
+    bad = {"environment": 0, "policy_version": 1, "scores": [1.0, 1.0], "item": "broken"}
+    await submit(client, *(group(f"leased{n}", **bad) for n in range(1)))
+    await taken(client)
+    await submit(client, *(group(f"bad{n}", **bad) for n in range(2)), *(group(f"good{n}", **plain) for n in range(2)))
+
+    async def listed(**filters: Any) -> list[str]:
+        reply = await client.get(GROUPS, params={**others, **filters})
+        assert reply.status_code == 200, reply.text
+        return [one["id"] for one in reply.json()["groups"] if one["state"] == "queued"]
+
+    for criterion in (
+        {"item": "broken"},
+        {"score_min": 0.5},
+        {"staleness_min": 3},
+        {"older_than_version": 2},
+        {"score_min": 0.5, "score_max": 1.5, "state": "queued", "received_from_s": 1},
+    ):
+        assert sorted(await listed(**criterion)) == ["bad0", "bad1"], criterion
+        assert (await delete(client, **others, **criterion, dry_run=True))["deleted_groups"] == 2, criterion
+    for criterion in (
+        *({"received_to_s": 1}, {"score_max": -1}, {"item": "brok"}, {"state": "buffered"}),
+        *({"state": "leased"}, {"dropped": "stale"}, {"step_min": 0}),
+    ):
+        assert await listed(**criterion) == []
+        assert (await delete(client, **others, **criterion))["deleted_groups"] == 0, criterion
+    assert (await status(client))["groups"]["queued"] == 4
+    assert (await delete(client, **others, item="broken"))["deleted_groups"] == 2
+    assert sorted(await listed()) == ["good0", "good1"]
+    states = {one["id"]: one["state"] for one in (await client.get(GROUPS, params={"item": "broken"})).json()["groups"]}
+    assert states["leased0"] == "leased", "a group in a batch stays"
+
+
+async def test_an_environment_that_is_not_there_is_no_filter(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a")
+    reply = await client.delete(GROUPS, params={"environment": "maths"})
+    assert (reply.status_code, reply.json()["code"]) == (404, "environment_not_found")
+    assert (await status(client))["groups"]["queued"] == 1
+
+
 async def test_one_call_deletes_a_page_of_groups(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=100)
     await set_version(client, 1)
@@ -127,8 +174,9 @@ async def test_one_call_deletes_a_page_of_groups(client: httpx.AsyncClient) -> N
     [
         ({}, "query"),
         ({"limit": 5}, "query"),
-        ({"environment": "math"}, "environment"),
-        ({"environment": -1}, "environment"),
+        ({"environment": ""}, "environment"),
+        ({"state": "waiting"}, "state"),
+        ({"score_min": "nan"}, "score_min"),
         ({"size": 0}, "size"),
         ({"older_than_version": -1}, "older_than_version"),
         ({"size": 1, "limit": 0}, "limit"),

@@ -1,10 +1,9 @@
 """The groups of a run: submitted, followed, deleted."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import Field
 
 from app.api.codec.annotations import decode_annotations
 from app.api.codec.group_content import Part, annotations_reply, check_part, content_reply
@@ -25,13 +24,14 @@ from app.api.http.openapi import (
 from app.api.http.replies import model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import span_of, spans
+from app.api.wire.group_query import GroupCriteria
 from app.api.wire.groups import shown_groups, shown_history
 from app.api.wire.status import shown_warnings
 from app.core.access.limits import Use
 from app.core.access.permissions import Permission
-from app.core.groups.deletion import GroupFilter, parse_position
+from app.core.groups.deletion import parse_position
 from app.core.groups.filters import FILTERS
-from app.core.groups.listing import GroupQuery, parse_list_position
+from app.core.groups.listing import parse_list_position
 from app.core.model import DropReason
 from app.services.groups.history import GroupFacts
 from app.store.groups.codec import EncodedGroup
@@ -50,7 +50,6 @@ from lachesis.wire.groups import (
     GroupContent,
     GroupHistory,
     GroupsDeleted,
-    GroupState,
     ListedGroups,
     Receipts,
     SubmittedGroup,
@@ -84,7 +83,6 @@ class _OfGroup(InRun):
 
 _COPIES = 2  # of contents, in memory: as Redis has them, and as the reply has them
 _TEXT_COPIES = 6  # of values in 32 bits: as Redis has them, and as JSON with up to 20 characters each
-_Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 _SUBMIT: Responses = body_responses(
     errors.RunNotFound,
@@ -141,43 +139,7 @@ async def submit_groups(request: Request) -> Response:
 async def list_groups(
     run: NamedRun,
     services: ServicesDep,
-    state: Annotated[GroupState | None, Query(description="Groups in this state.")] = None,
-    environment: Annotated[
-        str | None,
-        Query(
-            min_length=1,
-            max_length=512,
-            description="Groups of the environment with this id or name. `none` means groups without an environment.",
-        ),
-    ] = None,
-    item: Annotated[
-        str | None, Query(min_length=1, max_length=512, description="Groups of this dataset entry or task.")
-    ] = None,
-    score_min: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Groups whose mean score is at least this.")
-    ] = None,
-    score_max: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Groups whose mean score is at most this.")
-    ] = None,
-    received_from_s: Annotated[
-        float | None,
-        Query(ge=0, le=MAX_INTEGER, description="Groups that were received from this time on, seconds since 1970."),
-    ] = None,
-    received_to_s: Annotated[
-        float | None, Query(ge=0, le=MAX_INTEGER, description="Groups that were received before this time.")
-    ] = None,
-    step_min: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups in batches of this step or a later one.")
-    ] = None,
-    step_max: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups in batches of this step or an earlier one.")
-    ] = None,
-    staleness_min: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups that are at least this many policy versions old.")
-    ] = None,
-    dropped: Annotated[
-        str | None, Query(max_length=64, description="Groups that were dropped for this reason.")
-    ] = None,
+    wanted: Annotated[GroupCriteria, Depends()],
     limit: Annotated[
         int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups on a page.")
     ] = GROUPS_SHOWN,
@@ -189,20 +151,15 @@ async def list_groups(
     null. Then each group that stayed where it is was listed once. A group that moves in the meantime may be missed, or
     listed in both places. Groups that have left are listed for `history_retention_s`.
     """
-    query = GroupQuery(
-        state=state,
-        item=item,
-        score_min=score_min,
-        score_max=score_max,
-        step_min=step_min,
-        step_max=step_max,
-        staleness_min=staleness_min,
-        dropped=dropped,
-    )
-    received_s = (received_from_s, received_to_s)
     after = None if cursor is None else parse_list_position(cursor)
     page = await services.groups.listing.page(
-        run, query, _id_or_name(environment), received_s, limit=limit, most=MAX_LOOKED_AT, after=after
+        run,
+        wanted.query,
+        wanted.environment_id,
+        wanted.received_s,
+        limit=limit,
+        most=MAX_LOOKED_AT,
+        after=after,
     )
     return model_reply(shown_groups(page))
 
@@ -347,20 +304,13 @@ async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> 
     "",
     summary="Delete waiting groups",
     response_model=GroupsDeleted,
-    responses=write_responses(errors.RunNotFound),
+    responses=write_responses(errors.RunNotFound, errors.EnvironmentNotFound),
 )
 @requires(Permission.OPERATE)
 async def delete_groups(
     run: NamedRun,
     services: ServicesDep,
-    environment: Annotated[
-        _Whole | Literal["none"] | None,
-        Query(description="Groups of this environment. `none` means groups without an environment."),
-    ] = None,
-    size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups with this many sequences.")] = None,
-    older_than_version: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups sampled by an earlier policy version.")
-    ] = None,
+    wanted: Annotated[GroupCriteria, Depends()],
     limit: Annotated[
         int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups to look at.")
     ] = MAX_LOOKED_AT,
@@ -369,19 +319,23 @@ async def delete_groups(
 ) -> Response:
     """Delete waiting groups that match every criterion of the query; at least one is required.
 
+    The criteria are those of the list. A group that waits has no step, and was dropped for no reason.
+
     Each group is dropped for the reason `deleted`. A request looks at `limit` groups at most. Repeat the request with
     the `cursor` of the answer, until the `cursor` is null.
     """
-    wanted = GroupFilter(environment, size, older_than_version)
     after = None if cursor is None else parse_position(cursor)
-    deleted = await services.groups.deletion.delete_matching(run, wanted, limit=limit, after=after, dry_run=dry_run)
+    deleted = await services.groups.deletion.delete_matching(
+        run,
+        wanted.query,
+        wanted.environment_id,
+        wanted.received_s,
+        limit=limit,
+        after=after,
+        dry_run=dry_run,
+    )
     position = None if deleted.position is None else str(deleted.position)
     return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
-
-
-def _id_or_name(environment: str | None) -> int | str | None:
-    is_id = environment is not None and environment.isascii() and environment.isdecimal() and len(environment) <= 16
-    return int(environment) if is_id and environment is not None else environment
 
 
 def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:

@@ -5,8 +5,7 @@ any group and continue from there later, even if groups arrived or left in betwe
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from app.core.model import LaneId
@@ -18,37 +17,6 @@ LANE_END = 1 << 53
 """Larger than every arrival."""
 
 _CURSOR = re.compile(rf"({QUEUED}|{BUFFERED}):(-|[0-9]{{1,16}}):([0-9]{{1,16}}):([0-9]{{1,16}})")
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFilter:
-    """A filter of groups. A group must match every criterion that is not None.
-
-    Attributes:
-        environment: The environment they belong to; `NO_ENVIRONMENT`: none.
-        size: The number of their sequences.
-        older_than_version: Matches only groups sampled by a policy version below this one.
-    """
-
-    environment: int | Literal["none"] | None = None
-    size: int | None = None
-    older_than_version: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.environment is None and self.size is None and self.older_than_version is None:
-            raise InvalidField("name at least one of environment, size and older_than_version", ("query",))
-
-    def covers(self, lane: LaneId) -> bool:
-        """Return whether groups of a lane may match."""
-        environment, size = lane
-        whose = NO_ENVIRONMENT if environment is None else environment
-        return self.environment in (None, whose) and self.size in (None, size)
-
-    def means(self, policy_version: int | None) -> bool:
-        """Return whether a group of a covered lane matches, given the policy version that sampled it, or None."""
-        if self.older_than_version is None:
-            return True
-        return policy_version is not None and policy_version < self.older_than_version
 
 
 class SearchPosition(NamedTuple):
@@ -95,13 +63,13 @@ def stopped_at(start: SearchPosition, last: int | None) -> SearchPosition:
 
 
 def lanes_left(
-    counts: Mapping[str, Mapping[LaneId, int]], wanted: GroupFilter, after: SearchPosition | None
+    counts: Mapping[str, Mapping[LaneId, int]], covers: Callable[[LaneId], bool], after: SearchPosition | None
 ) -> list[tuple[SearchPosition, int]]:
     """Return the lanes that a search has yet to visit, in order.
 
     Args:
         counts: Waiting groups, by state and lane.
-        wanted: The filter.
+        covers: Whether groups of a lane may match.
         after: The position of the search; None at its start.
 
     Returns:
@@ -111,7 +79,7 @@ def lanes_left(
         (SearchPosition(state, -1 if environment is None else environment, size, 0), held)
         for state, lanes in counts.items()
         for (environment, size), held in lanes.items()
-        if wanted.covers((environment, size))
+        if covers((environment, size))
     )
     if after is None:
         return sorted(starts)

@@ -80,11 +80,12 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQuery:
-    """Criteria of a listing. A group must match every criterion that is not None.
+    """Criteria of a listing or a deletion. A group must match every criterion that is not None.
 
     Attributes:
         state: Its state.
         environments: The environments it may belong to; None among them: groups without an environment.
+        size: The number of its sequences.
         item: Its item.
         score_min: The smallest mean score.
         score_max: The largest mean score.
@@ -93,11 +94,13 @@ class GroupQuery:
         step_min: The smallest step of its batch.
         step_max: The largest step of its batch.
         staleness_min: The smallest staleness.
+        older_than_version: The policy version below which it was sampled.
         dropped: The reason why it was dropped.
     """
 
     state: str | None = None
     environments: frozenset[int | None] | None = None
+    size: int | None = None
     item: str | None = None
     score_min: float | None = None
     score_max: float | None = None
@@ -106,6 +109,7 @@ class GroupQuery:
     step_min: int | None = None
     step_max: int | None = None
     staleness_min: int | None = None
+    older_than_version: int | None = None
     dropped: str | None = None
 
     @property
@@ -133,18 +137,20 @@ class GroupQuery:
 
     def has_lane(self, lane: LaneId) -> bool:
         """Return whether groups of a lane may match."""
-        return self.environments is None or lane[0] in self.environments
+        environment, size = lane
+        return (self.environments is None or environment in self.environments) and self.size in (None, size)
 
     def may_match(self, group: ListedGroup) -> bool:
         """Return whether a group matches, apart from its item, which takes longer to read."""
         return (
             (self.state is None or group.state == self.state)
-            and (self.environments is None or group.environment in self.environments)
+            and self.has_lane((group.environment, group.size))
             and (not self._has_score or _is_between(group.mean_score, self.score_min, self.score_max))
             and (not self._has_step or _is_between(group.step, self.step_min, self.step_max))
             and (self.received_from_ms is None or group.accepted_ms >= self.received_from_ms)
             and (self.received_to_ms is None or group.accepted_ms < self.received_to_ms)
             and (self.staleness_min is None or (group.staleness is not None and group.staleness >= self.staleness_min))
+            and (self.older_than_version is None or _is_below(group.policy_version, self.older_than_version))
             and (self.dropped is None or group.reason == self.dropped)
         )
 
@@ -155,6 +161,10 @@ class GroupQuery:
 
 def _is_between(value: float | None, least: float | None, most: float | None) -> bool:
     return value is not None and (least is None or value >= least) and (most is None or value <= most)
+
+
+def _is_below(value: int | None, end: int) -> bool:
+    return value is not None and value < end
 
 
 def find_environments(

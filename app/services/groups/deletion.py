@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, SearchPosition, first_groups, lanes_left, stopped_at
-from app.core.model import DropReason
+from app.core.groups.deletion import BUFFERED, QUEUED, SearchPosition, first_groups, lanes_left, stopped_at
+from app.core.groups.listing import GroupQuery
+from app.core.model import DropReason, LaneId
+from app.core.runs.view import QueueView
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.groups.history import GroupFacts, GroupHistories
+from app.services.groups.listing import held_group, resolved_query
+from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore, LaneSlice
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import GroupNotWaiting
+from lachesis.wire.errors import GroupNotWaiting, InvalidField
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,10 @@ class DeletionResult:
 class GroupDeletion:
     """Drops waiting groups for the reason ``deleted``."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, histories: GroupHistories) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, listed: GroupListStore, histories: GroupHistories) -> None:
         self._runs = runs
         self._groups = groups
+        self._listed = listed
         self._histories = histories
 
     async def delete(self, run: str, given_id: str) -> None:
@@ -57,44 +62,87 @@ class GroupDeletion:
                 return
 
     async def delete_matching(
-        self, run: str, wanted: GroupFilter, *, limit: int, after: SearchPosition | None = None, dry_run: bool = False
+        self,
+        run: str,
+        wanted: GroupQuery,
+        environment: int | str | None = None,
+        received_s: tuple[float | None, float | None] = (None, None),
+        *,
+        limit: int,
+        after: SearchPosition | None = None,
+        dry_run: bool = False,
     ) -> DeletionResult:
-        """Delete waiting groups that match a filter.
+        """Delete waiting groups that match every criterion.
 
         Args:
             run: The run's name.
-            wanted: The filter.
+            wanted: The criteria, apart from the environment and the time.
+            environment: Id or name of their environment, or ``none``; None: any.
+            received_s: From when on, and before when it was received, seconds since 1970; None: any time.
             limit: Largest number of groups to check in this call.
             after: Where an earlier call stopped; None to begin.
             dry_run: Whether to count the groups and delete none.
 
         Raises:
             RunNotFound: There is no such run.
+            InvalidField: There is no criterion.
+            EnvironmentNotFound: No environment has this name.
         """
+        if wanted == GroupQuery() and environment is None and received_s == (None, None):
+            raise InvalidField("name a criterion, such as environment, size or older_than_version", ("query",))
         view = await self._runs.existing(run)
-        lanes = lanes_left({QUEUED: view.lanes, BUFFERED: view.buffers}, wanted, after)
+        wanted = await resolved_query(self._listed, view, wanted, environment, received_s)
+        waiting = {QUEUED: view.lanes, BUFFERED: view.buffers}
+        counts = {state: lanes for state, lanes in waiting.items() if state in wanted.sections}
+        lanes = lanes_left(counts, wanted.has_lane, after)
         chosen = first_groups(lanes, limit)
         slices = await self._groups.slices(run, chosen)
-        ids = [group.group_id for part in slices for group in part.groups]
-        entries = await self._groups.entries(run, ids) if ids else []
-        meant = [
-            (group_id, entry.lane)
-            for group_id, entry in zip(ids, entries, strict=True)
-            if entry is not None and wanted.means(entry.policy_version)
-        ]
+        meant = await self._matching(run, view, wanted, chosen, slices)
         deleted = len(meant) if dry_run else await self._groups.drop(run, meant, DropReason.DELETED)
         if deleted and not dry_run:
             emit(
                 GroupsDeleted(
                     run=run,
                     groups=deleted,
-                    environment=wanted.environment,
+                    state=wanted.state,
+                    environment=environment,
                     size=wanted.size,
+                    item=wanted.item,
+                    score_min=wanted.score_min,
+                    score_max=wanted.score_max,
+                    received_from_s=received_s[0],
+                    received_to_s=received_s[1],
+                    staleness_min=wanted.staleness_min,
                     older_than_version=wanted.older_than_version,
                 )
             )
         left = sum(part.left for part in slices) + sum(held for _, held in lanes[len(chosen) :])
         return DeletionResult(deleted, left, _stopped_at(chosen, slices) if left else None)
+
+    async def _matching(
+        self,
+        run: str,
+        view: QueueView,
+        wanted: GroupQuery,
+        chosen: Sequence[tuple[SearchPosition, int]],
+        slices: Sequence[LaneSlice],
+    ) -> list[tuple[str, LaneId]]:
+        """Return those groups of slices that match, with their lanes. Items are read if the query is about them."""
+        found = [
+            (group.group_id, start.state)
+            for (start, _), part in zip(chosen, slices, strict=True)
+            for group in part.groups
+        ]
+        entries = await self._groups.entries(run, [group_id for group_id, _ in found]) if found else []
+        meant = [
+            (group_id, entry.lane)
+            for (group_id, state), entry in zip(found, entries, strict=True)
+            if entry is not None and wanted.may_match(held_group(group_id, entry, state, view))
+        ]
+        if wanted.item is None or not meant:
+            return meant
+        items = await self._listed.items(run, [group_id for group_id, _ in meant])
+        return [one for one, item in zip(meant, items, strict=True) if item == wanted.item]
 
 
 def _stopped_at(chosen: Sequence[tuple[SearchPosition, int]], slices: Sequence[LaneSlice]) -> SearchPosition:

@@ -56,7 +56,7 @@ class GroupServices:
             histories=histories,
             contents=contents,
             annotations=GroupAnnotations(stores.annotations, contents, histories),
-            deletion=GroupDeletion(stores.runs, stores.groups, histories),
+            deletion=GroupDeletion(stores.runs, stores.groups, stores.listed_groups, histories),
             listing=GroupListing(stores.runs, stores.groups, stores.listed_groups, stores.batches),
             staleness=Staleness(stores.runs, stores.groups),
             arrivals=Arrivals(),

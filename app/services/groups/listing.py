@@ -104,11 +104,7 @@ class GroupListing:
         view = await self._runs.queue(run)
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
-        wanted = replace(wanted, environments=find_environments(environment, view.environments))
-        if received_s != (None, None):
-            ahead_ms = await self._listed.now_ms() - view.clock_ms  # of the run clock
-            from_ms, to_ms = (None if one is None else 1000 * one - ahead_ms for one in received_s)
-            wanted = replace(wanted, received_from_ms=from_ms, received_to_ms=to_ms)
+        wanted = await resolved_query(self._listed, view, wanted, environment, received_s)
         names = {one.environment: one.name for one in view.environments.values()}
         rows: list[ListedGroup] = []
         looked_at, position = 0, _begin(wanted, after)
@@ -164,7 +160,7 @@ class GroupListing:
         newest = await self._newest(run, at, lanes, most)
         entries = await self._groups.entries(run, [group_id for _, group_id in newest]) if newest else []
         looked_at: list[tuple[ListedGroup | None, Position]] = [
-            (None if entry is None else _held(group_id, entry, section, view), at._replace(arrival=arrival))
+            (None if entry is None else held_group(group_id, entry, section, view), at._replace(arrival=arrival))
             for (arrival, group_id), entry in zip(newest, entries, strict=True)
         ]
         return _Step(looked_at, looked_at[-1][1] if len(newest) == most else at._replace(arrival=0))
@@ -201,7 +197,7 @@ class GroupListing:
         for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=first + 1):
             listed = None
             if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
-                listed = _held(group.group_id, entry, section, view)
+                listed = held_group(group.group_id, entry, section, view)
                 listed = replace(listed, batch_id=batch_id, step=step, ended_ms=ended_ms)
             looked_at.append((listed, BatchPosition(section, step, batch_id, n)))
         place = first + len(part) if first + len(part) < len(groups) else BATCH_END
@@ -228,6 +224,26 @@ class GroupListing:
     }
 
 
+async def resolved_query(
+    listed: GroupListStore,
+    view: QueueView,
+    wanted: GroupQuery,
+    environment: int | str | None,
+    received_s: tuple[float | None, float | None],
+) -> GroupQuery:
+    """Add an environment by its id or name, or ``none``, and times of receipt in seconds since 1970, to a query.
+
+    Raises:
+        EnvironmentNotFound: No environment has this name.
+    """
+    wanted = replace(wanted, environments=find_environments(environment, view.environments))
+    if received_s == (None, None):
+        return wanted
+    ahead_ms = await listed.now_ms() - view.clock_ms  # of the run clock
+    from_ms, to_ms = (None if one is None else 1000 * one - ahead_ms for one in received_s)
+    return replace(wanted, received_from_ms=from_ms, received_to_ms=to_ms)
+
+
 def _begin(wanted: GroupQuery, after: Position | None) -> Position | None:
     """Return where a page begins: a section in which nothing can match is passed over."""
     sections = wanted.sections
@@ -243,7 +259,7 @@ def _end(group: ListedGroup) -> tuple[int, int] | None:
     return group.step, group.ended_ms
 
 
-def _held(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> ListedGroup:
+def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> ListedGroup:
     """Describe a group that the run holds."""
     environment, size = entry.lane
     sampled, current = entry.policy_version, view.policy_version

@@ -30,7 +30,7 @@ async def test_a_group_is_deleted_once_although_the_answer_was_lost(run: Setting
 async def test_all_groups_that_a_filter_finds_are_deleted_however_many(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1, 2) for _ in range(MAX_LOOKED_AT + 1)])
-        with pytest.raises(InvalidField, match="environment, size and older_than_version"):
+        with pytest.raises(InvalidField, match="environment, size or older_than_version"):
             await trainer.delete_groups()
         assert await trainer.delete_groups(environment="none") == 0
         assert await trainer.delete_groups(size=1) == MAX_LOOKED_AT + 1

@@ -1,37 +1,19 @@
 // Groups: find them by what they are and where they are, and open one.
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
-import { address, choose, useRoute } from "../lib/route.js";
+import { address, useRoute } from "../lib/route.js";
 import { compact, duration, known, measured, number, shown } from "../lib/text.js";
-import { Pages, Select } from "../parts/fields.js";
+import { DeleteGroups } from "../parts/delete_groups.js";
+import { Pages } from "../parts/fields.js";
+import { clearFilters, Filters, filtersOf } from "../parts/filters.js";
 import { Environment } from "../parts/names.js";
-import { DeleteGroups } from "../parts/operate.js";
 import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
-import { Moment } from "../parts/time_bar.js";
 import { GroupView } from "./group.js";
 
 const PAGE = 100;
-const STATES = ["queued", "buffered", "leased", "kept", "delivered", "dropped"];
-// What the list can be filtered by: the name in the address and in the API, and how its field is.
-const FIELDS = [
-  ["environment", "Environment", { type: "search" }],
-  ["item", "Item", { type: "search" }],
-  ["score_min", "Minimum mean score", { type: "number", step: "any" }],
-  ["score_max", "Maximum mean score", { type: "number", step: "any" }],
-  ["step_min", "First step", { type: "number", min: 0, step: 1 }],
-  ["step_max", "Last step", { type: "number", min: 0, step: 1 }],
-  ["staleness_min", "Minimum staleness", { type: "number", min: 0, step: 1 }],
-  ["dropped", "Reason for the drop", { type: "search" }],
-];
-const TIMES = [
-  ["received_from_s", "Received from"],
-  ["received_to_s", "Received before"],
-];
-const FILTERS = ["state", ...TIMES.map(([name]) => name), ...FIELDS.map(([name]) => name)];
-
 export function GroupsView({ run }) {
   const { query } = useRoute();
   const status = useStatus(run);
@@ -48,14 +30,16 @@ export function GroupsView({ run }) {
 function List({ run, status }) {
   const { query } = useRoute();
   const asked = new URLSearchParams({ limit: PAGE });
-  for (const name of [...FILTERS, "cursor"]) if (query.get(name)) asked.set(name, query.get(name));
+  const filters = filtersOf(query);
+  for (const [name, value] of Object.entries(filters)) asked.set(name, value);
+  if (query.get("cursor")) asked.set("cursor", query.get("cursor"));
   const path = `v1/runs/${run}/groups?${asked}`;
   const feed = useFeed(path, ONCE);
   return html`<${Panel} title="Groups" paths=${[path]} wide>
     <${Filters} query=${query} />
-    <div class="actions"><${DeleteGroups} run=${run} status=${status} query=${query} /></div>
+    <div class="actions"><${DeleteGroups} run=${run} status=${status} filters=${filters} /></div>
     <${Newer} key=${path} accepted=${status.groups.accepted} refresh=${feed.retry} />
-    <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} />`}<//>
+    <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} filters=${filters} />`}<//>
   <//>`;
 }
 
@@ -76,33 +60,12 @@ function Newer({ accepted, refresh }) {
   </p>`;
 }
 
-function Filters({ query }) {
-  const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
-  return html`<div class="filter">
-    <${Select} title="State" options=${[["", "any"], ...STATES]} value=${query.get("state") ?? ""}
-      onChange=${set("state")} />
-    ${FIELDS.map(
-      ([name, title, field]) =>
-        html`<label key=${name}
-          >${title} <input ...${field} name=${name} value=${query.get(name) ?? ""} onChange=${set(name)}
-        /></label>`,
-    )}
-    ${TIMES.map(([name, title]) => {
-      const change = (seconds) => choose({ [name]: seconds, cursor: null });
-      const seconds = Number(query.get(name));
-      return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null} set=${change}
-        clear=${() => change(null)} />`;
-    })}
-  </div>`;
-}
-
-function Found({ run, data, query }) {
-  const chosen = Object.fromEntries([...query].filter(([name]) => FILTERS.includes(name)));
+function Found({ run, data, query, filters }) {
   const more = data.cursor !== null;
   return html`
     ${
       data.groups.length === 0 &&
-      html`<${NoGroup} run=${run} more=${more} isFiltered=${Object.keys(chosen).length > 0} />`
+      html`<${NoGroup} run=${run} more=${more} isFiltered=${Object.keys(filters).length > 0} />`
     }
     ${data.groups.length > 0 && html`<${Heads} />`}
     <${Rows}
@@ -110,7 +73,7 @@ function Found({ run, data, query }) {
       items=${data.groups}
       id=${(group) => group.id}
       height=${32}
-      draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...chosen, group: group.id })} />`}
+      draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...filters, group: group.id })} />`}
     />
     <${Pages} query=${query} cursor=${data.cursor}>
       ${data.looked_at > 0 && `${number(data.looked_at)} groups looked at.`}
@@ -120,11 +83,10 @@ function Found({ run, data, query }) {
 function NoGroup({ run, more, isFiltered }) {
   if (more) return html`<${Empty}>None on this page. There may be some on the next one.<//>`;
   if (isFiltered) {
-    const clear = () => choose(Object.fromEntries([...FILTERS, "cursor"].map((name) => [name, null])));
     return html`<${Empty}>
         The run knows no such group. It forgets groups some time after they ended, and their scores at once.
       <//>
-      <p><button type="button" onClick=${clear}>Clear the filters</button></p>`;
+      <p><button type="button" onClick=${clearFilters}>Clear the filters</button></p>`;
   }
   const group = '{"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}';
   return html`<${Empty} command=${curl(`v1/runs/${run}/groups`, `{"groups": [${group}]}`)}>

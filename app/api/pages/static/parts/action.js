@@ -20,9 +20,9 @@ const opened = { action: null, redraw: null };
  * A button of those who may do it. It opens a dialog.
  *
  * `needs` is the permission, `label` the button, `title` the dialog's title, `children` say what will happen. `request`
- * is `{method, path, body}`, or makes it from the values of `fields`: null while there is nothing to send. `prepare`
- * answers in words what would happen, before it may happen. `perform` sends the request in another way. `done` says
- * what has happened, from the answer. `name` tells equal buttons apart.
+ * is `{method, path, body}`, or makes it from the values of `fields`: null while there is nothing to send, and
+ * `missing` says why. `prepare` answers in words what would happen, before it may happen. `perform` sends the request
+ * in another way. `done` says what has happened, from the answer. `name` tells equal buttons apart.
  */
 export function Action({ needs, label, name, ...action }) {
   if (!useMay(needs)) return null;
@@ -91,7 +91,7 @@ function Chosen({ action, close }) {
             ${action.fields && html`<div class="fields">${action.fields}</div>`}
             ${
               request === null
-                ? html`<p class="quiet">Change a value first.</p>`
+                ? html`<p class="quiet">${action.missing ?? "Change a value first."}</p>`
                 : html`<${Command} name="curl" text=${command(request)} />`
             }
             ${now.prepared !== undefined && html`<p role="status"><strong>${now.prepared}</strong></p>`}

@@ -1,10 +1,8 @@
-// What operators do with a run: pause it, limit it, change shares, disconnect environments, delete groups.
-import { send } from "../lib/api.js";
+// What operators do with a run: pause it, limit it, change shares, disconnect environments.
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { counted, number, percent, shown } from "../lib/text.js";
 import { Action, useMay } from "./action.js";
-import { Select } from "./fields.js";
 
 const runPath = (run) => `v1/runs/${encodeURIComponent(run)}`;
 
@@ -19,7 +17,8 @@ function changed(values, present) {
   return others.length === 0 ? null : Object.fromEntries(others);
 }
 
-const Field = ({ name, title, value, ...more }) =>
+/** A field for a number, in a form. */
+export const Field = ({ name, title, value, ...more }) =>
   html`<label>
     ${title} <input type="number" name=${name} min="0" step="any" defaultValue=${value ?? ""} ...${more} />
   </label>`;
@@ -169,56 +168,4 @@ export function QuarantineActions({ run, batch, step }) {
       <p>Its groups are deleted for good, and count as dropped: quarantined. To train on them, release it instead.</p>
     <//>
   </span>`;
-}
-
-/** Delete waiting groups that match a filter, after they were counted. */
-export function DeleteGroups({ run, status, query }) {
-  const staleness = query.get("staleness_min");
-  const older = staleness ? Math.max(0, status.policy_version - Number(staleness) + 1) : "";
-  const wanted = query.get("environment");
-  const chosen = status.environments.find((one) => [String(one.id), one.name].includes(wanted));
-  const request = (values) => {
-    const given = Object.entries(values).filter(([, value]) => value !== "");
-    return given.length === 0
-      ? null
-      : { method: "DELETE", path: `${runPath(run)}/groups?${new URLSearchParams(given)}` };
-  };
-  return html`<${Action}
-    needs="operate"
-    label="Delete groups"
-    preparing="Count them"
-    title=${`Delete waiting groups of ${shown(run, 64)}`}
-    request=${request}
-    prepare=${async (asked) => `${counted(await all(asked, true), "waiting group")} would be deleted.`}
-    perform=${(asked) => all(asked, false)}
-    fields=${[
-      html`<${Select} key="environment" title="Environment" name="environment"
-        options=${[["", "any"], ["none", "groups without one"]].concat(
-          status.environments.map((one) => [one.id, shown(one.name, 64)]),
-        )}
-        value=${chosen?.id ?? wanted ?? ""} />`,
-      html`<${Field} key="size" name="size" title="Sequences in a group" min="1" step="1" />`,
-      html`<${Field} key="old" name="older_than_version" title="Sampled before version" step="1" value=${older} />`,
-    ]}
-    done=${(count) => html`<p>${counted(count, "group")} deleted.</p>`}
-  >
-    <p>
-      Groups that wait and match every field are deleted for good, and count as dropped: deleted. Groups in batches
-      The button goes through all groups. The command looks at 1,000: repeat it with the <code>cursor</code> of its
-      answer.
-    </p>
-  <//>`;
-}
-
-// Go through all pages, and return how many groups were found.
-async function all(request, dryRun) {
-  let found = 0;
-  let cursor = null;
-  do {
-    const more = { dry_run: dryRun, ...(cursor === null ? {} : { cursor }) };
-    const answer = await send({ ...request, path: `${request.path}&${new URLSearchParams(more)}` });
-    found += answer.deleted_groups;
-    ({ cursor } = answer);
-  } while (cursor !== null);
-  return found;
 }
