@@ -3,9 +3,10 @@ import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { compact, duration, known, measured, number, shown } from "../lib/text.js";
+import { moment } from "../lib/time.js";
 import { DeleteGroups } from "../parts/delete_groups.js";
 import { Pages } from "../parts/fields.js";
-import { clearFilters, Filters, filtersOf } from "../parts/filters.js";
+import { Chips, clearFilters, Filters, useFilters } from "../parts/filters.js";
 import { Environment } from "../parts/names.js";
 import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
@@ -14,6 +15,7 @@ import { Empty, Shown } from "../parts/states.js";
 import { GroupView } from "./group.js";
 
 const PAGE = 100;
+
 export function GroupsView({ run }) {
   const { query } = useRoute();
   const status = useStatus(run);
@@ -30,38 +32,40 @@ export function GroupsView({ run }) {
 function List({ run, status }) {
   const { query } = useRoute();
   const asked = new URLSearchParams({ limit: PAGE });
-  const filters = filtersOf(query);
+  const filters = useFilters();
   for (const [name, value] of Object.entries(filters)) asked.set(name, value);
   if (query.get("cursor")) asked.set("cursor", query.get("cursor"));
   const path = `v1/runs/${run}/groups?${asked}`;
+  const isFirst = Object.keys(filters).length === 0 && !query.get("cursor");
   const feed = useFeed(path, ONCE);
   return html`<${Panel} title="Groups" paths=${[path]} wide>
-    <${Filters} query=${query} />
+    <${Filters} filters=${filters} />
+    <${Chips} filters=${filters} />
     <div class="actions"><${DeleteGroups} run=${run} status=${status} filters=${filters} /></div>
-    <${Newer} key=${path} accepted=${status.groups.accepted} refresh=${feed.retry} />
+    <${WhenRead} key=${path} accepted=${status.groups.accepted} isFirst=${isFirst} refresh=${feed.retry} />
     <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} filters=${filters} />`}<//>
   <//>`;
 }
 
-// The list stays as it is while it is read. This says what came in the meantime.
-function Newer({ accepted, refresh }) {
-  const [seen, setSeen] = useState(accepted);
-  const more = accepted - seen;
-  const show = () => {
-    setSeen(accepted);
+// The list stays as it is while it is read. This says of when it is, and without filters what came in the meantime.
+function WhenRead({ accepted, isFirst, refresh }) {
+  const [read, setRead] = useState({ accepted, at: Date.now() });
+  const more = isFirst ? accepted - read.accepted : 0;
+  const again = () => {
+    setRead({ accepted, at: Date.now() });
     refresh();
   };
   return html`<p class="quiet" role="status">
-    ${
-      more > 0
-        ? html`<button type="button" class="small" onClick=${show}>${number(more)} new: show them</button>`
-        : "No new groups."
-    }
+    Read at <time>${moment.format(read.at)}</time>. States and ages are of that moment.${" "}
+    <button type="button" class="small" onClick=${again}>
+      ${more > 0 ? `${number(more)} new: show them` : "Read again"}
+    </button>
   </p>`;
 }
 
 function Found({ run, data, query, filters }) {
   const more = data.cursor !== null;
+  const open = ({ id }) => address("groups", run, { ...Object.fromEntries(query), cursor: null, group: id });
   return html`
     ${
       data.groups.length === 0 &&
@@ -73,7 +77,7 @@ function Found({ run, data, query, filters }) {
       items=${data.groups}
       id=${(group) => group.id}
       height=${32}
-      draw=${(group) => html`<${Row} group=${group} href=${address("groups", run, { ...filters, group: group.id })} />`}
+      draw=${(group) => html`<${Row} group=${group} href=${open(group)} />`}
     />
     <${Pages} query=${query} cursor=${data.cursor}>
       ${data.looked_at > 0 && `${number(data.looked_at)} groups looked at.`}

@@ -1,8 +1,8 @@
 // What the list of groups can be filtered by: fields, and chips for the filters that are set. They are in the address.
 import { html } from "../lib/html.js";
-import { choose } from "../lib/route.js";
+import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
-import { moment } from "../lib/time.js";
+import { moment, useTime } from "../lib/time.js";
 import { Select } from "./fields.js";
 import { Moment } from "./time_bar.js";
 
@@ -24,8 +24,15 @@ const TIMES = [
 ];
 const TITLES = new Map([["state", "State"], ...FIELDS, ...TIMES]);
 
-/** The filters that are set in the address, by name. */
-export const filtersOf = (query) => Object.fromEntries([...TITLES.keys()].flatMap((name) => given(query, name)));
+/** The filters of the list, by name: those in the address. Without times of their own, the time that was brushed. */
+export function useFilters() {
+  const { query } = useRoute();
+  const time = useTime();
+  const own = Object.fromEntries([...TITLES.keys()].flatMap((name) => given(query, name)));
+  const isTimed = TIMES.some(([name]) => name in own);
+  if (isTimed || time.range !== null) return own;
+  return { ...own, received_from_s: String(time.from), received_to_s: String(time.to) };
+}
 
 const given = (query, name) => (query.get(name) ? [[name, query.get(name)]] : []);
 
@@ -37,25 +44,48 @@ export function wordsOf([name, value]) {
 
 /** Remove all filters of the list. */
 export const clearFilters = () =>
-  choose(Object.fromEntries([...TITLES.keys(), "cursor"].map((name) => [name, null])));
+  choose(Object.fromEntries([...TITLES.keys(), "from", "to", "cursor"].map((name) => [name, null])));
+
+/** Set some filters. A time of receipt takes the place of the time that was brushed. */
+function set(filters, changes) {
+  const isTime = Object.keys(changes).some((name) => TIMES.some(([time]) => time === name));
+  const times = Object.fromEntries(TIMES.map(([name]) => [name, filters[name] ?? null]));
+  choose({ ...(isTime ? { ...times, from: null, to: null } : {}), ...changes, cursor: null });
+}
+
+/** The filters that are set, each with a button that removes it. */
+export function Chips({ filters }) {
+  const all = Object.entries(filters);
+  if (all.length === 0) return null;
+  return html`<ul class="chips" aria-label="Filters that are set">
+    ${all.map(
+      ([name, value]) => html`<li key=${name}>
+        <button type="button" class="small" aria-label=${`Remove the filter ${wordsOf([name, value])}`}
+          onClick=${() => set(filters, { [name]: null })}>
+          <bdi>${wordsOf([name, value])}</bdi> <span aria-hidden="true">×</span>
+        </button>
+      </li>`,
+    )}
+    ${all.length > 1 && html`<li><button type="button" class="small" onClick=${clearFilters}>Remove all</button></li>`}
+  </ul>`;
+}
 
 /** Fields to filter by. */
-export function Filters({ query }) {
-  const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
+export function Filters({ filters }) {
+  const change = (name) => (event) => set(filters, { [name]: event.target.value });
   return html`<div class="filter">
-    <${Select} title="State" options=${[["", "any"], ...STATES]} value=${query.get("state") ?? ""}
-      onChange=${set("state")} />
+    <${Select} title="State" options=${[["", "any"], ...STATES]} value=${filters.state ?? ""}
+      onChange=${change("state")} />
     ${FIELDS.map(
       ([name, title, field]) =>
         html`<label key=${name}
-          >${title} <input ...${field} name=${name} value=${query.get(name) ?? ""} onChange=${set(name)}
+          >${title} <input ...${field} name=${name} value=${filters[name] ?? ""} onChange=${change(name)}
         /></label>`,
     )}
     ${TIMES.map(([name, title]) => {
-      const change = (seconds) => choose({ [name]: seconds, cursor: null });
-      const seconds = Number(query.get(name));
-      return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null} set=${change}
-        clear=${() => change(null)} />`;
+      const seconds = Number(filters[name]);
+      return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null}
+        set=${(at) => set(filters, { [name]: at })} clear=${() => set(filters, { [name]: null })} />`;
     })}
   </div>`;
 }
