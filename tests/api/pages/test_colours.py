@@ -15,7 +15,8 @@ PAPERS = ("paper", "paper-2")
 TEXT = ("ink", "ink-2", "accent", "good", "wait", "warn", "bad", "idle")
 STATES = ("good", "warn", "bad")
 HUES = tuple(f"hue-{number}" for number in range(8))
-MARKS = (*HUES, "edge", "filtered")
+REASONS = tuple(f"reason-{kind}" for kind in ("age", "fault", "limit", "filter"))
+MARKS = (*HUES, *REASONS, "edge", "filtered")
 TEXT_CONTRAST, MARK_CONTRAST = 4.5, 3.0  # WCAG 2.2: 1.4.3 and 1.4.11
 LEAST_DISTANCE = 0.055  # in OKLab, where 1 is from black to white
 LEAST_DISTANCE_TO_STATES = 0.08
@@ -102,6 +103,18 @@ def test_text_and_marks_stand_out(theme: str, paper: str) -> None:
 def test_the_colours_of_environments_differ_for_everyone(theme: str, sight: str) -> None:
     colours = themes()[theme]
     assert too_close(itertools.combinations(HUES, 2), colours, SIGHTS[sight]) == {}
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_colours_of_reasons_differ_for_everyone(theme: str, sight: str) -> None:
+    assert too_close(itertools.combinations(REASONS, 2), themes()[theme], SIGHTS[sight]) == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_colour_of_a_reason_looks_like_an_environment_or_a_state(theme: str) -> None:
+    pairs = itertools.product(REASONS, (*HUES, *STATES))
+    assert too_close(pairs, themes()[theme], SIGHTS["all cones"]) == {}
 
 
 @pytest.mark.parametrize("theme", THEMES)

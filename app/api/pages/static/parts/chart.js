@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { measured, shown } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
+import { DASHES, Stroke } from "./names.js";
 import { StillLines } from "./still.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 
@@ -11,7 +12,6 @@ const TOGETHER = "time"; // charts under one pointer show the same moment
 const AXIS = 56;
 const TIMES = 32;
 const DAY_S = 86400;
-const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3]];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -76,12 +76,7 @@ function Labels({ title, times, series, at = null }) {
     ${series.map(
       (one) =>
         html`<li key=${one.label}>
-          <i
-            class="line"
-            style=${{ "--line": `var(--${one.token})` }}
-            data-dash=${one.dash ?? 0}
-            aria-hidden="true"
-          ></i>
+          <${Stroke} token=${one.token} dash=${one.dash} />
           <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
         </li>`,
     )}

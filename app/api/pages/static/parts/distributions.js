@@ -6,7 +6,7 @@ import { Bias, TimeBias } from "./bias.js";
 import { Lines, QuantileLines } from "./chart.js";
 import { DensityMap } from "./density.js";
 import { each } from "./history.js";
-import { lineOf } from "./names.js";
+import { lineOfReason } from "./names.js";
 import { Panel } from "./panel.js";
 import { Shown } from "./states.js";
 
@@ -99,7 +99,7 @@ function Dropped({ history, path }) {
       reasons.length === 0
         ? html`<p class="quiet">Nothing was dropped in this time.</p>`
         : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
-            series=${reasons.map(([reason, values], at) => ({ label: reason, values, ...lineOf(at) }))} />`
+            series=${reasons.map(([reason, values]) => ({ label: reason, values, ...lineOfReason(reason) }))} />`
     }
   <//>`;
 }

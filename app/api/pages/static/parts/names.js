@@ -3,20 +3,46 @@ import { html } from "../lib/html.js";
 import { shown } from "../lib/text.js";
 
 const HUES = 8;
-const MARKS = ["dot", "square", "ring", "bar"];
+const MARKS = ["dot", "square", "ring", "bar", "diamond", "triangle", "frame", "flag"];
+
+/** The dashes of lines: lengths of strokes and gaps. */
+export const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [2, 5], [8, 3, 2, 3, 2, 3], [4, 2, 4, 6]];
 
 /** The number of an environment's colour: the order in which environments registered, again from the first after 8. */
 export const hue = (environment) => environment % HUES;
 
-/** The colour and the dash of a line. After 8 lines the colours come again, with another dash. */
-export const lineOf = (at) => ({ token: `hue-${hue(at)}`, dash: Math.floor(at / HUES) % 4 });
+/** The number of an environment's dash and mark: among 8 in a row all differ, and with the colour among 64. */
+const form = (environment) => (environment + Math.floor(environment / HUES)) % HUES;
 
-const mark = (environment) => MARKS[Math.floor(environment / HUES) % MARKS.length];
+/** The colour and the dash of an environment's line. */
+export const lineOf = (environment) => ({ token: `hue-${hue(environment)}`, dash: form(environment) });
+
+// Reasons why groups are dropped, by what they have in common: age, a fault, a limit. Filters are all others.
+const REASONS = {
+  age: ["stale", "expired", "future_version"],
+  fault: ["quarantined", "corrupt", "payload_lost"],
+  limit: ["deleted", "too_long"],
+  filter: ["zero_variance", "reward_range", "pass_rate"],
+};
+
+/** The colour and the dash of a reason for drops. They are no environment's. */
+export function lineOfReason(reason) {
+  const [kind, alike] = Object.entries(REASONS).find(([, names]) => names.includes(reason)) ?? ["filter", []];
+  const at = alike.indexOf(reason);
+  return { token: `reason-${kind}`, dash: at < 0 ? 3 : at };
+}
+
+/** A piece of a line, before its name. */
+export function Stroke({ token, dash = 0 }) {
+  return html`<svg class="line" viewBox="0 0 24 4" width="24" height="4" aria-hidden="true"
+    ><path d="M0 2H24" style=${{ stroke: `var(--${token})` }} stroke-dasharray=${DASHES[dash].join(" ") || null}
+  /></svg>`;
+}
 
 /** The name of an environment behind its mark. */
 export function Environment({ id, name, most = 48 }) {
   return html`<span class="environment"
-    ><i class="mark" data-hue=${hue(id)} data-mark=${mark(id)} aria-hidden="true"></i
+    ><i class="mark" data-hue=${hue(id)} data-mark=${MARKS[form(id)]} aria-hidden="true"></i
     ><bdi title=${shown(name, 200)}>${shown(name, most)}</bdi></span
   >`;
 }

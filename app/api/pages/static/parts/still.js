@@ -2,8 +2,8 @@
 import { html } from "../lib/html.js";
 import { measured } from "../lib/text.js";
 import { moment } from "../lib/time.js";
+import { DASHES } from "./names.js";
 
-const DASHES = [null, "6 3", "2 2", "8 3 2 3"];
 const LEVELS = 16; // tints of a map
 
 /** The path of step lines. `height(value)` is from 0 at the bottom to 1. Gaps stay gaps. */
@@ -30,7 +30,7 @@ export function StillLines({ title, times, series, band = null, most = null }) {
       ${band && html`<path class="band" style=${{ fill: `var(--${series[0].token})` }} d=${area(...band, height)} />`}
       ${series.map(
         (one) => html`<path key=${one.label} class="steps" style=${{ stroke: `var(--${one.token})` }}
-          stroke-dasharray=${DASHES[one.dash ?? 0]} d=${steps(one.values, height)} />`,
+          stroke-dasharray=${DASHES[one.dash ?? 0].join(" ") || null} d=${steps(one.values, height)} />`,
       )}
     <//>
     <${Ends} times=${times} />
