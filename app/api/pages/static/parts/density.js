@@ -4,6 +4,7 @@ import { useStill } from "../lib/offline.js";
 import { counted, measured, number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { clock } from "./chart.js";
+import { isLog } from "./histogram.js";
 import { StillMap, steps as stepPath } from "./still.js";
 
 const HEIGHT = 144;
@@ -71,10 +72,9 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
   const strongest = `The strongest colour is ${counted(most, "group")}`;
   const opens = open === null ? "" : ", Enter opens the groups of a bin";
   const name = `${title} over time. Arrows move${opens}`;
-  const grows = edges.at(-1) - edges.at(-2) > 1.5 * (edges[1] - edges[0]);
   return html`<div class="density">
     <div class="scale quiet" aria-hidden="true">
-      <span>${measured(edges.at(-1))}</span>${grows && html`<span>log</span>`}<span>${measured(edges[0])}</span>
+      <span>${measured(edges.at(-1))}</span>${isLog(edges) && html`<span>log</span>`}<span>${measured(edges[0])}</span>
     </div>
     ${
       isStill

@@ -1,6 +1,10 @@
 // Two distributions on one axis, outlined: what was generated, and what of it was trained on.
 import { html } from "../lib/html.js";
 import { counted, measured } from "../lib/text.js";
+import { Stroke } from "./names.js";
+
+/** Whether bins grow with their values. */
+export const isLog = (edges) => edges.at(-1) - edges.at(-2) > 1.5 * (edges[1] - edges[0]);
 
 /** `generated` and `trained` are groups by bin between `edges`. Each outline has the same area. */
 export function Outlines({ title, edges, generated, trained }) {
@@ -10,9 +14,9 @@ export function Outlines({ title, edges, generated, trained }) {
   const bins = edges.length - 1;
   return html`<div class="chart outlines">
     <ul class="labels">
-      <li><i class="line" style=${{ "--line": "var(--edge)" }} aria-hidden="true"></i>generated
+      <li><${Stroke} token="edge" />generated
         <b>${counted(came.total, "group")}</b></li>
-      <li><i class="line" style=${{ "--line": "var(--accent)" }} data-dash="1" aria-hidden="true"></i>trained on
+      <li><${Stroke} token="accent" dash=${1} />trained on
         <b>${counted(went.total, "group")}</b></li>
     </ul>
     <svg viewBox=${`0 0 ${bins} 1`} preserveAspectRatio="none" role="img" aria-label=${title}>
@@ -20,7 +24,8 @@ export function Outlines({ title, edges, generated, trained }) {
       <path data-of="trained" d=${outline(went.shares, most)} />
     </svg>
     <div class="ends quiet" aria-hidden="true">
-      <span>${measured(edges[0])}</span><span>${measured(edges[Math.floor(bins / 2)])}</span
+      <span>${measured(edges[0])}</span
+      ><span>${measured(edges[Math.floor(bins / 2)])}${isLog(edges) && ", log scale"}</span
       ><span>${measured(edges.at(-1))}</span>
     </div>
   </div>`;
