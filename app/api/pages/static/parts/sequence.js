@@ -22,7 +22,9 @@ export function Sequence({ number: own, at, content, overlays, overlay, tokens, 
   return html`<article class="sequence" aria-label=${`Sequence ${own}`}>
     <h3>
       Sequence ${own}, score ${measured(content.scores[at])}${", "}
-      <span class="quiet">advantage ${measured(advantage)}, ${counted(length, "token")}</span>
+      <span class="quiet"
+        >advantage ${measured(advantage)}, ${counted(length, "token")}, ${versionOf(content, at, length)}</span
+      >
     </h3>
     ${isAlone && range && html`<${Ramp} overlay=${overlay} range=${range} />`}
     ${messages !== null && html`<${Conversation} messages=${messages} text=${text} />`}
@@ -34,6 +36,18 @@ export function Sequence({ number: own, at, content, overlays, overlay, tokens, 
         : there < length && html`<p class="quiet">The first ${number(there)} of ${counted(length, "token")}.</p>`
     }
   </article>`;
+}
+
+// With versions of its tokens, a sequence was sampled by the first to the last of them. A part may not have them all.
+function versionOf({ policy_version: ofGroup, policy_versions: ofTokens }, at, length) {
+  const own = ofTokens?.[at] ?? [];
+  if (own.length === length) {
+    const least = own.reduce((one, other) => Math.min(one, other));
+    const most = own.reduce((one, other) => Math.max(one, other));
+    return least === most ? `version ${number(least)}` : `versions ${number(least)} to ${number(most)}`;
+  }
+  if (ofGroup == null) return "version unknown";
+  return ofTokens ? `version ${number(ofGroup)} or later` : `version ${number(ofGroup)}`;
 }
 
 function Conversation({ messages, text }) {
