@@ -11,9 +11,9 @@ const LIMITS = { sequences: 64, tokens: 4000, text: 100_000 };
 export const HINT = "Underlined: in the loss. Point at a token for its values.";
 
 /** The other arguments are those of `addSequences`. */
-export async function groupFile(signal, { run, group, ...contents }) {
+export async function groupFile(signal, { run, group, way, ...contents }) {
   const file = new OfflineFile(`Group ${group.id} of run ${run}`, signal);
-  await file.add(html`<${Lineage} run=${run} group=${group} />
+  await file.add(html`<${Lineage} run=${run} group=${group} way=${way} />
     <h2>Sequences</h2>
     <p class="quiet">${HINT}</p>`);
   const all = contents.rows.length;

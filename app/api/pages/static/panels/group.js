@@ -11,7 +11,7 @@ import { Comparison } from "../parts/comparison.js";
 import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
 import { Export } from "../parts/export.js";
 import { Select } from "../parts/fields.js";
-import { Lineage } from "../parts/lineage.js";
+import { Lineage, useWay } from "../parts/lineage.js";
 import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
 import { Panel } from "../parts/panel.js";
 import { Sequence } from "../parts/sequence.js";
@@ -36,20 +36,25 @@ export function GroupView({ run, id }) {
       <code>${shown(id, 200)}</code>
     </p>
     <${Shown} feed=${feed}>
-      ${(group) => html`<${Lineage} run=${run} group=${group} />
-        <${Contents} run=${run} path=${contents} group=${group} />`}
+      ${(group) => html`<${Known} run=${run} path=${contents} group=${group} />`}
     <//>
   <//>`;
 }
 
-function Contents({ run, path, group }) {
+function Known({ run, path, group }) {
+  const way = useWay(run, group);
+  return html`<${Lineage} run=${run} group=${group} way=${way} />
+    <${Contents} run=${run} path=${path} group=${group} way=${way} />`;
+}
+
+function Contents({ run, path, group, way }) {
   const service = useFeed("version", ONCE);
   return html`<${Shown} feed=${service}>
-    ${({ tokenizer }) => html`<${Kept} run=${run} path=${path} group=${group} tokenizer=${tokenizer} />`}
+    ${({ tokenizer }) => html`<${Kept} run=${run} path=${path} group=${group} way=${way} tokenizer=${tokenizer} />`}
   <//>`;
 }
 
-function Kept({ run, path, group, tokenizer }) {
+function Kept({ run, path, group, way, tokenizer }) {
   const { query } = useRoute();
   const isText = tokenizer !== null && query.get("tokens") !== "ids";
   const isWhole = comesWhole(group);
@@ -73,11 +78,12 @@ function Kept({ run, path, group, tokenizer }) {
           ? html`<pre tabindex="0" aria-label="Raw JSON">
 ${shownLines(rawContents(content), RAW_CHARACTERS)}</pre
             >`
-          : html`<${Siblings} run=${run} group=${group} asked=${asked} content=${content} isWhole=${isWhole} />`}
+          : html`<${Siblings} run=${run} group=${group} way=${way} asked=${asked} content=${content}
+              isWhole=${isWhole} />`}
     <//>`;
 }
 
-function Siblings({ run, group, asked, content, isWhole }) {
+function Siblings({ run, group, way, asked, content, isWhole }) {
   const { query } = useRoute();
   const all = order(content, isWhole);
   const first = Math.max(0, all.indexOf(Number(query.get("sequence") ?? all[0])));
@@ -89,7 +95,7 @@ function Siblings({ run, group, asked, content, isWhole }) {
   const move = (by) => choose({ sequence: all[Math.max(0, Math.min(all.length - 1, first + by))] });
   const read = async (part, signal) => readContents(await ask(asked(part), signal));
   const write = (signal) =>
-    groupFile(signal, { run, group, rows: all, content: isWhole ? content : null, read, chosen });
+    groupFile(signal, { run, group, way, rows: all, content: isWhole ? content : null, read, chosen });
   useKeys({ "[": ["previous sibling", () => move(-1)], "]": ["next sibling", () => move(1)] });
   return html`
     <div class="filter">

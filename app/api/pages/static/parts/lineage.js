@@ -1,24 +1,38 @@
 // The way of a group as one line of dated steps: from its item to a checkpoint.
+import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { address } from "../lib/route.js";
 import { bytes, counted, duration, number, shown } from "../lib/text.js";
 
 const WAITS = { queued: "queued", buffered: "in the set buffer" };
+const ATTEMPTS = 100; // groups of an item that are counted
 
-export function Lineage({ run, group }) {
+/** What the API says around a group: `listed`, the groups of its item, and `batch`; null while it is not known. */
+export function useWay(run, group) {
+  const { item, batch } = group;
+  const inRun = (rest) => `v1/runs/${encodeURIComponent(run)}/${rest}`;
+  const listed = item === null ? null : inRun(`groups?${new URLSearchParams({ item, limit: ATTEMPTS })}`);
+  const path = batch === null ? null : inRun(`batches/${encodeURIComponent(batch)}`);
+  return { listed: useFeed(listed, 60).data, batch: useFeed(path, 10).data };
+}
+
+/** `way` is what `useWay` found. */
+export function Lineage({ run, group, way }) {
   return html`<ol class="way" aria-label="Way of the group">
-    ${stepsOf(run, group).map(
+    ${stepsOf(run, group, way).map(
       ([what, about]) => html`<li key=${what}><b>${what}</b> <span class="quiet">${about}</span></li>`,
     )}
   </ol>`;
 }
 
-function stepsOf(run, group) {
+function stepsOf(run, group, { listed, batch }) {
   const { item, policy_version: version, staleness, lease } = group;
   const steps = [];
   if (item !== null) {
     const all = address("groups", run, { item });
-    steps.push(["item", html`<a data-page href=${all} title="All groups of this item">${shown(item, 60)}</a>`]);
+    steps.push(["item", shown(item, 60)]);
+    const count = listed === null ? "all" : `${listed.cursor === null ? "" : "at least "}${attempts(listed.groups)}`;
+    steps.push(["attempts", html`<a data-page href=${all} title="All groups of this item">${count}</a>`]);
   }
   const old = staleness === null ? "" : `, ${counted(staleness, "version")} old`;
   steps.push(["sampled", version === null ? "version unknown" : `with version ${number(version)}${old}`]);
@@ -26,7 +40,7 @@ function stepsOf(run, group) {
   steps.push(["received", `${ago(group.received_age_s)}${tokens}, ${bytes(group.payload_bytes)}`]);
   if (group.filtered_by !== null) steps.push(["filter", shown(group.filtered_by, 40)]);
   if (group.state in WAITS) steps.push([WAITS[group.state], ""]);
-  if (group.batch !== null) steps.push([`step ${number(group.step)}`, `batch ${shown(group.batch, 12)}`]);
+  if (group.batch !== null) steps.push([`step ${number(group.step)}`, batchLink(run, group.batch, batch)]);
   if (group.state === "leased") steps.push(["leased", lease === null ? "" : leaseText(lease)]);
   if (group.ended_age_s !== null) {
     steps.push([group.state, [ago(group.ended_age_s), shown(group.reason ?? "", 60)].filter(Boolean).join(", ")]);
@@ -36,6 +50,14 @@ function stepsOf(run, group) {
 }
 
 const ago = (seconds) => `${duration(seconds)} ago`;
+
+const attempts = (groups) => counted(groups.length, "group");
+
+function batchLink(run, id, batch) {
+  const age = batch?.formed_age_s ?? null;
+  return html`<a data-page href=${address("batches", run, { batch: id })}>batch ${shown(id, 12)}</a
+    >${age !== null && `, formed ${ago(age)}`}`;
+}
 
 function leaseText({ state, delivery_count: count, trainer, expires_s: expires }) {
   const text = [state];
