@@ -13,10 +13,10 @@ from rich.text import Text
 from lachesis.wire.batches import Explanation
 from lachesis.wire.events import RunEvent
 from lachesis.wire.printable import printable
-from lachesis.wire.runs import Runs
 
 _UNLIMITED = 10_000  # columns of output that is not a terminal
 _MOST_CHARACTERS = 200
+_THOUSANDS = ("k", "M", "G", "T")
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -28,26 +28,14 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
+def show(console: Console, shown: RenderableType) -> None:
+    """Print lines that fit the terminal. Into a file or a pipe, print them as long as they are."""
+    console.print(shown, soft_wrap=not console.is_terminal)
+
+
 def as_json(value: BaseModel | Mapping[str, Any]) -> str:
     """Return JSON in one line of ASCII."""
     return json.dumps(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
-
-
-def runs(found: Runs) -> RenderableType:
-    """Show a list of runs."""
-    rows = [
-        (
-            one.name,
-            str(one.step),
-            str(one.policy_version),
-            str(one.batch_size),
-            "archived" if one.archived else "",
-        )
-        for one in found.runs
-    ]
-    unreadable = [line(f"run {one.name} cannot be read: {one.detail}") for one in found.unreadable]
-    listed = table(("run", "step", "version", "batch size", ""), rows) if rows else line("there are no runs")
-    return Group(listed, *unreadable)
 
 
 def explanation(found: Explanation) -> RenderableType:
@@ -105,3 +93,12 @@ def span(seconds: float) -> str:
     """Show a time, such as ``12 s`` or ``3 h``."""
     unit, length = next((one for one in _UNITS if seconds >= one[1]), _UNITS[-1])
     return f"{seconds / length:.0f} {unit}"
+
+
+def short(count: int) -> str:
+    """Show a large count in a few characters, such as ``1.2M``."""
+    shown, size, rest = str(count), float(count), iter(_THOUSANDS)
+    while size >= 999.5 and (unit := next(rest, None)):
+        size /= 1000
+        shown = f"{size:.1f}{unit}" if size < 9.95 else f"{size:.0f}{unit}"
+    return shown

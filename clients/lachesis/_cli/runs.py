@@ -1,23 +1,24 @@
 """The commands ``status``, ``top``, ``explain`` and ``events``. They use the HTTP API alone."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 from importlib.util import find_spec
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.live import Live
 
 from lachesis._cli import output, status_output
+from lachesis._cli.overview import ask_all, overview
 from lachesis._cli.session import UNHEALTHY, WELL, WRONG_USE, InJson, RunName, Url, carry_out, fail, settings_of
 from lachesis._cli.status_output import Beside
 from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call
 from lachesis._transport.replay_calls import ReplayCalls
-from lachesis._transport.run_calls import RunCalls, list_runs
+from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import NotFound, PermissionDenied
 from lachesis.wire.events import RunEvent
 
@@ -28,22 +29,23 @@ _PAGE = 1000
 
 
 def status(
-    run: Annotated[str | None, typer.Argument(help="The run. Without it, the command lists all runs.")] = None,
+    run: Annotated[str | None, typer.Argument(help="The run. Without it, the command shows all runs.")] = None,
     url: Url = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl+C.")] = False,
     json: InJson = False,
 ) -> None:
-    """Show the runs, or the status of one. Exits with 1 if the run has an alert or a warning."""
+    """Show all runs, or the status of one. Exits with 1 if a run that is shown has an alert or a warning."""
     settings = settings_of(url, run)
 
-    async def look(sender: Sender) -> tuple[BaseModel, RenderableType, bool]:
+    async def look(sender: Sender) -> tuple[Mapping[str, Any], RenderableType, bool]:
+        width = output.console().width
         if run is None:
-            listed = await sender.send(list_runs(_PAGE))
-            return listed, output.runs(listed), True
+            seen = await ask_all(sender)
+            return seen.as_json(), overview(seen, width), not seen.troubles
         found = await sender.send(RunCalls(run).status())
-        beside = None if json else await _beside(sender, run)
-        shown = status_output.status(found, output.console().width, beside)
-        return found, shown, not status_output.troubles(found)
+        beside = await _beside(sender, run)
+        shown = status_output.status(found, width, beside)
+        return found.model_dump(mode="json") | beside.as_json(), shown, not status_output.troubles(found)
 
     async def show(sender: Sender) -> int:
         with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
@@ -84,7 +86,7 @@ def explain(run: RunName = None, url: Url = None, json: InJson = False) -> None:
         if json:
             typer.echo(output.as_json(found))
         else:
-            output.console().print(output.explanation(found), soft_wrap=True)
+            output.show(output.console(), output.explanation(found))
         return WELL if found.ready else UNHEALTHY
 
     carry_out(settings, show)
@@ -108,7 +110,7 @@ def events(
             if json:
                 typer.echo(output.as_json(event))
             else:
-                console.print(output.event(event), soft_wrap=True)
+                output.show(console, output.event(event))
 
         found, last = list[RunEvent](), after
         while True:

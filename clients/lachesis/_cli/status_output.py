@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Group, RenderableType
 
@@ -26,15 +27,29 @@ class Beside:
     replay: ReplayState | None = None
     curricula: tuple[CurriculumInfo, ...] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the same for programs."""
+        return {
+            "explanation": None if self.explanation is None else self.explanation.model_dump(mode="json"),
+            "replay": None if self.replay is None else self.replay.model_dump(mode="json"),
+            "curricula": [one.model_dump(mode="json") for one in self.curricula],
+        }
+
 
 def status(found: RunStatus, width: int = 0, beside: Beside | None = None) -> RenderableType:
     """Show the status of a run, with the columns of environments that ``width`` has room for."""
-    lines = [*_lines(found), *_beside_lines(beside or Beside()), *troubles(found)]
+    beside = beside or Beside()
+    lines = [*_lines(found), *_rate_lines(found, beside.explanation), *_beside_lines(beside), *troubles(found)]
     if not found.environments:
         return Group(*map(line, lines))
     more = found.registered_environments - len(found.environments)
     rest = [line(f"… and {more} more")] if more > 0 else []
     return Group(*map(line, lines), "", _environments(found, width), *rest)
+
+
+def arrival_rate(found: RunStatus) -> float | None:
+    """Return how many sequences arrive each second, over all environments; None if it is unknown."""
+    return None if found.pace is None else found.pace.arriving_sequences_per_s
 
 
 def troubles(found: RunStatus) -> list[str]:
@@ -90,12 +105,14 @@ def _ledger_lines(found: RunStatus) -> Iterator[str]:
     yield f"tokens: {ledger.generated_tokens:,} generated{f': {tokens}' if tokens else ''}{cost}"
 
 
+def _rate_lines(found: RunStatus, explained: Explanation | None) -> Iterator[str]:
+    expected_s = None if explained is None else explained.expected_s
+    expected = "" if expected_s is None else f"; a batch is expected in {span(expected_s)}"
+    if (rate := arrival_rate(found)) is not None:
+        yield f"arriving: {rate:.2f} sequences/s over the last minute{expected}"
+
+
 def _beside_lines(beside: Beside) -> Iterator[str]:
-    if (explained := beside.explanation) is not None:
-        rates = [one.sequences_per_s for one in explained.environments if one.sequences_per_s is not None]
-        expected = "" if explained.expected_s is None else f"; a batch is expected in {span(explained.expected_s)}"
-        if rates:
-            yield f"arriving: {sum(rates):.2f} sequences/s over the last minute{expected}"
     if (replay := beside.replay) is not None:
         yield f"replay: {replay.sampleable_chunks} chunks to sample from, {replay.samples_held} samples held"
         limiter = replay.limiter

@@ -1,6 +1,5 @@
 """The command ``top``: all runs of a service on one screen, live. It needs the extra ``top``."""
 
-import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,15 +12,13 @@ from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static
 
 from lachesis._cli import output, status_output
+from lachesis._cli.overview import ask_all, state
 from lachesis._transport.http import Sender
-from lachesis._transport.run_calls import RunCalls, list_runs
-from lachesis.errors import LachesisError, ServiceError
+from lachesis.errors import LachesisError
 from lachesis.wire.address import without_password
 from lachesis.wire.status import RunStatus
 
 _PERIOD_S = 2.0
-_MOST_RUNS = 1000
-_AT_ONCE = 8
 _COLUMNS = ("run", "state", "step", "version", "queued", "leased", "dropped", "groups/s", "batches/s", "next batch")
 
 
@@ -102,24 +99,14 @@ class Top(App[None]):
 
     async def _look(self) -> None:
         try:
-            listed = await self._sender.send(list_runs(_MOST_RUNS))
-            free = asyncio.Semaphore(_AT_ONCE)
-            found = await asyncio.gather(*(self._status(one.name, free) for one in listed.runs))
+            seen = await ask_all(self._sender)
         except LachesisError as error:
             self._tell(str(error))
             return
         self._tell("")
-        self._found = {one.run: one for one in found if one is not None}
+        self._found = {one.run.name: one.status for one in seen.runs if one.status is not None}
         self._note_rates(self._found.values())
         self._show()
-
-    async def _status(self, run: str, free: asyncio.Semaphore) -> RunStatus | None:
-        """Return the status of a run; None if it was deleted, or the token may not read it."""
-        async with free:
-            try:
-                return await self._sender.send(RunCalls(run).status())
-            except ServiceError:
-                return None
 
     def _note_rates(self, found: Iterable[RunStatus]) -> None:
         now_s = time.monotonic()
@@ -147,13 +134,12 @@ class Top(App[None]):
     def _row(self, one: RunStatus) -> tuple[str, ...]:
         accepted_per_s, batches_per_s = self._rates.get(one.run, (0.0, 0.0))
         troubles = status_output.troubles(one)
-        state = "troubled" if troubles else "ready" if one.ready else "blocked"
         blocked = one.blocked.detail if one.blocked else "unknown"
         following = troubles[0] if troubles else "ready" if one.ready else blocked
         counts = (one.current_step, one.policy_version, one.groups.queued, one.groups.leased, sum(one.dropped.values()))
         return (
             one.run,
-            state,
+            state(one),
             *map(str, counts),
             f"{accepted_per_s:.1f}",
             f"{batches_per_s:.2f}",

@@ -52,8 +52,7 @@ async def test_each_command_fits_the_terminal_and_shows_hostile_names_escaped(
         _, lines = await in_terminal(columns, *words, module=module, LACHESIS_URL=run.url)
         assert lines, words
         assert [line for line in lines if not line.isprintable()] == [], words
-        if words[0] == "status":
-            assert max(map(len, lines)) <= columns, words
+        assert max(map(len, lines)) <= columns, words
         if words == ["status", "math"]:
             (header,) = [line.split() for line in lines if line.startswith("environment ")]
             assert header[1:7] == ["alive", "queued", "promised", "got", "owed", "dropped"], "a long name hides none"
@@ -67,8 +66,9 @@ async def test_the_status_lists_runs_and_shows_one(run: Settings) -> None:
     await populated(run)
     code, out, err = await piped("status", LACHESIS_URL=run.url)
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["run", "step", "version", "batch", "size"]
-    assert out.splitlines()[1].split() == ["math", "2", "0", "2"]
+    header, row = out.splitlines()
+    assert header.split()[:7] == ["run", "state", "step", "version", "dropped", "relaxed", "seq/s"]
+    assert row.split()[:6] == ["math", "ready", "2", "0", "0", "0"]
     code, out, _ = await piped("status", "math", "--url", run.url)
     assert code == 0
     assert "run math: step 2" in out
@@ -76,7 +76,55 @@ async def test_the_status_lists_runs_and_shows_one(run: Settings) -> None:
     assert "[red]x[/red]" in out
     code, out, _ = await piped("status", "math", "--json", LACHESIS_URL=run.url)
     async with AsyncTrainer(run) as trainer:
-        assert json.loads(out).keys() == (await trainer.status()).model_dump().keys()
+        beside = {"explanation", "replay", "curricula"}
+        assert json.loads(out).keys() == (await trainer.status()).model_dump().keys() | beside
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+async def test_the_status_of_all_runs_has_drops_rates_and_tokens_and_exits_as_for_one(
+    run: Settings, columns: int
+) -> None:
+    name = "n" * 64
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await trainer.create_run(batch_size=2)
+        ids = await submitted(environment, [group(1), group(2, 3, 4), group(5)])
+        await trainer.delete_group(ids[2])
+        await trainer.set_policy_version(7)
+        batch = await trainer.take()
+        assert batch is not None
+        await batch.ack()
+
+        async def rates_known() -> bool:
+            pace = (await trainer.status()).pace
+            return pace is not None and pace.arriving_sequences_per_s is not None
+
+        await wait_until(rates_known)
+        code, lines = await in_terminal(columns, "status", LACHESIS_URL=run.url)
+        assert (code, len(lines)) == (0, 2)
+        shown = dict(zip(lines[0].split(), lines[1].split(), strict=False))
+        assert [shown[one] for one in ("run", "state", "step", "version")] == ["math", "blocked", "1", "7"]
+        assert [shown[one] for one in ("dropped", "relaxed")] == ["1", "0"]
+        assert float(shown["seq/s"]) >= 0
+        assert ("80% of 5" if columns == 80 else "5  ") in lines[1]
+        assert ("1 deleted" in lines[1]) == (columns == 200)
+    async with AsyncTrainer(run, run=name) as other, AsyncEnvironment("large", run, run=name, group_size=3):
+        await other.create_run(batch_size=2)
+
+        async def is_warned() -> bool:
+            return bool((await other.status()).warnings)
+
+        await wait_until(is_warned)
+        code, lines = await in_terminal(columns, "status", LACHESIS_URL=run.url)
+        assert code == 1, "as for one run"
+        assert max(map(len, lines)) <= columns
+        assert lines[2].startswith("n" * 8)
+        assert lines[2].split()[1] == "troubled"
+        assert f"run {name}: warning:" in "".join(lines[3:])
+        code, out, _ = await piped("status", "--json", LACHESIS_URL=run.url)
+        assert code == 1
+        math, troubled = json.loads(out)["runs"]
+        assert (math["status"]["dropped"], math["status"]["ledger"]["trained_tokens"]) == ({"deleted": 1}, 4)
+        assert troubled["status"]["warnings"] != []
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -89,11 +137,13 @@ async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: 
         await trainer.curriculum("gsm8k").register(["a", "b"])
 
         async def rates_known() -> bool:
-            return any(one.sequences_per_s is not None for one in (await trainer.explain()).environments)
+            pace = (await trainer.status()).pace
+            return pace is not None and pace.arriving_sequences_per_s is not None
 
         async for batch in trainer.batches(prefetch=0, rank=Rank(1, 2)):
             await wait_until(rates_known)  # a rate needs two looks, about a second apart
             _, out, err = await piped("status", "math", module=module, LACHESIS_URL=run.url)
+            _, same, _ = await piped("status", "math", "--json", module=module, LACHESIS_URL=run.url)
             await batch.nack()
             break
     assert err == ""
@@ -104,6 +154,9 @@ async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: 
     assert "replay: 0 chunks to sample from, 0 samples held" in lines
     assert "replay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there" in lines
     assert "curriculum gsm8k: uniform, 0 of 2 items seen, 0 in flight" in lines
+    found = json.loads(same)
+    assert found["pace"]["arriving_sequences_per_s"] is not None
+    assert (found["replay"]["sampleable_chunks"], found["curricula"][0]["name"]) == (0, "gsm8k")
 
 
 async def test_a_run_that_is_not_there_comes_with_those_that_are(run: Settings) -> None:
