@@ -16,6 +16,7 @@ from lachesis._cli.commands import COMMANDS
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
 from tests.clients.command_line.terminal import in_terminal
+from tests.datasets.writers import write_lines
 
 __all__ = ["start", "tokens"]  # fixtures
 
@@ -41,7 +42,7 @@ async def status(service: httpx.AsyncClient, *arguments: str) -> tuple[int, str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 200])
-async def test_tokens_and_backups_are_shown_on_a_terminal(tmp_path: Path, columns: int) -> None:
+async def test_what_only_the_server_has_is_shown_on_a_terminal(tmp_path: Path, columns: int) -> None:
     settings = {"LACHESIS_DATA_DIR": str(tmp_path / "data")}
 
     async def shown(*words: str) -> list[str]:
@@ -58,10 +59,18 @@ async def test_tokens_and_backups_are_shown_on_a_terminal(tmp_path: Path, column
     assert header.split()[4:] == ["state", "ends", "last", "used"], "a long name hides no column"
     assert max(map(len, (header, row))) <= columns
     token_id = row.split()[0]
+    again = (await shown("token", "rotate", token_id))[-1]
+    assert again.startswith("lch_view_")
     rotated = json.loads((await invoked_with(settings, "token", "rotate", token_id, "--json"))[1])
     assert (rotated["id"], rotated["role"], token_id in rotated["token"]) == (token_id, "viewer", True)
     revoked = json.loads((await invoked_with(settings, "token", "revoke", token_id, "--json"))[1])
     assert revoked == {"id": token_id, "state": "revoked"}
+    said = (await shown("token", "revoke", token_id))[-1]
+    assert said == f"token {token_id} is revoked"
+    version = await shown("version")
+    dataset = write_lines(tmp_path / "episodes.jsonl", [*range(10, 410, 10)])
+    plan = [line for line in await shown("shards", "plan", str(dataset), "--ranks", "40") if str(dataset) not in line]
+    assert max(map(len, [again, said, *version, *plan])) <= columns
     assert "backed up" in "".join(await shown("backup", str(tmp_path / "backup")))
     settings["LACHESIS_DATA_DIR"] = str(tmp_path / "again")
     assert "restored" in "".join(await shown("restore", str(tmp_path / "backup")))

@@ -36,10 +36,20 @@ async def piped(*words: str, module: str = "lachesis", **variables: str) -> tupl
 
 async def in_terminal(columns: int, *words: str, module: str = "lachesis", **variables: str) -> tuple[int, list[str]]:
     """Run a command on a terminal of so many columns; its exit code, and its lines as they were written."""
-    return await asyncio.to_thread(_in_terminal, columns, (module, *words), variables)
+    code, written = await asyncio.to_thread(_in_terminal, columns, (module, *words), variables)
+    return code, _STYLE.sub("", written.decode()).splitlines()
 
 
-def _in_terminal(columns: int, words: tuple[str, ...], variables: dict[str, str]) -> tuple[int, list[str]]:
+async def on_screen(columns: int, *words: str, until: str, keys: str, **variables: str) -> tuple[int, str]:
+    """Run a command that uses the whole screen, and type keys when it shows ``until``; its exit code, and all bytes."""
+    given = until.encode(), keys.encode()
+    code, written = await asyncio.to_thread(_in_terminal, columns, ("lachesis", *words), variables, *given)
+    return code, written.decode(errors="replace")
+
+
+def _in_terminal(
+    columns: int, words: tuple[str, ...], variables: dict[str, str], until: bytes = b"", keys: bytes = b""
+) -> tuple[int, bytes]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command = [sys.executable, "-m", *words]
@@ -56,9 +66,12 @@ def _in_terminal(columns: int, words: tuple[str, ...], variables: dict[str, str]
             if not piece:
                 break
             written += piece
+            if keys and until in written:
+                os.write(ours, keys)
+                keys = b""
         code = process.wait(timeout=100)
     os.close(ours)
-    return code, _STYLE.sub("", written.decode()).splitlines()
+    return code, written
 
 
 def findings_by_check(out: str) -> dict[str, Any]:

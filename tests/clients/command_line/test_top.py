@@ -11,7 +11,7 @@ from textual.widgets import DataTable, Static
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis._cli.top import Top
 from lachesis._transport.http import Sender
-from tests.clients.command_line.terminal import piped
+from tests.clients.command_line.terminal import on_screen, piped
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
@@ -92,6 +92,16 @@ async def test_a_lost_service_is_told_and_the_last_numbers_stay(run: Settings, p
             assert len(rows(app)) == 1
             proxy.upstream = service
             await wait_until(lambda: app.title == "Lachesis")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+async def test_it_starts_on_a_terminal_and_q_leaves_it(run: Settings, columns: int) -> None:
+    code, written = await on_screen(columns, "top", until="math", keys="q", LACHESIS_URL=run.url)
+    assert code == 0
+    assert "Traceback" not in written
+    assert written.count("\x1b[?1049h") == written.count("\x1b[?1049l") == 1, "the screen is as it was before"
+    assert "troubled" not in written
+    assert "Troubled first" in written, "the keys are shown"
 
 
 async def test_wrong_use_is_refused_before_the_screen_changes() -> None:

@@ -96,6 +96,13 @@ async def test_a_bar_shows_progress_on_a_terminal(run: Settings, tmp_path: Path,
     assert lines[-1] == "exported 2 groups in 2 parts"
     assert any("2/2" in line for line in lines)
     assert max(map(len, lines)) <= columns
+    async with AsyncTrainer(run, run="copy") as other:
+        await other.create_run(batch_size=2)
+    words = ["import", str(tmp_path / "e"), "--run", "copy"]
+    code, lines = await in_terminal(columns, *words, LACHESIS_URL=run.url)
+    assert (code, lines[-1]) == (0, "submitted to copy: 2 accepted")
+    assert any("2/2" in line for line in lines)
+    assert max(map(len, lines)) <= columns
 
 
 async def test_an_export_that_was_killed_goes_on_and_ends_with_the_same_files(run: Settings, tmp_path: Path) -> None:
