@@ -86,7 +86,6 @@ async def test_the_status_of_all_runs_has_drops_rates_and_tokens_and_exits_as_fo
 ) -> None:
     name = "n" * 64
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
-        await trainer.create_run(batch_size=2)
         ids = await submitted(environment, [group(1), group(2, 3, 4), group(5)])
         await trainer.delete_group(ids[2])
         await trainer.set_policy_version(7)
@@ -107,24 +106,25 @@ async def test_the_status_of_all_runs_has_drops_rates_and_tokens_and_exits_as_fo
         assert float(shown["seq/s"]) >= 0
         assert ("80% of 5" if columns == 80 else "5  ") in lines[1]
         assert ("1 deleted" in lines[1]) == (columns == 200)
-    async with AsyncTrainer(run, run=name) as other, AsyncEnvironment("large", run, run=name, group_size=3):
+    async with AsyncTrainer(run, run=name) as other:
         await other.create_run(batch_size=2)
+        async with AsyncEnvironment("large", run, run=name, group_size=3):
 
-        async def is_warned() -> bool:
-            return bool((await other.status()).warnings)
+            async def is_warned() -> bool:
+                return bool((await other.status()).warnings)
 
-        await wait_until(is_warned)
-        code, lines = await in_terminal(columns, "status", LACHESIS_URL=run.url)
-        assert code == 1, "as for one run"
-        assert max(map(len, lines)) <= columns
-        assert lines[2].startswith("n" * 8)
-        assert lines[2].split()[1] == "troubled"
-        assert f"run {name}: warning:" in "".join(lines[3:])
-        code, out, _ = await piped("status", "--json", LACHESIS_URL=run.url)
-        assert code == 1
-        math, troubled = json.loads(out)["runs"]
-        assert (math["status"]["dropped"], math["status"]["ledger"]["trained_tokens"]) == ({"deleted": 1}, 4)
-        assert troubled["status"]["warnings"] != []
+            await wait_until(is_warned)
+            code, lines = await in_terminal(columns, "status", LACHESIS_URL=run.url)
+            assert code == 1, "as for one run"
+            assert max(map(len, lines)) <= columns
+            assert lines[2].startswith("n" * 8)
+            assert lines[2].split()[1] == "troubled"
+            assert f"run {name}: warning:" in "".join(lines[3:])
+            code, out, _ = await piped("status", "--json", LACHESIS_URL=run.url)
+            assert code == 1
+            math, troubled = json.loads(out)["runs"]
+            assert (math["status"]["dropped"], math["status"]["ledger"]["trained_tokens"]) == ({"deleted": 1}, 4)
+            assert troubled["status"]["warnings"] != []
 
 
 @pytest.mark.parametrize("module", MODULES)
