@@ -72,11 +72,12 @@ async def ask_all(sender: Sender) -> Overview:
     async def ask(run: Run) -> SeenRun | None:
         async with free:
             try:
-                return SeenRun(run, await sender.send(RunCalls(run.name).status()))
+                found = await sender.send(RunCalls(run.name).status())
             except (NotFound, PermissionDenied):
                 return None
             except ServiceError as error:
                 return SeenRun(run, None, str(error))
+        return SeenRun(run, found)
 
     seen = await asyncio.gather(*map(ask, listed.runs))
     there = tuple(one for one in seen if one is not None)
