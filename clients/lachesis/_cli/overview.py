@@ -65,7 +65,7 @@ class Overview:
 
 
 async def ask_all(sender: Sender) -> Overview:
-    """Ask the status of all runs, some at a time. Runs that were deleted meanwhile are left out."""
+    """Ask the status of all runs, some at a time. Leave out runs that are deleted before the answer."""
     listed = await sender.send(list_runs(_MOST_RUNS))
     free = asyncio.Semaphore(_AT_ONCE)
 
