@@ -1,5 +1,6 @@
 """Groups are found, opened, and shown as they were submitted, whatever they contain."""
 
+import base64
 import random
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.tokenizers import make_tokenizer
 
 GROUPS = "/runs/run/groups"
 MANY_BYTES = 10 * 1024 * 1024
+HEADER_BYTES = 4_000_000  # most that fits into the header of a group, where its metadata is
 
 
 def rows(page: Page) -> Any:
@@ -57,6 +59,36 @@ async def test_the_list_stays_while_it_is_read_and_says_what_is_new(client: http
     await submit(client, "b", "c")
     await page.get_by_role("button", name="2 new: show them").click()
     await expect(rows(page)).to_have_count(3)
+
+
+async def test_filters_are_chips_and_the_list_says_when_it_was_read(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    await submit(client, group("a", item="x"), group("b", item="y"))
+    page = await show(f"{GROUPS}?item=x&from=1000000000&to=1000003600")
+    await expect(page.get_by_text("The run knows no such group.")).to_be_visible()
+    chips = page.get_by_role("list", name="Filters that are set")
+    await expect(chips.get_by_role("listitem")).to_have_text(
+        [
+            re.compile("^Item: x"),
+            re.compile("^Received from: 0[89]/09/2001"),
+            re.compile("^Received before"),
+            "Remove all",
+        ]
+    )
+    await expect(page.get_by_label("Received from", exact=True)).to_have_value(re.compile("^2001-09-0"))
+    assert await findings(page) == []
+    await chips.get_by_role("button", name="Remove the filter Received from").click()
+    await chips.get_by_role("button", name="Remove the filter Received before").click()
+    await expect(rows(page)).to_have_count(1)
+    assert page.url.endswith("/groups?item=x")
+    await submit(client, group("c", item="x"), "d")
+    await expect(page.get_by_text(re.compile(r"Read at \d\d/\d\d/\d{4}, .* States and ages"))).to_be_visible()
+    await page.get_by_role("button", name="Read again").click()
+    await expect(rows(page)).to_have_count(2)
+    await expect(page.get_by_role("button", name=re.compile(" new: "))).to_have_count(0)
+    await chips.get_by_role("button", name="Remove the filter Item: x").click()
+    await expect(rows(page)).to_have_count(4)
+    await expect(chips).to_have_count(0)
 
 
 async def test_a_long_list_comes_page_by_page(client: httpx.AsyncClient, show: Open) -> None:
@@ -98,7 +130,9 @@ async def test_an_opened_group_shows_its_sequences_the_best_first(client: httpx.
     await expect(page).to_have_url(re.compile(r"/groups\?group=a$"))
     sequences = page.get_by_role("article")
     await expect(sequences).to_have_count(2)
-    await expect(sequences.first.get_by_role("heading")).to_have_text("Sequence 1, score 1, advantage 1, 3 tokens")
+    await expect(sequences.first.get_by_role("heading")).to_have_text(
+        "Sequence 1, score 1, advantage 1, 3 tokens, versions 1 to 2"
+    )
     await expect(sequences.first.get_by_role("listitem")).to_have_text(
         [re.compile(r"user\s*1\+1\?"), re.compile(r"assistant\s*2")]
     )
@@ -128,7 +162,9 @@ async def test_an_opened_group_shows_its_sequences_the_best_first(client: httpx.
     await page.get_by_role("heading", name="Group", exact=True).click()  # leaves the field
     await page.locator("body").press("]")
     await expect(sequences).to_have_count(1)
-    await expect(sequences.first.get_by_role("heading")).to_have_text("Sequence 0, score 0, advantage -1, 2 tokens")
+    await expect(sequences.first.get_by_role("heading")).to_have_text(
+        "Sequence 0, score 0, advantage -1, 2 tokens, version 0"
+    )
     await page.locator("body").press("x")
     await expect(page.locator("pre[aria-label='Raw JSON']")).to_contain_text('"inference_logprobs"')
     await page.locator("body").press("Escape")
@@ -248,21 +284,23 @@ async def test_an_opened_group_follows_its_way(client: httpx.AsyncClient, show: 
     await make_run(client, batch_size=2)
     await client.put("/v1/runs/run/policy-version", json={"policy_version": 3})
     await submit(client, group("a", item=MARKUP, policy_version=1))
+    await submit(client, group("b", item=MARKUP, policy_version=3))
     page = await show(f"{GROUPS}?group=a")
     steps = page.get_by_role("list", name="Way of the group").get_by_role("listitem")
     begin = [
         re.compile(r"^item <img src=x "),
+        "attempts 2 groups",
         "sampled with version 1, 2 versions old",
         re.compile(r"^received \d+ s ago, 4 tokens, .*B$"),
     ]
     await expect(steps).to_have_text([*begin, re.compile("^queued")])
-    await expect(steps.first.get_by_role("link")).to_have_attribute("href", re.compile(r"/groups\?item=%3Cimg"))
+    await expect(steps.nth(1).get_by_role("link")).to_have_attribute("href", re.compile(r"/groups\?item=%3Cimg"))
     batch = await taken(client, trainer="gpu-0")
-    in_batch = [*begin, f"step 1 batch {batch['batch'][:12]}…"]
+    in_batch = [*begin, re.compile(rf"^step 1 batch {batch['batch'][:12]}…, formed \d+ s ago$")]
     await expect(steps).to_have_text([*in_batch, re.compile("^leased held, by gpu-0, handed out 1 time, ends in ")])
     await end(client, batch)
-    in_batch[1] = "sampled with version 1"
-    in_batch[2] = re.compile(r"^received \d+ s ago, .*B$")
+    in_batch[2] = "sampled with version 1"
+    in_batch[3] = re.compile(r"^received \d+ s ago, .*B$")
     await expect(steps).to_have_text([*in_batch, re.compile(r"^delivered \d+ s ago$")])
     await client.post("/v1/runs/run/checkpoints", json={"step": 1})
     await expect(steps.last).to_have_text("saved in the checkpoint of step 1")
@@ -291,6 +329,62 @@ async def test_hostile_contents_of_any_length_are_inert(client: httpx.AsyncClien
         await page.goto(f"{GROUPS}?group={name}&view=raw")
         await expect(page.locator("pre[aria-label='Raw JSON']")).to_contain_text("<img src=x onerror=")
         await check_inert(page)
+
+
+def hostile_fields(text: str) -> dict[str, Any]:
+    """Every field of contents that may have text of others, each with its name and this text."""
+    data = {"dtype": "U8", "shape": [3], "data": "AAAA"}
+
+    def deep(name: str) -> dict[str, Any]:
+        return {f"{name} key {text}": [f"{name} value {text}", {f"{name} inner {text}": text}]}
+
+    talk = [{"role": f"role {text}", "content": f"content {text}", f"more {text}": text}]
+    return {
+        "messages": [talk, [{"role": "user", "content": [deep("part")]}]],
+        "generation_params": deep("generation"),
+        "overrides": [deep("override"), {}],
+        "group_overrides": deep("group_override"),
+        "images": [f"image {text}", deep("image")],
+        "metadata": deep("metadata"),
+        "item": f"item {MARKUP}",
+        "tensors": {f"tensor {MARKUP}": data},
+    }
+
+
+async def test_hostile_text_in_every_field_of_the_contents_is_inert(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    await submit(client, group("a", **hostile_fields(MARKUP + ESCAPES + BIDI)))
+    page = await show(f"{GROUPS}?group=a")
+    await expect(page.get_by_role("article")).to_have_count(2)
+    await expect(page.get_by_text("content <img src=x onerror=").first).to_be_visible()
+    await check_inert(page)
+    await page.goto(f"{GROUPS}?group=a&view=raw")
+    raw = page.locator("pre[aria-label='Raw JSON']")
+    for name in ("role", "content", "more", "part key", "generation value", "override inner", "group_override value"):
+        await expect(raw).to_contain_text(f'"{name} <img src=x onerror=')
+    for name in ("image", "image inner", "metadata key", "metadata value", "item", "tensor"):
+        await expect(raw).to_contain_text(f'"{name} <img src=x onerror=')
+    await check_inert(page)
+
+
+@pytest.mark.parametrize("field", ["metadata", "images", "group_overrides", "overrides", "tensors"])
+async def test_large_fields_of_the_contents_are_inert(client: httpx.AsyncClient, show: Open, field: str) -> None:
+    await make_run(client)
+    most = HEADER_BYTES if field == "metadata" else MANY_BYTES
+    text = MARKUP + ESCAPES + BIDI + "m" * most
+    large: Any = {MARKUP: text}
+    if field == "overrides":
+        large = [large, large]
+    elif field == "tensors":
+        large = {MARKUP: {"dtype": "U8", "shape": [MANY_BYTES], "data": base64.b64encode(bytes(MANY_BYTES)).decode()}}
+    await submit(client, group("a", **{field: large}))
+    for view in ("", "&view=raw"):
+        page = await show(f"{GROUPS}?group=a{view}")
+        shown = page.locator("pre[aria-label='Raw JSON']") if view else page.get_by_role("article").nth(1)
+        await expect(shown).to_be_visible()
+        await check_inert(page)
+        assert len(await page.content()) < 1_000_000
+        await page.context.close()
 
 
 async def test_contents_need_a_role_that_may_read_them(
