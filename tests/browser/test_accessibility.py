@@ -8,23 +8,33 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import RUN, group, make_run, submit, take
+from tests.scenarios.native_calls import RUN, group, make_run, submit, taken
 
 AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text()
 VIEWS = (
     *("/", "/about", "/audit", "/tokens", "/runs/run/now", "/runs/run/shares", "/runs/run/workers?environment=0"),
-    *("/runs/run/freshness", "/runs/run/rewards", "/runs/run/curriculum", "/runs/run/replay"),
-    "/runs/run/batches",
+    *("/runs/run/freshness", "/runs/run/rewards", "/runs/run/curriculum", "/runs/run/curriculum?item=a"),
+    *("/runs/run/replay", "/runs/run/batches", "/runs/run/batches?batch=BATCH"),
+    "/runs/run/groups?item=x&score_min=0&state=queued",
     *("/runs/run/groups", "/runs/run/groups?group=c0", "/runs/run/groups?group=c0&view=raw"),
 )
 CONTROLS = "a[href], button:enabled, input, select, textarea, summary, [tabindex='0']"
 
 
-async def fill(client: httpx.AsyncClient, state: str) -> None:
-    """Make a run that is empty, blocked or healthy."""
+DIALOGS = (
+    ("now", "Change limits"),
+    ("shares", "Change shares of code"),
+    ("workers?environment=0", "Disconnect"),
+    ("groups?environment=math", "Delete groups"),
+    ("groups?environment=nobody&state=leased", "Delete groups"),
+)
+
+
+async def fill(client: httpx.AsyncClient, state: str) -> str:
+    """Make a run that is empty, blocked or healthy. Return the id of a batch that a trainer holds, if there is one."""
     await make_run(client)
     if state == "empty":
-        return
+        return "none"
     for name, share in (("math", 0.5), ("code", None)):
         settings = {"name": name, "min_share": share, "member": f"{name}-1"}
         assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
@@ -34,7 +44,8 @@ async def fill(client: httpx.AsyncClient, state: str) -> None:
     await client.post(f"{RUN}/curricula/gsm8k/items", json={"items": ["a", "b"]})
     if state == "healthy":
         await submit(client, *(group(f"m{number}", environment=0) for number in range(3)))
-        await take(client)
+        return str((await taken(client))["batch"])
+    return "none"
 
 
 async def findings(page: Page) -> list[str]:
@@ -54,14 +65,29 @@ async def settled(page: Page) -> None:
 async def test_axe_finds_nothing(
     client: httpx.AsyncClient, show: Open, watch: Watch, state: str, theme: str, width: int
 ) -> None:
-    if state == "empty":
-        watch.expected.append("404")  # there is no group to open
-    await fill(client, state)
-    for path in VIEWS:
+    if state != "healthy":
+        watch.expected.append("404")  # there is no group, or no batch, to open
+    batch = await fill(client, state)
+    for path in (view.replace("BATCH", batch) for view in VIEWS):
         page = await show(path, width=width, color_scheme=theme, reduced_motion="reduce")
         await settled(page)
         for button in await page.get_by_role("button", name="commands that fetch").all():
             await button.click()
+        assert await findings(page) == [], path
+        await page.context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
+async def test_axe_finds_nothing_in_dialogs(
+    client: httpx.AsyncClient, show: Open, watch: Watch, theme: str, width: int
+) -> None:
+    watch.expected.append("404")  # an environment of the filter is not there
+    await fill(client, "blocked")
+    for path, label in DIALOGS:
+        page = await show(f"/runs/run/{path}", width=width, color_scheme=theme, reduced_motion="reduce")
+        await settled(page)
+        await page.get_by_role("button", name=label, exact=True).click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
         assert await findings(page) == [], path
         await page.context.close()
 
@@ -79,8 +105,8 @@ async def test_axe_finds_nothing_in_the_list_of_keys_and_in_errors(
 
 @pytest.mark.parametrize("path", VIEWS)
 async def test_the_keyboard_reaches_every_control(client: httpx.AsyncClient, show: Open, path: str) -> None:
-    await fill(client, "blocked")
-    page = await show(path)
+    state = "healthy" if "BATCH" in path else "blocked"
+    page = await show(path.replace("BATCH", await fill(client, state)))
     await settled(page)
     mark = f"""[...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility())
         .forEach((one, at) => one.dataset.control = at)"""
