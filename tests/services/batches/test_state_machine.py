@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.deps import Services
 from app.core.access.queued import LimitedToken, QueueLimits
 from app.core.groups.annotations import Rows
-from app.core.groups.deletion import GroupFilter
 from app.core.groups.listing import GroupQuery, parse_list_position
 from app.core.runs.settings import Policy
 from app.services.batches import retrieval
@@ -436,12 +435,14 @@ class RunMachine(RuleBasedStateMachine):
         older_than = None if ago is None else max(0, self._model.version - ago)
         if (environment, size, older_than) == (None, None, None):
             return
-        group_filter = GroupFilter(environment, size, older_than)
+        query = GroupQuery(size=size, older_than_version=older_than)
         predicted = self._model.delete_matching(environment, size, older_than)
         deleted, position = 0, None
         while True:
             done = self._call(
-                lambda s, after=position: s.groups.deletion.delete_matching(RUN, group_filter, limit=2, after=after)
+                lambda s, after=position: s.groups.deletion.delete_matching(
+                    RUN, query, environment, limit=2, after=after
+                )
             )
             deleted, position = deleted + done.groups, done.position
             if position is None:

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.groups.deletion import GroupFilter
+from app.core.groups.listing import GroupQuery
 from app.core.history.resolution import KEPT, MOST_CELLS
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
 from app.core.history.wanted import Wanted
@@ -152,7 +152,7 @@ async def test_drops_count_once_whoever_maintains_the_run(process: Callable[...,
     await one.groups.deletion.delete(RUN, "g3")
     await keep(two)
     await keep(two)
-    await one.groups.deletion.delete_matching(RUN, GroupFilter(environment="none"), limit=10)
+    await one.groups.deletion.delete_matching(RUN, GroupQuery(), "none", limit=10)
     await keep(one)
     environments = (await read(one)).environments
     assert [total(environments[name]["dropped"]["deleted"]) for name in ("math", OTHERS)] == [2, 3]
