@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.processes import Process, command_line, descendants, is_running, kill, wait_until
+from tests.e2e.service import Service
 from tests.e2e.venv import REPOSITORY
 from tests.ports import free_port
 
@@ -30,12 +31,15 @@ PATIENCE_S = 500.0
 
 
 class Demo:
-    """The demo with one run, in a folder that is kept."""
+    """The demo in a folder that is kept, with one run if nothing else is asked."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, comparison: bool = False) -> None:
         self.folder = folder
-        command = [sys.executable, str(REPOSITORY / "examples/demo/demo.py"), "--no-comparison", *options]
-        command += ["--folder", str(folder / "demo"), "--port", str(free_port())]
+        command = [sys.executable, str(REPOSITORY / "examples/demo/demo.py"), "--seed", "0", *options]
+        command += [] if comparison else ["--no-comparison"]
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        command += ["--folder", str(folder / "demo"), "--port", str(port)]
         env = {"PYTHONPATH": str(REPOSITORY / "clients"), "PYTHONUNBUFFERED": "1"}
         self.process = Process("demo", command, folder / "demo.log", env)
 
@@ -77,10 +81,39 @@ class Demo:
         wait_until(f"the {team} is back", lambda: self.output.count(died) > before, PATIENCE_S)
 
     def finish(self) -> dict[str, float]:
+        """Wait for its end. Return the results of the run with a curriculum."""
+        return self.finish_all()["with a curriculum"]
+
+    def finish_all(self) -> dict[str, dict[str, float]]:
+        """Wait for its end. Return the results of all runs."""
         assert self.process.wait(PATIENCE_S) == 0, self.process.last_words()
-        found: dict[str, float] = json.loads((self.folder / "demo" / "results.json").read_text())["with a curriculum"]
+        found: dict[str, dict[str, float]] = json.loads((self.folder / "demo" / "results.json").read_text())
         print(self.output)
         return found
+
+    def rewards(self) -> list[tuple[int, float]]:
+        """The groups that came in and their mean reward, of each span in the history. The demo must have ended."""
+        service = Service(self.folder / "demo")
+        try:
+            found = service.read("/v1/runs/demo/history?fields=environments.groups_in,environments.reward_in")
+        finally:
+            service.stop()
+        spans = []
+        for place in range(len(found["times_s"])):
+            here = [
+                (one["groups_in"][place], one["reward_in"]["mean"][place])
+                for one in found["environments"].values()
+                if one["groups_in"][place]
+            ]
+            if groups := sum(count for count, _ in here):
+                spans.append((int(groups), sum(count * mean for count, mean in here) / groups))
+        return spans
+
+    def closing_table(self) -> dict[str, dict[str, str]]:
+        """The table at the end of the output, by row and column."""
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in self.output.splitlines() if "|" in line]
+        (_, *names), *numbers = rows
+        return {title: dict(zip(names, cells, strict=True)) for title, *cells in numbers}
 
     def trained_on(self) -> dict[int, list[str]]:
         """The groups of each step that is in the final policy, those of all ranks together."""
@@ -107,6 +140,11 @@ def steps_in(log: Path) -> dict[int, list[str]]:
     return steps
 
 
+def mean_of(spans: list[tuple[int, float]]) -> float:
+    """The mean reward of all groups of these spans."""
+    return sum(count * mean for count, mean in spans) / sum(count for count, _ in spans)
+
+
 @pytest.fixture
 def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Demo]:
     started = Demo(tmp_path, *getattr(request, "param", ("--groups", str(GROUPS))))
@@ -130,6 +168,10 @@ def test_the_policy_learns_and_every_group_is_accounted_for(demo: Demo) -> None:
     (page,) = re.findall(r"^Watch it: (http://127\.0\.0\.1:\d+/runs/demo/now)$", demo.output, re.M)
     assert "<html" in httpx.get(page, headers={"Accept": "text/html"}, trust_env=False).raise_for_status().text
     results = demo.finish()
+    spans = demo.rewards()
+    early, late = spans[: len(spans) // 2], spans[len(spans) // 2 :]
+    assert mean_of(late) > mean_of(early) + 0.1, spans
+    assert sum(count for count, _ in spans) > GROUPS / 2, "the history has most groups"
     assert results["reward before"] < 0.02
     assert results["reward after"] > LEARNED
     assert results["groups"] >= GROUPS
@@ -175,6 +217,23 @@ def test_all_ends_with_a_demo_that_is_killed(demo: Demo) -> None:
     started = descendants(demo.process.pid)
     kill(demo.process.pid)
     wait_until("all that it started has ended", lambda: not any(map(is_running, started)), PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_the_closing_table_compares_runs_with_and_without_a_curriculum(tmp_path: Path) -> None:
+    demo = Demo(tmp_path, "--groups", "300", comparison=True)
+    try:
+        results = demo.finish_all()
+    finally:
+        demo.process.stop()
+    assert list(results) == ["with a curriculum", "without a curriculum"]
+    assert results["with a curriculum"]["trained on"] > results["without a curriculum"]["trained on"]
+    assert f"The same again without a curriculum: {demo.url}/runs/demo-uniform/now" in demo.output
+    table = demo.closing_table()
+    for title, numbers in results.items():
+        shown = {name: f"{n:.0%}" if name.startswith("reward") else f"{n:,}" for name, n in numbers.items()}
+        assert table[title] == shown
+    assert list(table) == list(results)
 
 
 @pytest.mark.parametrize("demo", [("--groups", "60")], indirect=True)
