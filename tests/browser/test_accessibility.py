@@ -18,6 +18,7 @@ VIEWS = (
     "/runs/run/groups?item=x&score_min=0&state=queued",
     *("/runs/run/groups", "/runs/run/groups?group=c0", "/runs/run/groups?group=c0&view=raw"),
 )
+NO_BATCH = "0" * 32
 CONTROLS = "a[href], button:enabled, input, select, textarea, summary, [tabindex='0']"
 
 
@@ -34,7 +35,7 @@ async def fill(client: httpx.AsyncClient, state: str) -> str:
     """Make a run that is empty, blocked or healthy. Return the id of a batch that a trainer holds, if there is one."""
     await make_run(client)
     if state == "empty":
-        return "none"
+        return NO_BATCH
     for name, share in (("math", 0.5), ("code", None)):
         settings = {"name": name, "min_share": share, "member": f"{name}-1"}
         assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
@@ -45,7 +46,7 @@ async def fill(client: httpx.AsyncClient, state: str) -> str:
     if state == "healthy":
         await submit(client, *(group(f"m{number}", environment=0) for number in range(3)))
         return str((await taken(client))["batch"])
-    return "none"
+    return NO_BATCH
 
 
 async def findings(page: Page) -> list[str]:

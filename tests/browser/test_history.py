@@ -79,7 +79,7 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"[?&]score_max=0\.25\b"))
     await expect(page.get_by_text("their scores at once.")).to_be_visible()
-    await page.get_by_label("Received before").fill("")
+    await page.get_by_label("Received before", exact=True).fill("")
     await expect(page).not_to_have_url(re.compile("received_to_s"))
 
     # Those that were trained on are found by the steps of that time.

@@ -52,6 +52,8 @@ class RankModel(RunModel):
                 theirs.deadline = max(theirs.deadline, self.now + lease_s)
                 return self._sit_down(theirs, shard_request)
             self.tick()
+            if self.serving_paused:
+                return "serving_paused"
             _check_step(shard_request, waiting.step if waiting else self.step + 1)
             if waiting is None:
                 _check_equal(shard_request, self.batch_size)

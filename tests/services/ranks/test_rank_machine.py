@@ -165,7 +165,8 @@ class RankMachine(RunMachine):
 
     @rule(spec=splits)
     def nobody_is_stranded(self, spec: ShardingSpec) -> None:
-        """Whatever others left, ranks that start again get through it after leases have expired."""
+        """Whatever others left, ranks that start again get through it after leases have expired, if serving runs."""
+        self.change({"serving_paused": False})
         self._split = replace(spec, equal_sequences=None)
         self.pass_time(4)
         for _ in range(3 * len(self._model.batches) + 3):

@@ -6,6 +6,7 @@ import { bytes, counted, duration, number, shown } from "../lib/text.js";
 
 const WAITS = { queued: "queued", buffered: "in the set buffer" };
 const ATTEMPTS = 100; // groups of an item that are counted
+const NOTHING = { listed: null, batch: null };
 
 /** What the API says around a group: `listed`, the groups of its item, and `batch`; null while it is not known. */
 export function useWay(run, group) {
@@ -16,8 +17,8 @@ export function useWay(run, group) {
   return { listed: useFeed(listed, 60).data, batch: useFeed(path, 10).data };
 }
 
-/** `way` is what `useWay` found. */
-export function Lineage({ run, group, way }) {
+/** `way` is what `useWay` found. Files of batches have none. */
+export function Lineage({ run, group, way = NOTHING }) {
   return html`<ol class="way" aria-label="Way of the group">
     ${stepsOf(run, group, way).map(
       ([what, about]) => html`<li key=${what}><b>${what}</b> <span class="quiet">${about}</span></li>`,
