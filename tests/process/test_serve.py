@@ -478,7 +478,7 @@ def test_a_service_whose_reader_ended_first_stops_in_good_order(tmp_path: Path) 
 
 
 def test_the_status_of_a_service_that_is_not_there_is_one_line() -> None:
-    done = lachesis("status", "--url", "http://me:pa55word@127.0.0.1:1")
+    done = lachesis("status", LACHESIS_URL="http://me:pa55word@127.0.0.1:1")
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert "GET http://127.0.0.1:1/v1/runs" in line
