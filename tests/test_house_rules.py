@@ -18,9 +18,10 @@ from lachesis.wire import errors
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("clients/**/*.py")])
+TESTS = sorted(ROOT.glob("tests/**/test_*.py"))
 SCRIPTS = sorted(ROOT.glob("app/store/lua/**/*.lua"))
 
-MODULE_LIMIT, SCRIPT_LIMIT = 500, 60
+MODULE_LIMIT, SCRIPT_LIMIT, NAME_LIMIT = 500, 60, 15
 
 UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "torch"}
 UNSAFE_CALLS = {
@@ -114,6 +115,26 @@ def test_unsafe_code_is_found(source: str, offences: int, tmp_path: Path) -> Non
     module = tmp_path / "module.py"
     module.write_text(source)
     assert len(list(runs_code_it_was_sent(module))) == offences
+
+
+def long_names(module: Path) -> Iterator[str]:
+    """Name tests whose name is no short sentence."""
+    for name in re.findall(r"^ *(?:async )?def test_(\w+)", module.read_text(), re.M):
+        if len(name.split("_")) > NAME_LIMIT:
+            yield f"{relative(module)}: test_{name} has more than {NAME_LIMIT} words"
+
+
+def test_the_name_of_a_test_is_a_short_sentence() -> None:
+    assert TESTS
+    assert [offence for module in TESTS for offence in long_names(module)] == []
+
+
+@pytest.mark.parametrize(("words", "offences"), [(NAME_LIMIT, 0), (NAME_LIMIT + 1, 1)])
+@pytest.mark.parametrize("keyword", ["def", "    async def"])
+def test_a_long_name_is_found(keyword: str, words: int, offences: int, tmp_path: Path) -> None:
+    module = tmp_path / "test_module.py"
+    module.write_text(f"{keyword} test{'_word' * words}() -> None:\n")
+    assert len(list(long_names(module))) == offences
 
 
 def script_faults(script: Path) -> Iterator[str]:

@@ -134,7 +134,7 @@ async def test_fault_05_another_configuration_replaces_the_first_and_the_same_ch
     assert (await status(client))["current_step"] == 70
 
 
-async def test_fault_05_a_batch_of_the_old_size_is_never_served_under_the_new_one(client: httpx.AsyncClient) -> None:
+async def test_fault_05_no_batch_of_the_old_size_is_served_after_a_change(client: httpx.AsyncClient) -> None:
     await register(client, 4)
     for mark in range(4):
         await post(client, group(4, mark))
@@ -180,7 +180,7 @@ async def test_fault_06_a_restarted_environment_takes_its_old_place(start: Start
     assert again["env_id"] == other["env_id"], "an environment that left is replaced at once"
 
 
-async def test_fault_07_a_group_larger_than_a_batch_is_set_aside_and_named(client: httpx.AsyncClient) -> None:
+async def test_fault_07_a_group_larger_than_a_batch_is_named_oversized(client: httpx.AsyncClient) -> None:
     await register(client, 8)
     await post(client, group(9, 1))
     await post(client, group(8, 2))

@@ -312,7 +312,7 @@ async def test_without_redis_the_process_tells_of_itself(
 
 
 @pytest.mark.slow
-async def test_a_scrape_does_not_wait_for_a_redis_that_stalls_as_long_as_requests_do(own_server: EmbeddedRedis) -> None:
+async def test_a_scrape_waits_less_for_a_stalled_redis_than_requests_do(own_server: EmbeddedRedis) -> None:
     async with running_service(own_server.url, store_patience_s=60) as client:
         await make_run(client)
         os.kill(own_server.pid, signal.SIGSTOP)

@@ -89,9 +89,7 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     await expect(page.locator("[data-group]")).to_have_count(2)
 
 
-async def test_a_span_of_the_timeline_says_the_words_of_the_api_and_a_click_looks_at_it(
-    client: httpx.AsyncClient, show: Open
-) -> None:
+async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=4000)
     sent = count()
 

@@ -30,7 +30,7 @@ def test_a_claim_that_fits_is_granted_and_nobody_goes() -> None:
     assert plan_memory([holds(9), holds(5, 99.0), wants(5)], LIMITS) == MemoryPlan((2,), ())
 
 
-def test_slow_bodies_go_for_one_that_waits_the_slowest_first_and_no_more_than_needed() -> None:
+def test_the_slowest_bodies_are_evicted_for_a_waiting_one_as_needed() -> None:
     slow = [holds(3, 30.0), holds(2, 5.0, "c"), holds(3, 20.0, "c"), holds(2, 10.0)]
     assert plan_memory([holds(50), *slow, wants(2)], LIMITS) == MemoryPlan((5,), (1,))
     assert plan_memory([holds(50), *slow, wants(5)], LIMITS) == MemoryPlan((5,), (1, 3))
@@ -61,7 +61,7 @@ def test_a_sender_with_many_bodies_begins_another_only_for_its_own_slow_ones() -
     assert plan_memory(slow, few) == MemoryPlan((4,), (2,))
 
 
-def test_the_oldest_body_stays_however_slow_and_the_oldest_prompt_one_does_not_wait_for_it() -> None:
+def test_the_oldest_body_stays_and_the_oldest_prompt_one_never_waits() -> None:
     claims = [BodyClaim("a", 100, None, 1000.0), holds(6, 3.0), wants(200, 100), wants(11)]
     assert plan_memory(claims, LIMITS) == MemoryPlan((2,), ())
     assert plan_memory([wants(200, 100), wants(9)], LIMITS) == MemoryPlan((0,), ())

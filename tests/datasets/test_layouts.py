@@ -103,7 +103,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, within: bool) -> Non
         read("d", within=tmp_path) if within else read(tmp_path / "d")
 
 
-def test_a_dataset_is_called_as_it_was_asked_for_and_not_by_where_it_is(tmp_path: Path) -> None:
+def test_a_dataset_has_the_name_it_was_asked_for_by(tmp_path: Path) -> None:
     write_lines(tmp_path / "d" / "a.jsonl", [-5])
     with pytest.raises(InvalidDataset) as raised:
         read("d", within=tmp_path)

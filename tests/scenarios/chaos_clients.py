@@ -111,7 +111,7 @@ class Producer(Client):
 
     async def run(self, name: str, sizes: Collection[int], minimum: float | None, stop: asyncio.Event) -> None:
         """Register, then poll and send, one group or a list, until told to stop."""
-        env_id = await self._enrol(name, max(sizes), minimum)
+        env_id = await self._register(name, max(sizes), minimum)
         while not stop.is_set():
             await self.call("GET", "/status-env", lambda: {"env_id": env_id})
             await self.send([self._random.choice(list(sizes)) for _ in range(self._random.randint(0, 3))], env_id)
@@ -128,7 +128,7 @@ class Producer(Client):
         await self.call("POST", "/scored_data_list" if sizes else "/scored_data", next_attempt)
         self._ledger.acknowledged.update(tried)
 
-    async def _enrol(self, name: str, group_size: int, minimum: float | None) -> int:
+    async def _register(self, name: str, group_size: int, minimum: float | None) -> int:
         about = {"max_token_length": 512, "desired_name": name, "weight": 1.0, "group_size": group_size}
         while True:
             answer, _ = await self.call("POST", "/register-env", lambda: about | {"min_batch_allocation": minimum})

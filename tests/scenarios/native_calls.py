@@ -73,7 +73,7 @@ async def set_version(client: httpx.AsyncClient, version: int) -> int:
     return int(reply.json()["dropped_groups"])
 
 
-async def in_hands(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def leased_batches(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     """List the batches that were taken and have not ended."""
     found: list[dict[str, Any]] = (await client.get(f"{RUN}/batches")).json()["batches"]
     return found
@@ -101,7 +101,7 @@ async def lease_runs_out(client: httpx.AsyncClient, batch: Batch) -> None:
     """Wait until a batch's lease has run out."""
 
     async def ran_out() -> bool:
-        (left,) = [held["expires_s"] for held in await in_hands(client) if held["batch"] == batch["batch"]]
+        (left,) = [held["expires_s"] for held in await leased_batches(client) if held["batch"] == batch["batch"]]
         return bool(left == 0)
 
     await wait_until(ran_out)

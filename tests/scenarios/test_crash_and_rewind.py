@@ -19,8 +19,8 @@ from tests.scenarios.native_calls import (
     end,
     group,
     ids,
-    in_hands,
     lease_runs_out,
+    leased_batches,
     make_run,
     set_version,
     status,
@@ -208,7 +208,7 @@ async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClien
     for _ in range(2):
         reply = await client.post(f"{RUN}/batches/{lost['batch']}/nack", json={})
         assert reply.status_code == 200, reply.text
-    assert await in_hands(client) == []
+    assert await leased_batches(client) == []
     assert ids(await trained(client)) == ["a"]
 
 
@@ -230,7 +230,7 @@ async def test_a_trainer_from_before_the_rewind_is_refused(client: httpx.AsyncCl
         assert (reply.status_code, reply.json()["code"]) == (409, "run_rewound")
     assert await version_of(client) == 0
     assert (await rewind(client, 0))["steps"] == [1, 2], "no checkpoint has taken that away"
-    assert [(held["state"], held["rewound"]) for held in await in_hands(client)] == [("returned", True)] * 2
+    assert [(held["state"], held["rewound"]) for held in await leased_batches(client)] == [("returned", True)] * 2
     assert (await taken(client, rewinds=2))["step"] == 1
 
 

@@ -33,18 +33,18 @@ async def test_a_curriculum_learns_from_dropped_groups_too(
 ) -> None:
     await begin(client, filter_zero_variance={})
     for step in range(6):
-        laws = await drawn(client)
-        assert sorted(laws) == [*OPEN, *SOLVED], "what was scored is in flight no more"
+        chances = await drawn(client)
+        assert sorted(chances) == [*OPEN, *SOLVED], "what was scored is in flight no more"
         assert await drawn(client) == {}
         groups = [
             group(f"{item.replace('/', '')}-{step}", environment=0, item=item, scores=[1.0, float(item in SOLVED)])
-            for item in laws
+            for item in chances
         ]
         expected = ["zero_variance" if group["item"] in SOLVED else "accepted" for group in groups]
         for _ in range(2):
             assert await submit(client, *groups) == expected
-    laws = await drawn(client)
-    assert min(laws[item] for item in OPEN) > 3 * max(laws[item] for item in SOLVED)
+    chances = await drawn(client)
+    assert min(chances[item] for item in OPEN) > 3 * max(chances[item] for item in SOLVED)
     shown = (await client.get(f"{CURRICULUM}/items/solved/0")).json()
     assert (shown["mean_reward"], shown["count"], shown["history"]) == (1.0, 6, [1.0] * 6)
     metrics = (await client.get(f"{CURRICULUM}/metrics")).json()["metrics"]

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.scenarios.native_calls import RUN, Batch, end, group, in_hands, make_run, status, submit, taken
+from tests.scenarios.native_calls import RUN, Batch, end, group, leased_batches, make_run, status, submit, taken
 from tests.waiting import wait_until
 
 
@@ -45,7 +45,7 @@ async def test_a_batch_that_is_dropped_leaves_no_debt(client: httpx.AsyncClient,
     batch = await taken(client, lease_s=0.05)
 
     async def quarantined() -> bool:
-        return [held["state"] for held in await in_hands(client)] == ["quarantined"]
+        return [held["state"] for held in await leased_batches(client)] == ["quarantined"]
 
     await wait_until(quarantined)
     assert await owed(client) == [0, 1]

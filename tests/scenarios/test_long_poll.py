@@ -9,7 +9,18 @@ import httpx
 import pytest
 
 from tests.e2e.service import Service
-from tests.scenarios.native_calls import RUN, Batch, end, ids, in_hands, make_run, submit, take, taken, trainers_wait
+from tests.scenarios.native_calls import (
+    RUN,
+    Batch,
+    end,
+    ids,
+    leased_batches,
+    make_run,
+    submit,
+    take,
+    taken,
+    trainers_wait,
+)
 
 LONG_S = 30.0
 
@@ -93,7 +104,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
     batch = await asyncio.wait_for(patient, 60)
     assert batch is not None
     assert (ids(batch), batch["delivery_count"]) == (["a", "b"], 1)
-    assert [held["batch"] for held in await in_hands(client)] == [batch["batch"]]
+    assert [held["batch"] for held in await leased_batches(client)] == [batch["batch"]]
 
 
 @pytest.mark.slow

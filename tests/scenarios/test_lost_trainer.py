@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
 from tests.api.conftest import running_service
-from tests.scenarios.native_calls import RUN, content, end, in_hands, make_run, status, submit, take, taken
+from tests.scenarios.native_calls import RUN, content, end, leased_batches, make_run, status, submit, take, taken
 from tests.waiting import wait_until
 
 SHORT_S, LONG_S = 0.2, 600
@@ -76,11 +76,11 @@ async def test_an_outage_does_not_end_the_lease_of_a_trainer_that_lives(
         await submit(client, "a", "b")
         batch = await taken(client, lease_s=20)
         await redis_client.hincrby(key, "time_ms", -1000 * outage_s)  # type: ignore[misc]
-        (held,) = await in_hands(client)
+        (held,) = await leased_batches(client)
         assert held["expires_s"] > 10, "also before the first tick"
         assert await take(client) is None
         await wait_until(ticked)
-        (held,) = await in_hands(client)
+        (held,) = await leased_batches(client)
         assert (held["state"], held["delivery_count"]) == ("held", 1)
         assert held["expires_s"] > 10
         assert (await end(client, batch, "extend", lease_s=20)).status_code == 200

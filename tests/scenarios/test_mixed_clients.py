@@ -14,7 +14,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
     """Each environment has a minimum of a half; the two trainers alternate."""
     await make_run(client, batch_size=4)
     assert await take(client) is None, "an Atropos environment may join once a trainer has asked"
-    enrolled = await client.post(
+    registered = await client.post(
         f"{ATROPOS}/register-env",
         json={
             "desired_name": "old",
@@ -24,7 +24,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
             "min_batch_allocation": 0.5,
         },
     )
-    old = enrolled.json()["env_id"]
+    old = registered.json()["env_id"]
     joined = await client.post(f"{RUN}/environments", json={"name": "new", "group_size": 2, "min_share": 0.5})
     new = joined.json()["id"]
     assert old != new

@@ -9,8 +9,8 @@ from tests.scenarios.native_calls import (
     RUN,
     Batch,
     ids,
-    in_hands,
     lease_runs_out,
+    leased_batches,
     make_run,
     status,
     submit,
@@ -39,7 +39,7 @@ async def lineage(client: httpx.AsyncClient, group_id: str) -> dict[str, Any]:
 
 
 async def test_a_quarantined_batch_blocks_nobody_and_is_shown(client: httpx.AsyncClient, poisoned: Batch) -> None:
-    (held,) = await in_hands(client)
+    (held,) = await leased_batches(client)
     assert (held["batch"], held["state"], held["delivery_count"]) == (poisoned["batch"], "quarantined", 2)
     assert (held["groups"], held["size"], held["expires_s"]) == (2, 4, None)
     await submit(client, "c", "d")
@@ -64,7 +64,7 @@ async def test_giving_it_back_puts_its_groups_at_the_front_of_the_queue(
 
 async def test_dropping_it_drops_its_groups_which_are_counted(client: httpx.AsyncClient, poisoned: Batch) -> None:
     assert (await client.delete(f"{RUN}/batches/{poisoned['batch']}")).status_code == 204
-    assert await in_hands(client) == []
+    assert await leased_batches(client) == []
     now = await status(client)
     assert (now["dropped"], now["groups"]["accepted"], now["groups"]["leased"]) == ({"quarantined": 2}, 2, 0)
     group = await lineage(client, "a")

@@ -15,8 +15,8 @@ from tests.scenarios.native_calls import (
     end,
     group,
     ids,
-    in_hands,
     lease_runs_out,
+    leased_batches,
     make_run,
     status,
     submit,
@@ -78,7 +78,7 @@ async def test_a_short_extension_does_not_shorten_the_lease(
     short = await shard(client, 1, lease_s=1)
     reply = await end(client, short, "extend", lease_s=1)
     assert reply.json()["lease_s"] > 500, "the answer is how long the lease really lasts"
-    (held,) = await in_hands(client)
+    (held,) = await leased_batches(client)
     assert held["expires_s"] > 500
     longer = await end(client, batch, "extend", lease_s=1200)
     assert longer.json()["lease_s"] == 1200
@@ -119,7 +119,7 @@ async def test_a_batch_ends_when_every_rank_has_trained_on_its_shard(client: htt
     first = (await end(client, shards[2], rank=2)).json()
     assert (first["state"], first["awaited_ranks"]) == ("held", [0, 1])
     assert (await end(client, shards[2], rank=2)).json() == first, "its answer may have been lost"
-    (held,) = await in_hands(client)
+    (held,) = await leased_batches(client)
     assert (held["world_size"], held["taken_by"], held["acknowledged_by"]) == (3, [0, 1, 2], [2])
     await end(client, shards[0], rank=0)
     assert (await status(client))["groups"]["delivered"] == 0

@@ -8,8 +8,8 @@ from tests.scenarios.native_calls import (
     end,
     group,
     ids,
-    in_hands,
     lease_runs_out,
+    leased_batches,
     make_run,
     set_version,
     status,
@@ -124,7 +124,7 @@ async def test_a_batch_of_another_size_that_waits_is_not_promised(client: httpx.
     await change_run(client, batch_size=4)
     await lease_runs_out(client, batch)
     assert not await promised(client)
-    assert [one["batch"] for one in await in_hands(client)] == [batch["batch"]], "who asks changes nothing"
+    assert [one["batch"] for one in await leased_batches(client)] == [batch["batch"]], "who asks changes nothing"
     assert await take(client) is None
     await submit(client, "b")
     assert await promised(client)

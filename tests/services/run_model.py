@@ -110,7 +110,7 @@ class RunModel:
             elif full:
                 raise Refused("queue_full")
         new = {group.id: group for group in groups if group.id not in self.known}.values()
-        reasons = {group.id: self._unfit(group) or self._filtered(group) for group in new}
+        reasons = {group.id: self._drop_reason(group) or self._filtered(group) for group in new}
         if not all(reasons.values()):
             self.starvation.clear()
         for group in groups:
@@ -138,7 +138,7 @@ class RunModel:
             return False
         oversized = sum(group.size > self.batch_size for group in self.queue)
         brings = any(
-            group.size > self.batch_size and not (self._unfit(group) or self._filtered(group)) for group in groups
+            group.size > self.batch_size and not (self._drop_reason(group) or self._filtered(group)) for group in groups
         )
         fitting_are_full = len(self.queue) - oversized >= self.max_queued_groups
         return fitting_are_full or (brings and oversized >= self.max_queued_groups)
@@ -161,10 +161,10 @@ class RunModel:
 
     def _take_new(self, request: str | None, lease_s: int) -> Batch | str:
         while (planned := self._oldest()) is not None:
-            unfit = [group for group in planned if self._unfit(group)]
-            for group in unfit:
+            dropped = [group for group in planned if self._drop_reason(group)]
+            for group in dropped:
                 self._drop(group)
-            if not unfit:
+            if not dropped:
                 self.queue = [group for group in self.queue if group not in planned]
                 self.step += 1
                 self.batches.append(Batch(planned, self.step))
@@ -172,7 +172,7 @@ class RunModel:
         return self._blocker()
 
     def tick(self) -> None:
-        """Set aside what ran out for the last time."""
+        """Quarantine what ran out for the last time."""
         for batch in self.batches:
             if batch.state == "held" and batch.deadline <= self.now and batch.delivery_count >= self.max_deliveries:
                 batch.state, batch.lease = "quarantined", None
@@ -240,12 +240,12 @@ class RunModel:
     def set_version(self, version: int) -> int:
         """Returns how many groups that drops."""
         self.version = version
-        unfit = [group for group in self.queue if self._unfit(group)]
-        for group in unfit:
+        dropped = [group for group in self.queue if self._drop_reason(group)]
+        for group in dropped:
             self._drop(group)
         for group in self.queue:
             group.version = None if group.version is None else min(group.version, version)
-        return len(unfit)
+        return len(dropped)
 
     def _check_taken(self, step: int) -> None:
         if step > self.step:
@@ -298,7 +298,7 @@ class RunModel:
             return "queued"
         return next((f"leased {batch.id}" for batch in self.batches if group in batch.groups), "gone")
 
-    def _unfit(self, group: Group) -> str:
+    def _drop_reason(self, group: Group) -> str:
         if group.version is None:
             return ""
         if self.max_staleness is not None and self.version - group.version > self.max_staleness:
@@ -391,7 +391,7 @@ class RunModel:
 
     def _drop(self, group: Group) -> None:
         self.queue.remove(group)
-        self._count_dropped(self._unfit(group), group)
+        self._count_dropped(self._drop_reason(group), group)
 
     def _count_dropped(self, reason: str, *groups: Group) -> None:
         self.dropped[reason] += len(groups)

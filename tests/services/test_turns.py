@@ -44,7 +44,7 @@ async def hear(redis_url: str, worker: str, word: bytes, act: Callable[[], Await
     await connection.aclose()
 
 
-async def test_only_one_process_has_the_turn_and_passes_it_on_in_the_order_they_asked(processes: list[Turns]) -> None:
+async def test_one_process_has_the_turn_and_passes_it_on_in_order(processes: list[Turns]) -> None:
     assert [await turns.enter(RUN) for turns in processes] == [True, False, False, False]
     holder, order = processes[0], []
     for _ in range(5):
@@ -58,7 +58,7 @@ async def test_only_one_process_has_the_turn_and_passes_it_on_in_the_order_they_
     assert order == [1, 2, 3, 0, 1]
 
 
-async def test_a_process_keeps_the_turn_for_all_who_use_it_and_lets_nobody_in_who_comes_after_others_want_it(
+async def test_a_turn_lasts_for_its_users_and_admits_none_once_others_want_it(
     processes: list[Turns],
 ) -> None:
     first, second, *_ = processes
@@ -117,7 +117,7 @@ async def test_what_is_heard_too_late_gives_no_second_turn(processes: list[Turns
     assert not await second.enter(RUN)
 
 
-async def test_trainers_of_four_processes_do_not_read_what_others_take_and_each_gets_its_share(
+async def test_trainers_of_four_processes_read_no_taken_groups_and_get_their_share(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services = [process()[0] for _ in range(4)]

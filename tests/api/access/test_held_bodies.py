@@ -108,9 +108,7 @@ async def test_a_token_that_is_revoked_before_the_body_has_arrived_changes_nothi
     assert await seen(client, keeper) != before
 
 
-async def test_a_request_that_began_while_the_service_was_open_does_nothing_once_it_is_closed(
-    start: Start, tokens: Tokens
-) -> None:
+async def test_a_request_that_began_before_the_service_closed_does_nothing(start: Start, tokens: Tokens) -> None:
     client = await start()
 
     async def closed() -> bool:

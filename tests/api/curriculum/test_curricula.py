@@ -41,7 +41,7 @@ async def test_settings_are_set_as_a_whole_or_one_by_one(curriculum: httpx.Async
     assert [one["name"] for one in (await curriculum.get(f"{RUN}/curricula")).json()["curricula"]] == ["gsm8k"]
 
 
-async def test_one_that_is_there_stays_as_it_is_if_only_an_absent_one_is_to_be_made(
+async def test_if_absent_leaves_an_existing_curriculum_as_it_is(
     curriculum: httpx.AsyncClient,
 ) -> None:
     if_absent = {"if_absent": "true"}

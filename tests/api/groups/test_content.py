@@ -93,7 +93,7 @@ async def _read(redis_url: str, sent: dict[str, Any], sequence: int, first: int,
         await client.delete(f"/v1/runs/{run}")
 
 
-async def test_contents_are_read_as_long_as_the_group_is_kept_and_then_it_says_why_not(
+async def test_contents_are_read_while_the_group_is_kept_then_refused_with_the_reason(
     client: httpx.AsyncClient,
 ) -> None:
     await made(client)
@@ -234,7 +234,7 @@ async def test_contents_are_read_while_groups_move(client: httpx.AsyncClient) ->
     assert {(await client.get(f"{GROUPS}/{name}/content")).status_code for name in names} == {410}
 
 
-async def test_contents_that_a_client_does_not_read_leave_no_room_for_more_until_it_goes(
+async def test_contents_that_a_client_leaves_unread_hold_their_room_until_it_goes(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 connections that asked for 77 MB each and did not read made a process 4 GB larger."""

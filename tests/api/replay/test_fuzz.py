@@ -124,7 +124,7 @@ async def odd_call(rnd: Random, client: httpx.AsyncClient) -> httpx.Response:
 
 
 @briefly_and_at_length("count", 300, 1_500)
-async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_read(start: Start, count: int) -> None:
+async def test_no_odd_request_gets_5xx_and_every_kept_fragment_is_readable(start: Start, count: int) -> None:
     seed = seed_of(FUZZ)
     rnd, client = Random(seed), await start()
     await make_buffer(client)

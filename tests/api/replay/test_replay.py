@@ -20,7 +20,7 @@ from tests.api.replay.calls import REPLAY, RUN, end, in_binary, in_json, insert,
 AS_BINARY = {"Accept": SAFETENSORS}
 
 
-async def test_a_buffer_is_set_up_once_changed_while_it_goes_on_and_set_up_anew(client: httpx.AsyncClient) -> None:
+async def test_a_buffer_is_set_up_changed_while_used_and_set_up_again(client: httpx.AsyncClient) -> None:
     await make_buffer(client, max_chunks=8, max_reuse=2)
     limiter = {"samples_per_insert": 2, "min_diff": 0, "max_diff": 8}
     reply = await client.patch(REPLAY, json={"max_reuse": None, "limiter": limiter, "sampling": {"strategy": "fifo"}})
@@ -32,7 +32,7 @@ async def test_a_buffer_is_set_up_once_changed_while_it_goes_on_and_set_up_anew(
     assert (again["max_chunks"], again["limiter"], again["sampling"]["strategy"]) == (10_000, None, "uniform")
 
 
-async def test_one_that_is_there_stays_as_it_is_if_only_an_absent_one_is_to_be_made(client: httpx.AsyncClient) -> None:
+async def test_if_absent_leaves_an_existing_buffer_as_it_is(client: httpx.AsyncClient) -> None:
     await make_buffer(client, max_chunks=8)
     await insert(client, [0, 1])
     if_absent = {"if_absent": "true"}
@@ -243,7 +243,7 @@ async def test_workers_are_held_back_by_the_limiter_and_let_go_by_samples(client
 @pytest.mark.parametrize(
     ("min_diff", "max_diff", "left", "wanted", "at_once"), [(-5, 5, 5, 8, 1), (-5, 5, 5, 8, 5), (1, 11, 8, 8, 4)]
 )
-async def test_a_trainer_that_polls_and_a_worker_that_polls_do_not_wait_for_each_other(
+async def test_a_polling_trainer_and_a_polling_worker_do_not_block_each_other(
     client: httpx.AsyncClient, min_diff: int, max_diff: int, left: int, wanted: int, at_once: int
 ) -> None:
     """There are too few chunks for the sample, or too few inserts: either way it frees inserts."""

@@ -100,7 +100,7 @@ async def test_a_broken_run_is_shown_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("broken", ["an environment that is no JSON", "a configuration that is no JSON"])
-async def test_a_run_that_cannot_be_read_is_named_with_the_reason_and_can_be_deleted(
+async def test_an_unreadable_run_is_named_with_the_reason_and_can_be_deleted(
     client: httpx.AsyncClient, redis_client: Redis, broken: str
 ) -> None:
     await made(client)

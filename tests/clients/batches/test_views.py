@@ -282,7 +282,7 @@ def test_sequences_of_a_group_are_views_of_its_columns() -> None:
     assert [one.tokens.tolist() for one in columns.sequences()] == [[1, 2], *ROWS]
 
 
-def test_advantages_per_sequence_come_back_as_they_went_in_and_per_token_where_that_is_asked_for() -> None:
+def test_advantages_per_sequence_are_read_as_sent_or_per_token() -> None:
     """The GRPO form: a number for each sequence."""
     for advantages in ([0.1, -0.5, 2.0], np.array([0.1, -0.5, 2.0]), (0.1, -0.5, 2), [np.float64(0.1), -0.5, 2.0]):
         columns = columns_of([grpo(advantages=advantages)])

@@ -81,9 +81,7 @@ async def test_the_status_lists_runs_and_shows_one(run: Settings) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-async def test_the_status_of_all_runs_has_drops_rates_and_tokens_and_exits_as_for_one(
-    run: Settings, columns: int
-) -> None:
+async def test_the_status_of_all_runs_shows_rates_and_exits_like_that_of_one(run: Settings, columns: int) -> None:
     name = "n" * 64
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(1), group(2, 3, 4), group(5)])
@@ -271,7 +269,7 @@ async def test_without_the_extra_the_command_says_what_to_install(run: Settings)
     assert err.decode() == "this command needs typer: pip install typer\n"
 
 
-async def test_a_password_in_the_url_of_a_command_is_refused_and_in_the_variable_it_serves(
+async def test_a_password_in_the_url_is_refused_in_arguments_and_used_from_the_variable(
     run: Settings, tokens: Tokens
 ) -> None:
     """Other users can read command lines, and cannot read variables."""

@@ -142,7 +142,7 @@ async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: S
         assert (await waiting).key == "late"
 
 
-async def test_a_stream_that_found_nothing_in_time_draws_no_more_until_it_is_asked_again() -> None:
+async def test_a_stream_that_gave_up_draws_nothing_until_asked_again() -> None:
     drawn: list[int] = []
 
     async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:

@@ -133,7 +133,7 @@ async def test_a_curriculum_that_is_restored_from_a_file_goes_on_with_the_same_s
         assert file.read(7) == b"before\n"
 
 
-async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_whole(
+async def test_a_state_is_read_from_bytes_files_and_atropos_or_refused_whole(
     curriculum: AsyncCurriculum, tmp_path: Path
 ) -> None:
     await curriculum.register(["a", "b", "c"])

@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_finite_differences(cartpole: ModuleType) -> Non
         assert (found[name] * direction).sum() == pytest.approx((high - low) / (2 * width), rel=1e-4), name
 
 
-def test_targets_are_the_rewards_up_to_an_end_and_the_value_of_where_they_lead(cartpole: ModuleType) -> None:
+def test_targets_are_rewards_up_to_an_end_plus_the_value_beyond(cartpole: ModuleType) -> None:
     rng = np.random.default_rng(1)
     for _ in range(50):
         reward, after = rng.normal(size=(2, 3, 8))

@@ -43,7 +43,7 @@ def test_a_request_is_kept_to_a_size_and_a_number() -> None:
     assert [one.group for one in huge.next()] == ["0"]
 
 
-def test_a_refused_request_is_tried_group_by_group_so_that_only_the_bad_one_fails() -> None:
+def test_a_refused_request_is_sent_by_group_so_only_bad_ones_fail() -> None:
     outbox = Outbox(100, 1000)
     for name in range(4):
         outbox.put(parcel(name))

@@ -55,7 +55,7 @@ async def test_code_without_an_event_loop_lists_and_reads_groups_too(run: Settin
     await in_thread(story)
 
 
-async def test_tensors_of_floats_that_numpy_lacks_are_read_and_can_be_submitted_again_as_json(run: Settings) -> None:
+async def test_floats_that_numpy_lacks_are_read_and_submitted_again_as_json(run: Settings) -> None:
     kinds = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
     given = {name: np.array([[1.5, -2.0]], kind) for name, kind in kinds.items()}
     async with AsyncEnvironment("math", run) as environment, AsyncTrainer(run) as trainer:

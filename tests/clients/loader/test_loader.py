@@ -113,7 +113,7 @@ def test_nothing_is_loaded_before_the_first_batch_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_the_last_batch_of_each_epoch_can_be_left_out_and_is_not_loaded_then(colour: str) -> None:
+def test_the_last_batch_of_each_epoch_is_left_out_unloaded_if_asked(colour: str) -> None:
     fetched: list[int] = []
 
     def fetch(key: int) -> Any:

@@ -41,7 +41,7 @@ def test_padding_and_packing_keep_every_value_and_say_where_it_is(lengths: list[
     assert bounds[-1] == len(packed["tokens"].values)
 
 
-def test_what_is_ragged_is_told_by_name_and_not_by_the_lengths_of_a_batch() -> None:
+def test_ragged_fields_are_known_by_name_whatever_the_lengths_in_a_batch() -> None:
     samples = [{"t": np.arange(3), "m": np.arange(3), "image": np.zeros((4, 4))} for _ in range(2)]
     batch = stack(samples, {"t": Pad(0), "m": Pack()})
     assert isinstance(batch["t"], Padded)

@@ -84,7 +84,7 @@ async def test_a_sample_may_say_more_of_its_fragments_than_one_fragment_may_of_i
     assert [fragment["action"]["camera"].tolist() for fragment in sample.fragments()] == [[n, 0.5] for n in range(3)]
 
 
-async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kept_by_step(replay: AsyncReplay) -> None:
+async def test_the_rest_of_an_episode_is_a_shorter_fragment_with_versions_by_step(replay: AsyncReplay) -> None:
     async with AsyncTrainer(replay.settings) as trainer:
         await trainer.set_policy_version(5)
     async with replay.worker("w", steps=4) as worker:
@@ -363,7 +363,7 @@ async def test_a_trainer_that_goes_back_to_its_snapshot_finds_the_buffer_as_it_w
         await replay.state()
 
 
-async def test_a_buffer_without_a_bound_shows_the_one_it_has_and_nobody_is_warned_of_it(
+async def test_a_buffer_without_a_bound_shows_the_default_and_warns_nobody(
     run: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncReplay(run) as replay:
@@ -374,7 +374,7 @@ async def test_a_buffer_without_a_bound_shows_the_one_it_has_and_nobody_is_warne
         assert "keeps them: {'max_bytes'" in caplog.text
 
 
-async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_loop_of_ones_own(run: Settings) -> None:
+async def test_chunks_are_listed_by_page_and_buffers_deleted_without_an_event_loop(run: Settings) -> None:
     def look(replay: Replay) -> None:
         replay.set_up(max_chunks=500)
         with replay.worker("w", steps=1) as worker:

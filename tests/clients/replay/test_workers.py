@@ -57,7 +57,7 @@ async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
     assert warnings(caplog) == [said]
 
 
-async def test_fragments_that_are_refused_are_told_of_at_once_and_all_of_them_at_the_end(
+async def test_the_first_refused_fragment_is_logged_at_once_and_all_at_the_end(
     replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with replay.worker("w", steps=1) as worker:
@@ -84,7 +84,7 @@ def test_every_way_to_lose_a_fragment_is_told_once_and_none_of_keeping_one(caplo
         assert len(warnings(caplog)) == count * len(lost)
 
 
-async def test_a_worker_that_is_held_back_says_what_it_waits_for_and_for_how_long(
+async def test_a_blocked_worker_logs_what_it_waits_for_and_how_long(
     proxy: CuttingProxy, replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However short the time is for which requests are repeated."""

@@ -395,7 +395,7 @@ async def _nothing_happens(waiting: "asyncio.Task[object]") -> bool:
     return not waiting.done()
 
 
-async def test_a_batch_that_kills_its_trainers_is_set_aside_and_can_be_put_back_or_dropped(run: Settings) -> None:
+async def test_a_batch_that_kills_its_trainers_is_quarantined_then_released_or_dropped(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(max_deliveries=1)
         await submitted(environment, [group(1), group(2)])

@@ -71,7 +71,7 @@ def test_a_notice_comes_at_once_and_then_seldom() -> None:
     assert [now_s for now_s in range(100, 300) if notice.due(now_s)] == [100, 160, 220, 280]
 
 
-def test_notices_of_a_wait_come_less_and_less_often_and_begin_anew_after_a_quiet_time() -> None:
+def test_notices_of_a_wait_grow_rarer_and_start_again_after_quiet() -> None:
     rhythm = GrowingPause(first_s=10, longest_s=100)
     assert rhythm.due_s < 0
     said, now_s = [], 5.0

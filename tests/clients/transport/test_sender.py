@@ -41,7 +41,7 @@ async def test_a_request_that_is_cut_anywhere_is_answered_all_the_same(
             assert proxy.cuts == done, f"nothing was cut after {after_bytes} of {whole} bytes"
 
 
-async def test_a_reply_that_does_not_say_how_long_it_is_is_read_to_its_end() -> None:
+async def test_a_reply_without_a_length_is_read_to_its_end() -> None:
     """A proxy in between may send it on in chunks."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -62,7 +62,7 @@ def within(sequences: Mapping[int | None, int], bounds: Mapping[int, Bounds], *,
 
 
 def oldest_batch(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds]) -> Arrivals | None:
-    """Return the batch that the law chooses, or None if there is no valid one."""
+    """Return the batch that the rule chooses, or None if there is no valid one."""
     return next((b for b in exact_batches(queue, batch_size) if within(got(queue, b), bounds)), None)
 
 
@@ -86,7 +86,7 @@ def relaxed_batch(
 
 
 def oldest_batch_by_walking(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds]) -> Arrivals | None:
-    """Return the same as `oldest_batch` for long queues: the law word for word, asking `_completable` at each group."""
+    """Return what `oldest_batch` does for long queues: the rule word for word, asking `_completable` at each group."""
     taken: list[int] = []
     if not _completable(queue, batch_size, bounds, Counter()):
         return None
@@ -102,7 +102,7 @@ def oldest_batch_by_walking(queue: Sequence[Group], batch_size: int, bounds: Map
 def relaxed_batch_by_walking(
     queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds], debts: Mapping[int, int]
 ) -> Arrivals | None:
-    """Return the same as `relaxed_batch` for long queues: the law word for word, asking `_lowest` at each group."""
+    """Return what `relaxed_batch` does for long queues: the rule word for word, asking `_lowest` at each group."""
     lowest = _lowest(queue, batch_size, bounds, debts, Counter())
     if lowest is None:
         return None

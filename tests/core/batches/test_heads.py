@@ -107,7 +107,7 @@ def test_no_more_lanes_of_a_size_are_read_than_groups_fit_into_a_batch(
     assert all(count <= batch_size // size for size, count in lanes.items())
 
 
-def test_the_order_of_lanes_may_name_others_and_if_it_lacks_some_that_matter_all_are_read() -> None:
+def test_an_order_that_lacks_needed_lanes_makes_all_be_read() -> None:
     queued: dict[LaneId, int] = {(number, 4): 1 for number in range(6)}
     ages: list[LaneId] = [(number, 4) for number in (9, 3, 1, 5, 0, 2, 4)]
     assert lanes_to_read(8, queued, frozenset(), ages) == [(3, 4), (1, 4)]

@@ -42,7 +42,7 @@ def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: b
 
 
 @pytest.mark.parametrize(("delivery_count", "spent"), [(1, False), (4, False), (5, True), (6, True)])
-def test_a_batch_that_ran_out_as_often_as_allowed_is_set_aside(delivery_count: int, spent: bool) -> None:
+def test_a_batch_that_ran_out_as_often_as_allowed_is_quarantined(delivery_count: int, spent: bool) -> None:
     assert exhausted(held(delivery_count), 100, max_deliveries=5) == spent
 
 
@@ -65,12 +65,14 @@ def test_what_has_run_out_stays_so_as_time_passes(lease: Lease, clock_ms: int, m
 def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
     lease: Lease, clock_ms: int, most: int, being_sent: bool
 ) -> None:
-    """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is set aside, or will be."""
+    """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is quarantined, or will be."""
     on_its_way = lease.state is LeaseState.SENDING and being_sent
-    in_hand = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
-    set_aside = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
-    somebody_has_it = on_its_way or in_hand or lease.state is LeaseState.SENT
-    assert is_redeliverable(lease, clock_ms, most, being_sent=being_sent) == (not somebody_has_it and not set_aside)
+    is_held = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
+    is_quarantined = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
+    somebody_has_it = on_its_way or is_held or lease.state is LeaseState.SENT
+    assert is_redeliverable(lease, clock_ms, most, being_sent=being_sent) == (
+        not somebody_has_it and not is_quarantined
+    )
 
 
 @given(leases, moments, st.integers(1, 5), st.booleans())
@@ -81,7 +83,7 @@ def test_a_batch_waits_once_returned_and_never_once_quarantined(
     assert not is_redeliverable(quarantined(lease), clock_ms, most, being_sent=being_sent)
 
 
-def test_a_later_saved_state_has_what_is_in_hand_and_what_a_rewind_brought_back_untouched() -> None:
+def test_a_later_saved_state_has_held_batches_and_untouched_rewound_ones() -> None:
     again = rewound(held(), 1)
     given = given_back(replace(again, state=LeaseState.HELD, lease_id="second"))
     assert [in_saved_state(lease) for lease in (held(), again, rewound(given, 2))] == [True] * 3

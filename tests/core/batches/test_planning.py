@@ -174,7 +174,7 @@ def test_nobody_waits_for_an_environment_while_no_other_one_has_sent_its_part() 
     assert at(scarce(clock_ms=2000, scarce=before), [(0, 2), (0, 2), (1, 2), (2, 2)]).scarce == {}
 
 
-def test_an_environment_without_a_minimum_that_sends_nothing_is_noted_and_keeps_no_batch_from_forming() -> None:
+def test_a_silent_environment_without_a_minimum_is_noted_and_blocks_no_batch() -> None:
     view = replace(scarce(clock_ms=5000), environments={0: environment(0, 2), 1: environment(1, 2)})
     assert at(view, [(0, 2), (0, 2)]).scarce == {1: 5000}
     without = at(replace(view, scarce={1: 1000}), [(0, 2)] * 4)

@@ -61,14 +61,14 @@ def test_with_shares_the_oldest_batch_within_all_bounds_is_chosen_whenever_one_e
     st.integers(24, 96),
     st.dictionaries(st.integers(0, 2), st.builds(Bounds, st.integers(0, 24), st.none() | st.integers(24, 60))),
 )
-def test_long_queues_follow_the_law_word_for_word(
+def test_long_queues_follow_the_rule_word_for_word(
     queue: list[Group], batch_size: int, bounds: dict[int, Bounds]
 ) -> None:
     assert chosen(queue, batch_size, bounds) == oldest_batch_by_walking(queue, batch_size, bounds)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_thousands_of_groups_in_large_batches_without_shares_follow_the_law(seed: int) -> None:
+def test_thousands_of_groups_in_large_batches_without_shares_follow_the_rule(seed: int) -> None:
     """The oracle keeps what each suffix of the queue can sum to, one group at a time."""
     rng = random.Random(seed)
     batch_size = rng.choice([512, 2048, 4096])
@@ -135,7 +135,7 @@ def test_arrivals_that_are_not_unique_are_refused_rather_than_planned_wrongly() 
 # The examples of what the original gets wrong, in the numbering of `docs/how-to/move-from-atropos.md`.
 
 
-def test_fault_7_a_group_larger_than_the_batch_is_set_aside_and_named() -> None:
+def test_fault_7_a_group_larger_than_the_batch_is_named_oversized() -> None:
     queue = [Group(0, 9), Group(0, 4), Group(1, 4), Group(0, 9)]
     assert chosen(queue, 8, {}) == (1, 2)
     not_ready = refused(queue[:2], 8)
@@ -144,7 +144,7 @@ def test_fault_7_a_group_larger_than_the_batch_is_set_aside_and_named() -> None:
     assert not_ready.missing_sequences == 4
 
 
-def test_a_group_larger_than_its_environments_maximum_is_set_aside_and_named() -> None:
+def test_a_group_larger_than_its_environments_maximum_is_named_oversized() -> None:
     bounds = {0: Bounds(0, 4)}
     queue = [Group(0, 6), Group(None, 4), Group(0, 4)]
     assert chosen(queue, 8, bounds) == (1, 2)

@@ -1,4 +1,4 @@
-"""Each strategy's law as its definition has it, item by item: the oracle that parts and draws are held to."""
+"""Each strategy's distribution by its definition, item by item: the oracle of parts and draws."""
 
 import math
 
@@ -8,7 +8,7 @@ from lachesis.wire.curricula import CurriculumSettings
 from tests.core.curriculum.population import Population
 
 
-def law_of(population: Population, progress: float) -> list[float]:
+def distribution_of(population: Population, progress: float) -> list[float]:
     """Each item's probability to be the next one; of `thompson`, to be the first candidate."""
     policy, items = population.policy, population.estimates
     match policy.strategy:
@@ -92,10 +92,10 @@ def learnability(policy: CurriculumSettings, estimate: Estimate) -> float:
 
 
 def kinds_of(population: Population, progress: float) -> list[list[float]]:
-    """The laws that a strategy's law is a mixture of; each sums to its share."""
+    """The distributions whose mixture a strategy draws from; each sums to its share."""
     if population.policy.strategy == "plr":
         return replay(population)
-    return [law_of(population, progress)]
+    return [distribution_of(population, progress)]
 
 
 def next_free(kinds: list[list[float]], busy: set[int], gone: frozenset[tuple[int, int]]) -> list[float]:
@@ -103,14 +103,14 @@ def next_free(kinds: list[list[float]], busy: set[int], gone: frozenset[tuple[in
 
     ``gone`` are the places drawn before: kind and item.
     """
-    left = [[0.0 if (kind, i) in gone else p for i, p in enumerate(law)] for kind, law in enumerate(kinds)]
-    open_shares = sum(sum(law) for law, rest in zip(kinds, left, strict=True) if sum(rest))
+    left = [[0.0 if (kind, i) in gone else p for i, p in enumerate(own)] for kind, own in enumerate(kinds)]
+    open_shares = sum(sum(own) for own, rest in zip(kinds, left, strict=True) if sum(rest))
     found = [0.0] * len(kinds[0])
-    for kind, (law, rest) in enumerate(zip(kinds, left, strict=True)):
+    for kind, (own, rest) in enumerate(zip(kinds, left, strict=True)):
         for item, probability in enumerate(rest):
             if not probability:
                 continue
-            chance = sum(law) / open_shares * probability / sum(rest)
+            chance = sum(own) / open_shares * probability / sum(rest)
             if item in busy:
                 behind = next_free(kinds, busy, gone | {(kind, item)})
                 found = [each + chance * later for each, later in zip(found, behind, strict=True)]

@@ -18,7 +18,7 @@ from app.core.curriculum.strategies.thompson import best_probabilities
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import InvalidField
 from tests.core.curriculum.population import Population
-from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, law_by_parts
+from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, distribution_by_parts
 
 STATE: dict[str, Any] = {
     "strategy": "competence_based",
@@ -122,12 +122,12 @@ def test_fault_an_update_took_time_in_proportion_to_the_items(policy: Curriculum
         halves = dict.fromkeys(ItemIndex, items) | {ItemIndex.PRIOR_ONLY: 0}
         counted = Population.of(policy, 0).counts()
         asked = spans(policy, 500)
-        law = parts(
+        mixture = parts(
             policy,
             replace(counted, lengths=halves, spans=(items // 200,) * len(asked), categories={"a": items}, samples=500),
             0.5,
         )
-        sizes.append((len(asked), len(law)))
+        sizes.append((len(asked), len(mixture)))
     assert sizes[0] == sizes[1]
     assert sizes[0][0] <= 160
 
@@ -152,14 +152,14 @@ def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumS
 )
 def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumSettings) -> None:
     """Here what is observed changes what is sampled: the same groups, of other items."""
-    laws = []
+    distributions = []
     for shift in (0, 3):
         population = Population.of(policy, 8, ["a", "b"] * 4)
         for item in range(8):
             passed = 8 - (item + shift) % 8
             population.observe(item, [1.0] * passed + [0.0] * (8 - passed))
         if policy.strategy == "thompson":
-            laws.append(best_probabilities(policy, population.estimates))
+            distributions.append(best_probabilities(policy, population.estimates))
         else:
-            laws.append(law_by_parts(population, 0.1))
-    assert laws[0] != pytest.approx(laws[1])
+            distributions.append(distribution_by_parts(population, 0.1))
+    assert distributions[0] != pytest.approx(distributions[1])

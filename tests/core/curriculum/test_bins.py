@@ -1,4 +1,4 @@
-"""Bins are ranges of ranks, equal within one; the law over them."""
+"""Bins are ranges of ranks, equal within one; the distribution over them."""
 
 import pytest
 from hypothesis import given
@@ -32,18 +32,21 @@ def test_items_of_which_nothing_is_known_belong_to_the_middle_bin() -> None:
 
 def test_a_law_over_ease_is_a_law_over_bins() -> None:
     counts = ItemCounts({ItemIndex.MEAN_REWARD: 10, ItemIndex.UNSEEN: 3})
-    law = [
+    mixture = [
         MixtureComponent(ItemIndex.MEAN_REWARD, 3, 5, 0.5, ""),
         MixtureComponent(ItemIndex.MEAN_REWARD, 9, 1, 0.3, ""),
         MixtureComponent(ItemIndex.UNSEEN, 0, 3, 0.2, ""),
     ]
-    assert bin_distribution(law, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
-    assert bin_distribution(law, counts, 1) == [pytest.approx(1)]
+    assert bin_distribution(mixture, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
+    assert bin_distribution(mixture, counts, 1) == [pytest.approx(1)]
 
 
 def test_places_of_other_orders_must_be_looked_up() -> None:
     counts = ItemCounts({ItemIndex.MEAN_REWARD: 10, ItemIndex.SIGNAL: 10})
-    law = [MixtureComponent(ItemIndex.MEAN_REWARD, 8, 2, 0.5, ""), MixtureComponent(ItemIndex.SIGNAL, 0, 10, 0.5, "")]
+    mixture = [
+        MixtureComponent(ItemIndex.MEAN_REWARD, 8, 2, 0.5, ""),
+        MixtureComponent(ItemIndex.SIGNAL, 0, 10, 0.5, ""),
+    ]
     with pytest.raises(ValueError, match="looked up"):
-        bin_distribution(law, counts, 5)
-    assert bin_distribution(law, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])
+        bin_distribution(mixture, counts, 5)
+    assert bin_distribution(mixture, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])

@@ -28,9 +28,9 @@ ATROPOS = {
 @examples(200)
 @given(SHAPES, st.sampled_from([1e-9, 1.0]))
 def test_the_entropy_is_that_of_the_places(shapes: list[tuple[int, float, float]], flat: float) -> None:
-    law = parts_of([(size, weight, exponent * flat) for size, weight, exponent in shapes])
-    each = [probability_of(part, part.first + place) for part in law for place in range(part.size)]
-    assert entropy(law) == pytest.approx(-sum(p * math.log(p) for p in each if p), abs=1e-6)
+    mixture = parts_of([(size, weight, exponent * flat) for size, weight, exponent in shapes])
+    each = [probability_of(part, part.first + place) for part in mixture for place in range(part.size)]
+    assert entropy(mixture) == pytest.approx(-sum(p * math.log(p) for p in each if p), abs=1e-6)
 
 
 def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
@@ -47,8 +47,8 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumSe
     assert shown["curriculum/coverage"] == pytest.approx(4 / 6)
     assert shown["curriculum/mean_difficulty"] == pytest.approx(2.6 / 5)
     assert sum(value for name, value in shown.items() if name.startswith("curriculum/bin_") and "count" in name) == 6
-    laws = [value for name, value in shown.items() if name.endswith("_probability")]
-    assert not laws or sum(laws) == pytest.approx(1)
+    probabilities = [value for name, value in shown.items() if name.endswith("_probability")]
+    assert not probabilities or sum(probabilities) == pytest.approx(1)
     own = {
         "competence_based": "competence" if "curriculum/competence" in shown else "frontier_bin",
         "difficulty_pools": "pool_normal_count",

@@ -54,9 +54,9 @@ def test_draws_are_different_places_of_their_parts(
 def test_the_places_of_all_parts_have_probabilities_that_sum_to_1(shapes: list[tuple[int, float, float]]) -> None:
     parts = parts_of(shapes)
     places = range(-1, sum(part.size for part in parts) + 1)
-    law = [Chances(parts).of({ItemIndex.SIGNAL: place}) for place in places]
-    assert sum(law) == pytest.approx(1)
-    assert law[0] == law[-1] == 0
+    probabilities = [Chances(parts).of({ItemIndex.SIGNAL: place}) for place in places]
+    assert sum(probabilities) == pytest.approx(1)
+    assert probabilities[0] == probabilities[-1] == 0
 
 
 def test_the_highest_score_is_rank_1_of_zipf() -> None:
@@ -69,15 +69,15 @@ def test_the_highest_score_is_rank_1_of_zipf() -> None:
     fits([firsts.count(rank) for rank in (5, 6, 7)], np.array(expected) * 2)
 
 
-def test_independent_draws_come_by_the_law_however_few_places_there_are() -> None:
+def test_independent_draws_follow_the_distribution_however_few_places_there_are() -> None:
     """Of what they say of bins, too: an item that is nearly always chosen decides."""
-    law = [
+    mixture = [
         MixtureComponent(ItemIndex.SIGNAL, 0, 3, 0.8, "", exponent=2.0),
         MixtureComponent(ItemIndex.SIGNAL, 3, 2, 0.2, ""),
     ]
-    ranks = [each.rank for each in independent(law, 2000, seed=1, counter=1)]
-    fits(np.bincount(ranks, minlength=5), [Chances(law).of({ItemIndex.SIGNAL: rank}) for rank in range(5)])
-    assert independent([], 5, 1, 1) == independent(law, 0, 1, 1) == []
+    ranks = [each.rank for each in independent(mixture, 2000, seed=1, counter=1)]
+    fits(np.bincount(ranks, minlength=5), [Chances(mixture).of({ItemIndex.SIGNAL: rank}) for rank in range(5)])
+    assert independent([], 5, 1, 1) == independent(mixture, 0, 1, 1) == []
 
 
 def test_items_of_other_categories_have_no_part_in_one() -> None:

@@ -1,4 +1,4 @@
-"""Each strategy's parts against its definition, item by item, and draws from them against the law."""
+"""Each strategy's parts against its definition, item by item, and draws from them against the distribution."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,7 +17,7 @@ from app.core.curriculum.sampling import Chances, choose
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.table import parts
 from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
-from tests.core.curriculum.definitions import kinds_of, law_of, next_free
+from tests.core.curriculum.definitions import distribution_of, kinds_of, next_free
 from tests.core.curriculum.population import Population
 from tests.core.numeric.chi_square import fits
 from tests.properties import examples
@@ -53,7 +53,7 @@ def known(policy: CurriculumSettings) -> Population:
     return Population(CurriculumHeader(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
 
 
-def law_by_parts(population: Population, progress: float) -> list[float]:
+def distribution_by_parts(population: Population, progress: float) -> list[float]:
     found = parts(population.policy, population.counts(), progress)
     return [
         Chances(found).of(population.ranks(item), population.categories[item])
@@ -112,14 +112,14 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
 ) -> None:
     header = CurriculumHeader(policy, samples=9, arms=ARMS)
     population = Population(header, [each for each, _ in items], [category for _, category in items])
-    by_parts = law_by_parts(population, progress)
-    assert by_parts == pytest.approx(law_of(population, progress), abs=1e-12)
+    by_parts = distribution_by_parts(population, progress)
+    assert by_parts == pytest.approx(distribution_of(population, progress), abs=1e-12)
     assert sum(by_parts) == pytest.approx(1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
-def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumSettings) -> None:
+def test_pairs_are_drawn_as_often_as_sampling_without_replacement_says(policy: CurriculumSettings) -> None:
     population = known(policy)
     kinds, found = kinds_of(population, 0.5), parts(policy, population.counts(), 0.5)
     at = {(index, rank): item for item in range(len(KNOWN)) for index, rank in population.ranks(item).items()}
@@ -131,8 +131,8 @@ def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: Curriculum
         )
         seen[tuple(items)[:2]] += 1
     pairs = dict.fromkeys(permutations(range(len(KNOWN)), 2), 0.0)
-    for number, law in enumerate(kinds):
-        for one, probability in enumerate(law):
+    for number, distribution in enumerate(kinds):
+        for one, probability in enumerate(distribution):
             if probability:
                 second = next_free(kinds, {one}, frozenset({(number, one)}))
                 for other in set(range(len(KNOWN))) - {one}:
@@ -142,8 +142,8 @@ def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: Curriculum
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 3, 5, 8, 12])
-def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) -> None:
-    """A sample is drawn again until it is full; each item by the law restricted to those that can be had."""
+def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_distribution(number: int) -> None:
+    """A sample is drawn again until it is full; each item by the distribution restricted to those that can be had."""
     population, busy = known(EXAMPLES[number]), [0, 4]
     free = next_free(kinds_of(population, 0.5), set(busy), frozenset())
     seen = Counter[int]()
@@ -161,19 +161,19 @@ def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) 
 def test_extreme_temperatures_overflow_nothing(policy: CurriculumSettings, temperature: float) -> None:
     extreme = policy.model_copy(update={"temperature": temperature})
     check_policy(extreme)
-    law = law_by_parts(known(extreme), 0.5)
-    assert sum(law) == pytest.approx(1)
+    distribution = distribution_by_parts(known(extreme), 0.5)
+    assert sum(distribution) == pytest.approx(1)
     if policy.strategy in ("learnability", "easy_first"):
-        flat = law_by_parts(known(policy.model_copy(update={"temperature": 1.0})), 0.5)
-        assert (max(law) > max(flat)) == (temperature < 1)
+        flat = distribution_by_parts(known(policy.model_copy(update={"temperature": 1.0})), 0.5)
+        assert (max(distribution) > max(flat)) == (temperature < 1)
     draws = choose(parts(extreme, known(extreme).counts(), 0.5), 100, seed=1, counter=1)
     assert len(set(draws)) == len(draws)
 
 
 def test_the_lowest_temperature_chooses_the_likeliest() -> None:
-    cold = law_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e-6)), 0.0)
+    cold = distribution_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e-6)), 0.0)
     assert max(cold) == cold[5] == 1
-    warm = law_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e6)), 0.0)
+    warm = distribution_by_parts(known(CurriculumSettings(strategy="learnability", temperature=1e6)), 0.0)
     assert warm == pytest.approx([1 / 6] * 6, abs=1e-5)
 
 
@@ -188,7 +188,7 @@ def test_without_items_there_is_nothing_to_draw(policy: CurriculumSettings) -> N
 @pytest.mark.parametrize("estimate", [Estimate(), Estimate(0.5, prior=0.5), KNOWN[0]])
 def test_one_item_is_certain(policy: CurriculumSettings, estimate: Estimate) -> None:
     population = Population(CurriculumHeader(policy, samples=4), [estimate])
-    assert law_by_parts(population, 0.0) == [pytest.approx(1)]
+    assert distribution_by_parts(population, 0.0) == [pytest.approx(1)]
     assert population.sample(5) == [0]
     assert population.sample(5) == []
 
@@ -204,7 +204,7 @@ def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumSetting
 
 def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
     policy = CurriculumSettings(strategy="difficulty_pools", normal_weight=0)
-    assert law_by_parts(Population(CurriculumHeader(policy), KNOWN), 0)[1] == 0
+    assert distribution_by_parts(Population(CurriculumHeader(policy), KNOWN), 0)[1] == 0
     assert Population(CurriculumHeader(policy), [KNOWN[1]] * 3).sample(2) == []
 
 
@@ -247,7 +247,7 @@ def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> No
 
 
 def test_plr_keeps_its_shares_however_many_items_are_asked_for() -> None:
-    """Its score insists on the first ranks; drawn as one law, staleness would have all but the first few."""
+    """Its score insists on the first ranks; in one distribution, staleness would have all but the first few."""
     policy = CurriculumSettings(strategy="plr", staleness_share=0.25)
     items = [Estimate(0.5, 1, signal=each / 1000) for each in range(1000)] + [Estimate()] * 1000
     draws = choose(parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 400, seed=2, counter=0)

@@ -36,16 +36,16 @@ def test_against_an_item_unknown_the_chance_is_the_posteriors_mean(
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
 def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, temperature: float) -> None:
     policy = CurriculumSettings(strategy="thompson", target_pass_rate=target, temperature=temperature)
-    law = best_probabilities(policy, CANDIDATES)
+    distribution = best_probabilities(policy, CANDIDATES)
     firsts = [best(policy, Evidence.of(CANDIDATES), 1, counter)[0] for counter in range(1000)]
-    fits(np.bincount(firsts, minlength=len(CANDIDATES)), law)
+    fits(np.bincount(firsts, minlength=len(CANDIDATES)), distribution)
 
 
 def test_rare_winners_are_told_from_rarer_ones() -> None:
     """On the grid's own scale: who is in the same cell wins half the time."""
     policy = CurriculumSettings(strategy="thompson", target_pass_rate=1.0)
-    law = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
-    assert law[1] == pytest.approx(1 / 1001, rel=0.1)
+    distribution = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
+    assert distribution[1] == pytest.approx(1 / 1001, rel=0.1)
 
 
 def test_items_known_all_too_well_share_the_first_place_if_they_are_alike() -> None:
@@ -71,7 +71,7 @@ def test_extremes_overflow_nothing(temperature: float) -> None:
 
 
 def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates() -> None:
-    """Then it is Thompson sampling itself: each item is the first as often as the law over all of them says."""
+    """Then it is Thompson sampling itself: each item is as often the first as the distribution over all says."""
     seen = [0] * len(CANDIDATES)
     for counter in range(600):
         population = Population(CurriculumHeader(POLICY, counter=counter), CANDIDATES)

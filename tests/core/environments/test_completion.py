@@ -56,7 +56,7 @@ def test_what_no_group_can_complete_is_said_to_be_impossible() -> None:
     assert completed(8, [], {}, [Maker(0, 9), Maker(1, 0)]) == Completion(possible=False)
 
 
-def test_nobody_is_asked_while_a_batch_is_possible_also_if_it_breaks_a_minimum_that_sizes_forbid() -> None:
+def test_no_environment_is_asked_while_a_batch_is_possible_even_below_impossible_minimums() -> None:
     assert completed(8, [(0, 8)], {}, [Maker(0, 8)]) == Completion(possible=True)
     assert completed(8, [(0, 5), (1, 8)], {0: Bounds(4, None)}, [Maker(0, 5)]) == Completion(possible=True)
 
@@ -67,7 +67,7 @@ def test_nobody_is_asked_while_a_batch_is_possible_also_if_it_breaks_a_minimum_t
     bounds=st.dictionaries(st.integers(0, 2), bounds_of),
     makers=st.lists(st.builds(Maker, st.integers(0, 2), st.integers(1, 7)), unique_by=lambda one: one.environment),
 )
-def test_who_makes_what_it_is_asked_for_again_and_again_gets_to_a_batch_if_there_is_a_way(
+def test_making_what_is_asked_leads_to_a_batch_if_one_exists(
     batch_size: int, queue: Queue, bounds: dict[int, Bounds], makers: list[Maker]
 ) -> None:
     """Its minimums are kept unless no groups at all could keep them."""

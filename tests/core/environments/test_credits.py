@@ -82,7 +82,7 @@ def test_without_staleness_one_batch_is_wanted_and_without_a_limit_a_few_are() -
     assert ahead(None) == ahead(None, Trained(batches=9)) == UNLIMITED_HORIZON
 
 
-def test_a_trainer_that_sets_no_version_gets_a_batch_after_a_while_and_then_is_not_waited_for() -> None:
+def test_without_new_versions_a_trainer_gets_its_next_batch_after_a_pause() -> None:
     waiting = Trained(batches=2, last_ms=5000)
     assert [ahead(1, waiting, 5000 + VERSION_PATIENCE_MS + more) for more in (-1, 0)] == [0, 1]
     assert ahead(1, replace(waiting, batches=3)) == 2

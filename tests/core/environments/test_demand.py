@@ -57,7 +57,7 @@ def views(draw: st.DrawFn) -> DemandView:
 
 
 @given(views(), counts)
-def test_groups_that_run_beside_those_of_the_view_count_as_if_the_view_had_them(view: DemandView, running: int) -> None:
+def test_running_groups_beside_the_view_count_as_if_it_had_them(view: DemandView, running: int) -> None:
     demand = Demand("run", view, TTL_MS)
     for caller in view.environments:
         with_them = replace(view, running={**view.running, caller: running})

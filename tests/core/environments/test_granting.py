@@ -19,7 +19,7 @@ TTL_MS = 1000
 LEASE = Lease("batch", LeaseState.HELD, "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
 
 
-def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_own_environment() -> None:
+def test_queued_running_and_leased_groups_count_for_their_own_environment() -> None:
     """A batch of 8, three ahead: 24 are wanted, 12 of each of two environments of equal weight."""
     view = replace(
         EMPTY,
@@ -79,7 +79,7 @@ def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     max_staleness=st.integers(0, 2),
     fresh_fraction=st.sampled_from((0.25, 0.5, 1.0)),
 )
-def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_sizes_makes_one(
+def test_all_allowed_groups_form_a_batch_unless_no_sizes_could(
     batch_size: int, sizes: list[int], weights: list[int], max_staleness: int, fresh_fraction: float
 ) -> None:
     """All that is wanted ahead is there, and no group beyond it but those that complete a batch."""
@@ -115,12 +115,12 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
     grant = Demand("run", view, TTL_MS).of(0)
     assert (grant.groups, grant.credit.in_hand) == (4, 0)
-    unfit = Demand("run", view, TTL_MS).of(1)
-    assert unfit.groups == 0
-    assert unfit.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
+    oversized = Demand("run", view, TTL_MS).of(1)
+    assert oversized.groups == 0
+    assert oversized.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
 
 
-def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_nobody_is_asked_for_more() -> None:
+def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> None:
     view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
     assert Demand("run", view, TTL_MS).of(0).groups == 1
     assert Demand("run", replace(view, running={0: 1}), TTL_MS).of(0).groups == 0
@@ -129,7 +129,7 @@ def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_n
     assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
-def test_who_cannot_be_counted_on_for_a_size_is_asked_one_by_one_and_not_for_ever() -> None:
+def test_an_environment_of_unreliable_sizes_is_asked_one_group_at_a_time() -> None:
     """It declared groups of 3, which complete nothing, and has sent one of 1."""
     view = replace(EMPTY, lanes={(0, 3): 2, (0, 1): 1}, environments={0: environment(0, 3)})
     view = replace(view, policy=Policy(max_staleness=0), running={0: 1})

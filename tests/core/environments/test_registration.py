@@ -20,7 +20,7 @@ def test_two_of_one_name_that_start_at_the_same_moment_are_two() -> None:
         assert register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, clock_ms, TTL_MS).environment == 1
 
 
-def test_a_ghost_that_never_had_its_answer_binds_no_longer_than_a_newcomer_and_is_taken_over() -> None:
+def test_an_unanswered_registration_binds_as_long_as_a_newcomer_then_is_taken_over() -> None:
     ghost = register(RegistrationRequest("math", 8, 512, 1.0, 0.5), {}, 0, 1000, TTL_MS)
     assert ghost.alive(1000 + NEWCOMER_MS, TTL_MS)
     assert not ghost.alive(1001 + NEWCOMER_MS, TTL_MS)
@@ -47,7 +47,7 @@ def test_a_second_of_the_same_name_beside_a_live_one_is_another() -> None:
     assert (second.environment, second.name) == (1, "math_1")
 
 
-def test_one_that_comes_back_after_a_quarter_of_the_ttl_takes_its_place_with_what_it_says_now() -> None:
+def test_an_environment_that_returns_after_silence_keeps_its_place_with_new_settings() -> None:
     first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=0)
     again = register(RegistrationRequest("math", 4, 256, 2.0, 0.25), {0: first}, 1, TTL_MS // 4 + 1, TTL_MS)
     assert (again.environment, again.name) == (first.environment, first.name)

@@ -39,7 +39,7 @@ def test_shares_that_sum_to_one_are_not_scaled() -> None:
     assert minimums(8, 0.3, 0.3, 0.4) == [2, 2, 3]
 
 
-def test_shares_above_one_are_scaled_to_fill_the_batch_and_ties_go_to_the_smaller_id() -> None:
+def test_shares_above_one_are_scaled_with_ties_to_the_smaller_id() -> None:
     assert minimums(8, 0.5, 0.5, 0.5) == [3, 3, 2]
     assert minimums(100, 0.9, 0.9) == [50, 50]
     assert minimums(7, 1.0, 0.5, 0.25) == [4, 2, 1]
@@ -76,7 +76,7 @@ def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: ShareLi
     assert bounds_for(100, {0: share}) == {0: expected}
 
 
-def test_a_debt_grows_by_what_a_batch_fell_short_and_shrinks_by_what_it_gave_beyond_the_minimum() -> None:
+def test_a_debt_grows_by_shortfalls_and_shrinks_by_surpluses() -> None:
     bounds = {0: Bounds(2), 1: Bounds(2), 2: Bounds(2)}
     after_one = settle_debts({}, bounds, {0: 4, 1: 4})
     assert after_one == {2: 2}

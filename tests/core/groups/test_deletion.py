@@ -62,7 +62,7 @@ def listed(about: tuple[str, int | None, int, int | None]) -> ListedGroup:
 
 @examples(300)
 @given(st.lists(waiting_groups, max_size=20), queries, st.integers(1, 6))
-def test_calls_that_go_on_where_the_last_one_stopped_delete_all_that_is_meant_and_nothing_else(
+def test_calls_in_sequence_delete_exactly_the_wanted_groups(
     waiting: list[tuple[str, int | None, int, int | None]], wanted: GroupQuery, limit: int
 ) -> None:
     left = dict(enumerate(waiting, start=1))

@@ -151,7 +151,7 @@ def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> Non
 @pytest.mark.parametrize(
     ("sequences", "after", "alarms"), [(7, 2, False), (8, 2, True), (9, 2, True), (99, None, False)]
 )
-def test_a_drought_alarms_from_as_many_sequences_on_as_the_batches_hold(
+def test_starvation_alarms_once_it_has_the_sequences_of_so_many_batches(
     sequences: int, after: int | None, alarms: bool
 ) -> None:
     assert Starvation(0, sequences).alarms(4, after) is alarms

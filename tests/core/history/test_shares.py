@@ -1,6 +1,7 @@
 """Shares of environments against a count of every group."""
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ def span_of(happened: list[tuple[str, str, int, int]]) -> Span:
     return span
 
 
-@given(st.lists(st.lists(groups, max_size=6), max_size=4), st.sampled_from(["groups", "sequences", "tokens"]))
+@given(st.lists(st.lists(groups, max_size=6), max_size=4), st.sampled_from(get_args(HistoryCount)))
 def test_shares_are_those_of_all_groups(parts: list[list[tuple[str, str, int, int]]], counted: HistoryCount) -> None:
     found = shares(map(span_of, parts), counted)
     counts = {"in": Counter[str](), "out": Counter[str]()}

@@ -1,4 +1,4 @@
-"""Pearson's test of observed counts. With fixed seeds it fails for a wrong law, never by chance."""
+"""Pearson's test of observed counts. With fixed seeds it fails for a wrong distribution, never by chance."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,10 +7,10 @@ _SIGMAS = 5.0
 _LEAST = 10.0  # Pearson's rule is that a cell should expect five
 
 
-def fits(counts: ArrayLike, law: ArrayLike) -> None:
+def fits(counts: ArrayLike, distribution: ArrayLike) -> None:
     """Assert that outcomes were seen about as often as their probabilities say; the rarest count as one."""
-    seen, probability = np.asarray(counts, np.float64), np.asarray(law, np.float64)
-    assert abs(probability.sum() - 1) < 1e-9, "not a law"
+    seen, probability = np.asarray(counts, np.float64), np.asarray(distribution, np.float64)
+    assert abs(probability.sum() - 1) < 1e-9, "not a distribution"
     assert (seen[probability == 0] == 0).all(), "what is impossible was seen"
     order = np.argsort(probability)
     seen, expected = seen[order], probability[order] * seen.sum()

@@ -1,4 +1,4 @@
-"""The bounded Zipf law against its definition."""
+"""The bounded Zipf distribution against its definition."""
 
 from collections import Counter
 from itertools import permutations
@@ -46,7 +46,7 @@ def test_ranks_from_a_first_one_on_keep_their_shares(exponent: float) -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0, 4.0])
-def test_different_ranks_come_in_the_order_of_successive_draws(exponent: float) -> None:
+def test_different_ranks_come_in_the_order_of_draws_without_replacement(exponent: float) -> None:
     """Against every ordered sample of 3 of 4 ranks, each with its probability."""
     generator = np.random.Generator(np.random.Philox(key=10))
     terms = np.arange(1, 5.0) ** -exponent

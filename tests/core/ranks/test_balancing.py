@@ -1,4 +1,4 @@
-"""Balanced shards against brute force, the laws every answer keeps, and the cases of the benchmark."""
+"""Balanced shards against brute force, the invariants of every answer, and the cases of the benchmark."""
 
 from itertools import product
 from typing import Any
@@ -76,7 +76,7 @@ def test_few_lots_are_split_as_well_as_is_possible(problem: tuple[list[float], i
 
 @examples(300)
 @given(problems(150, 20), st.booleans())
-def test_every_answer_keeps_the_law(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
+def test_every_answer_keeps_the_invariants(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
     costs, ranks, sizes = problem
     values, jobs = np.array(costs), np.arange(len(costs))
     balanced = balance(costs, ranks, equal=equal, sizes=sizes)

@@ -17,7 +17,7 @@ def window_of(*costs: float, lane: LaneId = (0, 1), first: int = 0) -> Window:
     return {lane: [LookaheadCandidate(first + n, f"{first + n}", cost) for n, cost in enumerate(costs)]}
 
 
-def law(window: Window, counts: dict[LaneId, int]) -> BatchPlan:
+def oldest_plan(window: Window, counts: dict[LaneId, int]) -> BatchPlan:
     """The plan that takes the oldest of each lane."""
     taken = [PlannedGroup(one.arrival, one.group_id, *lane) for lane, n in counts.items() for one in window[lane][:n]]
     return BatchPlan(tuple(sorted(taken, key=lambda group: group.arrival)))
@@ -29,20 +29,20 @@ def ids(plan: BatchPlan) -> list[str]:
 
 def test_a_group_much_larger_than_the_others_waits_for_its_like() -> None:
     window = window_of(1, 1, 100, 1, 1, 1, 100, 1)
-    plan = law(window, {(0, 1): 4})
+    plan = oldest_plan(window, {(0, 1): 4})
     assert ids(plan) == ["0", "1", "2", "3"]
     assert ids(choose_balanced(plan, window, ShardingSpec(2), {}, 1)) == ["0", "1", "3", "4"]
 
 
 def test_nobody_is_made_to_wait_for_nothing() -> None:
     window = window_of(1, 1, 1, 1, 1.001, 0.999)
-    plan = law(window, {(0, 1): 4})
+    plan = oldest_plan(window, {(0, 1): 4})
     assert choose_balanced(plan, window, ShardingSpec(2), {}, 1) is plan
 
 
 def test_who_was_passed_over_often_enough_is_taken() -> None:
     window = window_of(1, 1, 100, 1, 1, 1, 100, 1)
-    plan = law(window, {(0, 1): 4})
+    plan = oldest_plan(window, {(0, 1): 4})
     chosen = choose_balanced(plan, window, ShardingSpec(2), {"2": 1}, 1)
     assert "2" in ids(chosen)
     assert "6" in ids(chosen), "and its like with it"
@@ -50,7 +50,7 @@ def test_who_was_passed_over_often_enough_is_taken() -> None:
 
 def test_being_passed_over_is_counted_and_forgotten_once_taken() -> None:
     window = window_of(1, 1, 1, 1)
-    plan = law(window, {(0, 1): 2})
+    plan = oldest_plan(window, {(0, 1): 2})
     other = BatchPlan(tuple(PlannedGroup(n, f"{n}", 0, 1) for n in (1, 2)))
     before = {"0": 1, "1": 3, "3": 1, "gone": 2}
     assert delays_after(plan, other, before, ["0", "1", "2", "3"]) == {"0": 2, "3": 1}
@@ -72,7 +72,7 @@ def test_a_choice_has_as_many_groups_of_each_lane_and_all_that_are_overdue(
     for position, (lane, costs) in enumerate(lanes.items()):
         window |= window_of(*costs, lane=lane, first=100 * position)
     counts = {lane: data.draw(st.integers(0, len(ones))) for lane, ones in window.items()}
-    plan = law(window, {lane: count for lane, count in counts.items() if count})
+    plan = oldest_plan(window, {lane: count for lane, count in counts.items() if count})
     if not plan.groups:
         return
     delays = data.draw(st.dictionaries(st.sampled_from(ids(plan)), st.integers(1, 3)))
@@ -102,7 +102,7 @@ def simulate(costs: np.ndarray, depth: int, most: int) -> tuple[float, int]:
     beyond, longest = 0.0, 0
     while len(queue) >= 16 * depth:
         window = {lane: queue[: 16 * depth]}
-        plan = law(window, {lane: 16})
+        plan = oldest_plan(window, {lane: 16})
         chosen = choose_balanced(plan, window, spec, delays, most)
         longest = max([longest, *delays.values()])
         delays = delays_after(plan, chosen, delays, [one.group_id for one in window[lane]])

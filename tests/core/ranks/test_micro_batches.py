@@ -1,4 +1,4 @@
-"""Micro-batches against brute force, and the laws that all of them keep."""
+"""Micro-batches against brute force, and the invariants that all of them keep."""
 
 import numpy as np
 import pytest

@@ -53,7 +53,7 @@ def test_a_batch_awaits_every_rank_or_only_rank_0() -> None:
     assert acknowledged_by(by_0, 0).awaited == ()
 
 
-def test_a_batch_that_is_handed_out_again_is_divided_as_it_was_and_awaits_all() -> None:
+def test_a_batch_handed_out_again_keeps_its_shards_and_awaits_all_ranks() -> None:
     had = replace(lease(1), sharding=acknowledged_by(taken_by(taken_by(sharding(), 1), 0), 1))
     assert had.sharding is not None
     assert had.sharding.taken == (0, 1)
@@ -91,7 +91,7 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
     ],
     ids=str,
 )
-def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
+def test_a_rank_gets_the_oldest_held_batch_it_has_not_trained_on(
     leases: list[Lease], shard_request: ShardRequest, step: int | None
 ) -> None:
     found = shared(leases, shard_request, NOW)

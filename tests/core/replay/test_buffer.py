@@ -65,7 +65,7 @@ LIMITS = ReplaySettings(max_staleness=3, max_age_s=30, max_reuse=2, max_bytes=10
 
 
 @pytest.mark.parametrize(
-    ("judged", "reason"),
+    ("record", "reason"),
     [
         (chunk(), None),
         (chunk(session=1), ChunkDropReason.OLD_SESSION),
@@ -82,9 +82,9 @@ LIMITS = ReplaySettings(max_staleness=3, max_age_s=30, max_reuse=2, max_bytes=10
         (chunk(payload_bytes=1001), ChunkDropReason.TOO_LARGE),
     ],
 )
-def test_a_chunk_is_unfit_for_a_reason(judged: ChunkRecord, reason: ChunkDropReason | None) -> None:
-    assert chunk_drop_reason(judged, NOW, LIMITS) is reason
-    assert chunk_drop_reason(replace(judged, session=2), replace(NOW, version=99), ReplaySettings()) is None
+def test_a_chunk_has_a_drop_reason(record: ChunkRecord, reason: ChunkDropReason | None) -> None:
+    assert chunk_drop_reason(record, NOW, LIMITS) is reason
+    assert chunk_drop_reason(replace(record, session=2), replace(NOW, version=99), ReplaySettings()) is None
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))

@@ -1,4 +1,4 @@
-"""Batches of fresh and replayed groups, against the law said in the slowest way."""
+"""Batches of fresh and replayed groups, against the rule said in the slowest way."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def mixed(
     fraction: float,
     promised: Mapping[int, ShareLimits],
 ) -> tuple[Arrivals, Arrivals] | None:
-    """The law: the smallest fresh part for which there is a replayed part."""
+    """The rule: the smallest fresh part for which there is a replayed part."""
     bounds = bounds_for(batch_size, promised)
     supply = got(candidates, tuple(range(len(candidates))))
     for fresh in range(max(1, -int(-batch_size * fraction // 1)), batch_size):

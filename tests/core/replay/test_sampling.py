@@ -1,4 +1,4 @@
-"""Strategies against their laws, on a buffer that is a list; and how long a draw from a million chunks takes."""
+"""Strategies against their distributions, on a buffer that is a list; and the time of a draw from a million chunks."""
 
 import math
 from collections import Counter
@@ -84,7 +84,7 @@ def ranked(scores: tuple[int, ...], low: int, high: int) -> list[int]:
 BUFFER = Buffer(weights=(9, 2, 3, 40, 1), versions=(3, 9, 5, 9, 8))
 
 
-def law(buffer: Buffer, sampling: Sampling) -> list[float]:
+def distribution_of(buffer: Buffer, sampling: Sampling) -> list[float]:
     """Each chunk's probability to be drawn, as the strategy's definition has it."""
     chunks = range(len(buffer.weights))
     match sampling.strategy:
@@ -104,7 +104,7 @@ def law(buffer: Buffer, sampling: Sampling) -> list[float]:
     return [share / sum(shares) for share in shares]
 
 
-def successive_law(single: list[float], wanted: int) -> dict[tuple[int, ...], float]:
+def ordered_distribution(single: list[float], wanted: int) -> dict[tuple[int, ...], float]:
     """Return the probability of each ordered sample, drawn chunk by chunk from those that are left."""
     samples = {}
     for sample in permutations(range(len(single)), wanted):
@@ -132,18 +132,18 @@ NAMES = [f"{each.strategy}-{each.alpha}-{each.half_life_chunks:g}" for each in R
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: Sampling) -> None:
-    expected = successive_law(law(BUFFER, sampling), 3)
+def test_ordered_samples_are_as_frequent_as_sampling_without_replacement_says(sampling: Sampling) -> None:
+    expected = ordered_distribution(distribution_of(BUFFER, sampling), 3)
     seen = Counter(tuple(BUFFER.sample(sampling, 3, seed=5, counter=64 * turn)[0]) for turn in range(3000))
     fits([seen[sample] for sample in expected], list(expected.values()))
 
 
 @pytest.mark.slow
-def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
+def test_samples_that_take_several_lists_of_draws_keep_the_distribution() -> None:
     """One chunk outweighs all others so far that the first list hardly ever has a second one."""
     uneven = Buffer(weights=(5, 6, 2**40, 2**12, 1), versions=(CURRENT,) * 5)
     sampling = Sampling(strategy="proportional")
-    expected = successive_law(law(uneven, sampling), 4)
+    expected = ordered_distribution(distribution_of(uneven, sampling), 4)
     seen, lists = Counter[tuple[int, ...]](), 0
     for turn in range(1500):
         chunks, _, counter = uneven.sample(sampling, 4, seed=6, counter=64 * turn)
@@ -184,11 +184,11 @@ def test_first_in_first_out_and_last_in_first_out_are_no_matter_of_chance() -> N
 
 
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_probabilities_are_the_law(sampling: Sampling) -> None:
+def test_probabilities_are_the_distribution(sampling: Sampling) -> None:
     chunks, taken, _ = BUFFER.sample(sampling, 5, seed=2, counter=0)
     weights = [BUFFER.weights[chunk] for chunk in chunks]
     told = probabilities(taken, weights, BUFFER.counts, sampling)
-    assert told == pytest.approx([law(BUFFER, sampling)[chunk] for chunk in chunks])
+    assert told == pytest.approx([distribution_of(BUFFER, sampling)[chunk] for chunk in chunks])
 
 
 def test_probabilities_are_never_zero() -> None:
@@ -200,9 +200,11 @@ def test_probabilities_are_never_zero() -> None:
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=20), st.integers(1, 10**6), st.floats(0, 1))
-def test_importance_weights_are_those_of_prioritised_replay(law: list[float], chunks: int, beta: float) -> None:
-    plain = [(chunks * probability) ** -beta for probability in law]
-    assert importance(law, beta) == pytest.approx([weight / max(plain) for weight in plain])
+def test_importance_weights_are_those_of_prioritised_replay(
+    distribution: list[float], chunks: int, beta: float
+) -> None:
+    plain = [(chunks * probability) ** -beta for probability in distribution]
+    assert importance(distribution, beta) == pytest.approx([weight / max(plain) for weight in plain])
 
 
 @pytest.mark.parametrize("strategy", get_args(SamplingStrategy))
@@ -263,13 +265,13 @@ def test_draws_name_places_that_are_there(
         assert len(set(draws)) == len(draws) >= min(wanted, chunks)
 
 
-def test_a_race_alone_is_successive_sampling() -> None:
+def test_a_race_alone_is_sampling_without_replacement() -> None:
     """The draws always fall on place 2; what comes after it is by weight."""
     shares = np.array([1.0, 2.0, 0.5, 4.0])
     generator = np.random.Generator(np.random.Philox(key=3))
     expected = {
         sample[1:]: probability / 2 * 15
-        for sample, probability in successive_law(list(shares / 7.5), 3).items()
+        for sample, probability in ordered_distribution(list(shares / 7.5), 3).items()
         if sample[0] == 2
     }
     stuck = np.full(22, 2)

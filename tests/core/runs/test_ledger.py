@@ -6,29 +6,29 @@ from hypothesis import strategies as st
 from app.core.model import DropReason
 from app.core.runs.ledger import WASTE, TokenLedger, ledger_of, ledger_of_run
 
-FATES = ("trained", "leased", "queued", *DropReason)
-groups = st.lists(st.tuples(st.sampled_from(FATES), st.none() | st.integers(0, 2), st.integers(0, 2**40)))
-"""The fate of each group, its environment and its tokens."""
+OUTCOMES = ("trained", "leased", "queued", *DropReason)
+groups = st.lists(st.tuples(st.sampled_from(OUTCOMES), st.none() | st.integers(0, 2), st.integers(0, 2**40)))
+"""The outcome of each group, its environment and its tokens."""
 
 
 def stored(every: list[tuple[str, int | None, int]]) -> dict[tuple[str, int | None], int]:
     """Count tokens as the scripts do: those that wait have no count."""
     counts: dict[tuple[str, int | None], int] = {}
-    for fate, environment, tokens in every:
-        for state in ("generated", *([] if fate == "queued" else [fate])):
+    for outcome, environment, tokens in every:
+        for state in ("generated", *([] if outcome == "queued" else [outcome])):
             counts[state, environment] = counts.get((state, environment), 0) + tokens
     return counts
 
 
-def tokens_of(every: list[tuple[str, int | None, int]], *fates: str) -> int:
-    return sum(tokens for fate, _, tokens in every if fate in fates)
+def tokens_of(every: list[tuple[str, int | None, int]], *outcomes: str) -> int:
+    return sum(tokens for outcome, _, tokens in every if outcome in outcomes)
 
 
 @given(groups)
 def test_a_ledger_names_what_became_of_each_token(every: list[tuple[str, int | None, int]]) -> None:
     ledger = ledger_of_run(stored(every))
     assert ledger == TokenLedger(
-        generated=tokens_of(every, *FATES),
+        generated=tokens_of(every, *OUTCOMES),
         trained=tokens_of(every, "trained"),
         queued=tokens_of(every, "queued"),
         leased=tokens_of(every, "leased"),

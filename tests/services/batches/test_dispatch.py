@@ -82,7 +82,7 @@ async def test_what_one_process_lost_on_its_way_another_serves(process: Callable
     assert marks(await other.batches.dispatch.take(RUN)) == [1]
 
 
-async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_was_lost(
+async def test_dropping_a_batch_again_after_a_lost_answer_is_no_error(
     process: Callable[..., Process], redis_client: Redis, line: Line
 ) -> None:
     lossy, url = line
@@ -209,11 +209,11 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     await services.batches.dispatch.take(RUN)
     environments = []
     for n in range(3):
-        enrolled = await services.environments.registry.register_environment(
+        registered = await services.environments.registry.register_environment(
             RUN, RegistrationRequest(f"env{n}", 4, 512, 1.0, 0.3)
         )
-        assert enrolled is not None
-        environments.append(enrolled[0].environment)
+        assert registered is not None
+        environments.append(registered[0].environment)
     for mark, environment in enumerate(environments):
         await services.groups.atropos.submit(RUN, [encoded(4, mark, environment)])
     first = await services.batches.dispatch.take(RUN)

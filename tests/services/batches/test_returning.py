@@ -65,10 +65,10 @@ async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, r
     assert names(await take(services)) == ["a"]
 
 
-async def test_a_batch_whose_lease_ran_out_for_the_last_time_is_set_aside_though_nobody_asks(
+async def test_a_batch_whose_last_lease_ran_out_is_quarantined_without_a_request(
     process: Callable[..., Process], services: Services, redis_client: Redis
 ) -> None:
-    """Operators look at what was set aside; a run whose only trainer has died has nobody to ask."""
+    """Operators look at quarantined batches; a run whose only trainer has died has nobody to ask."""
     await submit(services, "a")
     await take(services)
     _, maintenance = process()

@@ -100,7 +100,7 @@ async def test_a_checkpoint_of_a_step_that_is_yet_to_come_takes_no_rewind_away(s
     assert await rewound_to(services, 0) == [batch.lease.batch_id]
 
 
-async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
+async def test_a_run_that_is_set_to_keep_less_releases_the_rest_at_once(
     services: Services, redis_client: Redis
 ) -> None:
     for name in "abc":
@@ -138,7 +138,7 @@ async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_let_go(
     assert len((await books_of(redis_client, RUN))["kept"]) == left
 
 
-async def test_a_batch_that_ends_while_its_run_is_set_to_keep_none_is_not_kept(services: Services) -> None:
+async def test_a_batch_that_ends_in_a_run_that_keeps_none_is_released(services: Services) -> None:
     """Who ends it has read the settings before."""
     await services.groups.native.submit(RUN, [named("a")])
     lease = (await taken(services)).lease

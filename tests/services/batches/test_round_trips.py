@@ -178,7 +178,7 @@ async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one
         return {name: counted.get(name, 0) for name in ("hset", "hincrby", "hdel", "zadd", "zrem")}
 
     async def life(chunks: int) -> list[dict[str, int]]:
-        """Withheld by a sample and given back, used up by another; the rest set aside, and deleted."""
+        """Reserved by a sample and given back, used up by another; the rest archived, and deleted."""
         session = (await replay.state(RUN)).session
         await buffer.insert(*range(2 * chunks), session=session)
         taken: list[ReplaySample] = []

@@ -119,9 +119,7 @@ async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redi
     assert await redis_client.zcard(requests) == 1
 
 
-async def test_what_is_handed_out_is_not_handed_out_again_until_it_is_observed_or_its_time_is_up(
-    process: Start, redis_client: Redis
-) -> None:
+async def test_an_item_in_flight_is_not_drawn_until_observed_or_expired(process: Start, redis_client: Redis) -> None:
     (one, _), (other, _) = process(), process()
     await make(one, in_flight_ttl_s=300.0)
     await register(one, *ITEMS)
@@ -138,7 +136,7 @@ async def test_what_is_handed_out_is_not_handed_out_again_until_it_is_observed_o
     assert sorted(keys_of(await sample(other, 40))) == ITEMS
 
 
-async def test_without_a_time_to_live_nothing_is_held_and_no_sample_has_an_item_twice(process: Start) -> None:
+async def test_without_a_ttl_nothing_is_held_and_samples_have_no_item_twice(process: Start) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await register(services, *ITEMS)
@@ -225,7 +223,7 @@ async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
     assert [each.probability for each in found.items] == [each.probability for each in predicted.items]
 
 
-async def test_a_sample_that_names_a_seed_leaves_the_generator_alone_and_is_the_same_each_time(process: Start) -> None:
+async def test_a_sample_with_a_seed_is_reproducible_and_leaves_the_generator_alone(process: Start) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await register(services, *ITEMS)

@@ -40,9 +40,7 @@ async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_
     await twice.aclose()
 
 
-async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_there_is(
-    process: Start, redis_url: str
-) -> None:
+async def test_a_request_repeated_while_it_is_served_takes_over_what_is_drawn(process: Start, redis_url: str) -> None:
     """The first one is broken off by its sender, say, between two of its draws: it takes no more."""
     services, _ = process()
     await make(services)
@@ -67,7 +65,7 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
     await connection.aclose()
 
 
-async def test_of_a_repeated_request_only_what_is_still_in_flight_is_told_and_once_nothing_is_it_draws(
+async def test_a_repeated_request_returns_items_still_in_flight_or_draws_new_ones(
     process: Start, redis_client: Redis
 ) -> None:
     services, _ = process()
@@ -108,7 +106,7 @@ async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, re
     assert await redis_client.zscore(until, "m400") is not None
 
 
-async def test_what_is_given_back_others_may_have_and_only_who_has_an_item_gives_it_back(process: Start) -> None:
+async def test_only_its_sample_gives_an_item_back_and_others_may_then_draw_it(process: Start) -> None:
     services, _ = process()
     await make(services)
     await register(services, *ITEMS[:10])

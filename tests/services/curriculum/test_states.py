@@ -152,7 +152,7 @@ async def test_a_document_that_breaks_off_changes_nothing(
     assert await dump(redis_client) == before
 
 
-async def test_a_process_killed_in_the_middle_of_a_document_changes_nothing_and_is_cleared_up_after(
+async def test_a_process_killed_while_it_loads_a_document_leaves_nothing_behind(
     process: Start, redis_client: Redis, redis_url: str
 ) -> None:
     services, maintenance = process()

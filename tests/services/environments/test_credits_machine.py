@@ -197,10 +197,10 @@ class CreditsMachine(RuleBasedStateMachine):
     def _is_explained(self, view: RunView, reason: BatchDiagnosis, *, refused: bool) -> None:
         assert reason.not_ready is not None
         detail = reason.not_ready.detail
-        in_hands = any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
+        leased = any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
         if refused:
             assert "max_queued_groups = " in detail, reason
-        elif in_hands:
+        elif leased:
             assert view.totals.leased_groups > 0, "the trainer must act"
         elif reason.relaxes_s is not None:
             assert reason.relaxes_s > 0, "there is a batch after that"
@@ -234,7 +234,5 @@ def could_be(view: RunView, makers: Sequence[int]) -> bool:
 
 
 @briefly_and_at_length(("examples", "steps"), (15, 15), (100, 40))
-def test_if_all_make_what_credits_allow_a_batch_forms_or_it_is_said_who_must_act(
-    processes: Processes, examples: int, steps: int
-) -> None:
+def test_credits_lead_to_a_batch_or_to_who_must_act(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: CreditsMachine(processes), examples, steps)

@@ -37,7 +37,7 @@ async def make_runs(connection: RedisClient, *runs: str) -> None:
         await connection.call("HSET", RunKeys(run).run, "epoch", 1)
 
 
-async def test_the_events_of_two_runs_are_two_calls_of_a_script_and_none_without_events(
+async def test_events_take_one_call_for_each_run_and_none_without_events(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     connection = process()[0].connection

@@ -31,11 +31,11 @@ async def test_every_group_sent_is_served_once_or_still_there(
     shares = (None, 0.25, None)
     environments = []
     for name, share in zip(("plain", "promised", "mixed"), shares, strict=True):
-        enrolled = await first.environments.registry.register_environment(
+        registered = await first.environments.registry.register_environment(
             RUN, RegistrationRequest(name, 4, 512, 1.0, share)
         )
-        assert enrolled is not None
-        environments.append(enrolled[0].environment)
+        assert registered is not None
+        environments.append(registered[0].environment)
     generator = random.Random(7)
     sent: list[int] = []
     served: Counter[int] = Counter()
@@ -154,10 +154,10 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
     services, maintenance = process()
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.batches.dispatch.take(RUN)
-    enrolled = await services.environments.registry.register_environment(RUN, RegistrationRequest("env", 8, 512, 1.0))
-    assert enrolled is not None
+    registered = await services.environments.registry.register_environment(RUN, RegistrationRequest("env", 8, 512, 1.0))
+    assert registered is not None
     for mark in range(5):
-        await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, enrolled[0].environment)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, registered[0].environment)])
     await services.batches.dispatch.take(RUN)
     await services.environments.registry.reset(RUN)
     await maintenance.look_after(RUN)

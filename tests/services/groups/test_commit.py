@@ -283,7 +283,7 @@ async def test_starvation_that_they_bring_together_is_told_once(
     assert len(caplog.messages) == 1
 
 
-async def test_what_comes_in_vain_after_what_does_not_begins_starvation_though_they_share_a_commit(
+async def test_filtered_groups_after_accepted_ones_begin_starvation_within_one_commit(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Of one submission it is what comes best that counts."""

@@ -128,7 +128,7 @@ async def test_a_group_that_is_too_old_is_that_whatever_its_rewards(process: Cal
     assert await services.groups.native.submit(RUN, [old]) == [Outcome(DropReason.STALE)]
 
 
-async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_group(
+async def test_starvation_is_seen_by_all_processes_told_once_and_ended_by_one_group(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     here, there = process()[0], process()[0]
@@ -160,7 +160,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
 
 
 @pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])
-async def test_what_is_kept_with_a_weight_of_0_ends_no_drought(
+async def test_what_is_kept_with_a_weight_of_0_ends_no_starvation(
     process: Callable[..., Process], loss_weight: float, sequences: int
 ) -> None:
     services = process()[0]
@@ -168,5 +168,5 @@ async def test_what_is_kept_with_a_weight_of_0_ends_no_drought(
     await services.runs.administration.set_policy_version(RUN, 1)
     await services.groups.native.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
     await services.groups.native.submit(RUN, [rewarded("same", SAME)])
-    drought = (await services.environments.registry.view(RUN)).starvation
-    assert (drought.sequences, sum(drought.dropped.values())) == (sequences, sequences // 2)
+    starvation = (await services.environments.registry.view(RUN)).starvation
+    assert (starvation.sequences, sum(starvation.dropped.values())) == (sequences, sequences // 2)

@@ -46,7 +46,7 @@ class RankModel(RunModel):
         """Take a rank's shard of the next batch for it, or say why there is none."""
         while True:
             waiting = next((batch for batch in self.batches if self._waits_for(batch, shard_request)), None)
-            theirs = self._in_hand(shard_request)
+            theirs = self._leased(shard_request)
             if theirs is not None and (waiting is None or waiting.step > theirs.step):
                 _check_step(shard_request, theirs.step)
                 theirs.deadline = max(theirs.deadline, self.now + lease_s)
@@ -117,7 +117,7 @@ class RankModel(RunModel):
         gone = batch.state == "held" and batch.delivery_count >= self.max_deliveries
         return self._waits(batch) and not gone and _wants(shard_request, batch)
 
-    def _in_hand(self, shard_request: ShardRequest) -> Batch | None:
+    def _leased(self, shard_request: ShardRequest) -> Batch | None:
         for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
             if batch.state != "held" or batch.deadline <= self.now:
                 continue

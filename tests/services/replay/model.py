@@ -211,7 +211,7 @@ class ReplayModel:
             del self.it.chunks[chunk.id]
 
     def _look_over(self) -> None:
-        """All chunks: what is unfit by now goes, and what has no room."""
+        """Retire the chunks that have a drop reason by now, and those that have no room."""
         for chunk in list(self.it.chunks.values()):
             fault = self._fault(chunk.parts, chunk.inserted, chunk.uses) if chunk.place in LIVE else None
             if fault == "old_session":

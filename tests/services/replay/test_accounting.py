@@ -186,7 +186,7 @@ async def emptied(buffer: Buffer) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_nothing_is_freed_early_or_never_whatever_is_restored_and_however_often_the_buffer_is_made_anew(
+async def test_payloads_are_freed_in_time_whatever_is_restored_or_made_again(
     process: Callable[..., Process], redis_client: Redis, seed: int
 ) -> None:
     """The books hold of the buffer and of each snapshot, and payloads are there for what either names."""
@@ -289,7 +289,7 @@ class Overtaken(ReplayStore):
 
 
 @pytest.mark.parametrize("limits", [{"max_chunks": 10}, {"max_bytes": 200}])
-async def test_who_makes_room_at_the_same_time_evicts_together_what_must_go_and_no_more(
+async def test_concurrent_inserts_together_evict_no_more_than_needed(
     process: Callable[..., Process], redis_client: Redis, limits: dict[str, int]
 ) -> None:
     buffer = await buffer_of(process(), redis_client)

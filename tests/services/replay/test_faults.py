@@ -81,7 +81,7 @@ async def test_an_insertion_that_was_never_confirmed_is_recognised_when_it_is_se
     assert (len(books.chunks), books.total("accepted_fragments")) == (1, 2)
 
 
-async def test_a_sample_whose_taking_was_never_confirmed_is_handed_out_again_to_the_same_request(
+async def test_an_unconfirmed_sample_is_handed_out_again_to_the_same_request(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     line, url = lossy
@@ -106,7 +106,7 @@ async def test_fragments_of_one_worker_through_two_processes_at_once_are_all_the
     assert sorted(books.at("sampleable")) == list(range(0, 30, 3))
 
 
-async def test_a_process_that_dies_while_the_version_goes_down_leaves_nothing_of_later_versions_to_anybody(
+async def test_a_crash_while_the_version_goes_down_leaves_nobody_later_versions(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     """The version is set and nothing is swept yet: no order says which chunks are partly of later versions."""
@@ -126,7 +126,7 @@ async def test_a_process_that_dies_while_the_version_goes_down_leaves_nothing_of
     assert (books.at("sampleable"), books.total("retired:future_version")) == ([2], 3)
 
 
-async def test_what_comes_in_while_chunks_are_looked_over_is_judged_by_the_version_it_came_under(
+async def test_an_insert_during_a_review_of_chunks_is_checked_by_its_own_version(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     line, url = lossy

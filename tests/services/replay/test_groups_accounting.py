@@ -177,7 +177,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_payload_of_a_group_leaks_or_is_freed_early_and_none_is_used_too_often(
+async def test_no_payload_leaks_or_is_freed_early_or_used_too_often(
     process: Callable[..., Process], redis_client: Redis, seed: int
 ) -> None:
     first = process()

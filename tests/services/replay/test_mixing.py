@@ -75,7 +75,7 @@ def uses(counted: Books) -> dict[str, int]:
     return {entry.fragment_ids[0]: entry.chunk.uses for entry in counted.chunks.values()}
 
 
-async def test_a_batch_has_what_must_be_fresh_and_is_filled_up_with_what_was_trained_on_before(
+async def test_a_batch_has_the_required_fresh_groups_and_is_filled_with_replayed_ones(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client)
@@ -97,7 +97,7 @@ async def test_a_batch_has_what_must_be_fresh_and_is_filled_up_with_what_was_tra
     assert counted.total("entered_groups") == 5, "the fresh one enters; what was replayed is there"
 
 
-async def test_a_batch_that_is_given_back_returns_fresh_groups_to_the_queue_and_others_to_the_buffer(
+async def test_a_returned_batch_puts_fresh_groups_in_the_queue_and_others_in_the_buffer(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
@@ -153,7 +153,7 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
     assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
 
 
-async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_snapshot_is_restored(
+async def test_a_leased_batch_keeps_its_replayed_groups_when_a_snapshot_is_restored(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)

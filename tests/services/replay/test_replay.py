@@ -94,7 +94,7 @@ async def test_a_version_that_goes_down_retires_what_is_even_partly_of_later_one
     assert (await swept(buffer)).at("sampleable") == [2]
 
 
-async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_until_its_place_is_needed(
+async def test_a_session_archives_the_one_before_until_its_room_is_needed(
     buffer: Buffer,
 ) -> None:
     replay = buffer.process[0].replay.buffers
@@ -117,7 +117,7 @@ async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_unt
         await replay.set_session(RUN, 0)
 
 
-async def test_what_is_left_of_a_former_session_is_counted_as_that_whatever_its_place_is_needed_for(
+async def test_chunks_of_an_old_session_are_counted_as_such_when_evicted(
     buffer: Buffer,
 ) -> None:
     await buffer.put(0, 1, 2, 3, 4, 5)
@@ -225,7 +225,7 @@ async def test_settings_change_while_it_goes_on_and_chunks_follow(buffer: Buffer
         await buffer.configure(limiter=RateLimiter(samples_per_insert=3.0, min_diff=0.0, max_diff=5.0))
 
 
-async def test_how_often_chunks_may_be_used_changes_at_once_for_those_that_samples_hold_too(buffer: Buffer) -> None:
+async def test_a_change_of_max_reuse_holds_at_once_for_held_chunks_too(buffer: Buffer) -> None:
     await buffer.configure(fragments_per_chunk=1, max_reuse=1)
     await buffer.put(0, 1)
     held = await buffer.take(1, sampling={"strategy": "fifo"})
@@ -238,7 +238,7 @@ async def test_how_often_chunks_may_be_used_changes_at_once_for_those_that_sampl
     assert (await swept(buffer)).total("retired:used_up") == 1
 
 
-async def test_a_chunk_whose_use_counts_before_it_was_looked_over_is_ranked_where_it_belongs(
+async def test_a_chunk_used_before_its_review_is_ranked_where_it_belongs(
     buffer: Buffer,
 ) -> None:
     """Of three uses, two are held; of two, counting one of these leaves none open."""

@@ -49,7 +49,7 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     assert (counted.samples, sum(uses(counted).values())) == ({}, 1), "it was acknowledged, whatever came then"
 
 
-async def test_what_a_batch_has_reserved_is_no_sample_that_anybody_may_look_at_or_end(
+async def test_a_reservation_of_a_batch_cannot_be_read_or_ended_as_a_sample(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Given back under a batch that is trained on, its uses would never count."""

@@ -107,7 +107,7 @@ async def test_a_repeated_request_gets_its_sample_though_the_one_before_it_is_bl
     await waiting[0]
 
 
-async def test_a_repeated_insert_is_answered_once_the_first_is_stored_though_the_one_before_it_is_blocked(
+async def test_a_repeated_insert_is_answered_with_the_first_behind_a_blocked_one(
     buffer: Buffer,
 ) -> None:
     insertion = buffer.process[0].replay.insertion
@@ -196,9 +196,7 @@ async def test_inserts_wait_in_order_and_those_that_complete_no_chunk_do_not_wai
 
 
 @pytest.mark.parametrize("news", ["a sample", "a new session", "another limit"])
-async def test_an_insert_that_is_no_longer_blocked_is_served_though_the_one_before_it_still_is(
-    buffer: Buffer, news: str
-) -> None:
+async def test_an_unblocked_insert_is_served_behind_a_blocked_one(buffer: Buffer, news: str) -> None:
     """What it would have inserted when it came says nothing about now."""
     insertion = buffer.process[0].replay.insertion
     await buffer.configure(fragments_per_chunk=1, limiter=one_to_one(4.0))
@@ -225,7 +223,7 @@ async def test_an_insert_that_is_no_longer_blocked_is_served_though_the_one_befo
     await swept(buffer)
 
 
-async def test_inserts_that_wait_cost_one_look_at_a_worker_per_change_however_many_they_are(
+async def test_any_number_of_waiting_inserts_costs_one_look_per_worker_and_change(
     buffer: Buffer, redis_url: str
 ) -> None:
     connection = Held(redis_url)

@@ -41,7 +41,7 @@ async def keys_of(redis_client: Redis) -> list[str]:
     return sorted(key.decode() for key in await keys_of_runs(redis_client))
 
 
-async def enrolled(registry: EnvironmentRegistry, name: str, group_size: int) -> int:
+async def registered(registry: EnvironmentRegistry, name: str, group_size: int) -> int:
     outcome = await registry.register_environment(RUN, RegistrationRequest(name, group_size, 512, 1.0))
     assert outcome is not None
     return outcome[0].environment
@@ -53,7 +53,7 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
     services, maintenance = process()
     await services.environments.registry.register_trainer(RUN, CONFIG)
     await services.batches.dispatch.take(RUN)
-    environment = await enrolled(services.environments.registry, "math", 4)
+    environment = await registered(services.environments.registry, "math", 4)
     for _ in range(3):
         await services.groups.atropos.submit(RUN, [encoded(2), encoded(3, environment)])
     await services.batches.dispatch.take(RUN)
@@ -94,7 +94,7 @@ async def test_a_run_that_holds_anything_is_not_forgotten_and_loses_nothing(
     assert await keys_of(redis_client) == before
 
 
-async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_still_comes_for_it(
+async def test_a_missing_or_forgotten_run_stays_away_whatever_still_arrives(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Another process may look at a run while it is forgotten, and write what it found afterwards."""
@@ -154,7 +154,7 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_registration_is_there
     assert (await runs.view(RUN)).config == CONFIG
 
 
-async def test_what_a_process_knew_of_a_forgotten_run_is_outdated_in_a_new_one_of_that_name(
+async def test_knowledge_of_a_forgotten_run_is_outdated_in_a_new_one(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """The old environment 0 declared groups of 2, the new one of 4: a group of 2 must wait for another."""
@@ -162,7 +162,7 @@ async def test_what_a_process_knew_of_a_forgotten_run_is_outdated_in_a_new_one_o
     for services, group_size in ((knows, 2), (makes, 4)):
         await services.environments.registry.register_trainer(RUN, CONFIG)
         await services.batches.dispatch.take(RUN)
-        assert await enrolled(services.environments.registry, "math", group_size) == 0
+        assert await registered(services.environments.registry, "math", group_size) == 0
         (receipt,) = await knows.groups.atropos.submit(RUN, [encoded(2, 0)])
         assert receipt.buffered == (group_size == 4)
         if services is knows:
@@ -180,7 +180,7 @@ async def test_an_environment_is_written_once_however_often_its_command_is_repea
     services, _ = process()
     await services.environments.registry.register_trainer(RUN, CONFIG)
     await services.batches.dispatch.take(RUN)
-    await enrolled(services.environments.registry, "math", 4)
+    await registered(services.environments.registry, "math", 4)
     view = await services.environments.registry.view(RUN)
     twice = Twice(services.connection)
     assert await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)

@@ -96,7 +96,7 @@ async def test_a_batch_whose_groups_cannot_be_read_ends_together_with_no_other(s
     assert await store.acknowledge(leases[0], keep=keep) == 1
 
 
-async def test_a_kept_batch_is_known_by_its_senders_id_for_as_long_as_it_may_come_back(store: Store) -> None:
+async def test_groups_of_a_kept_batch_stay_known_by_their_senders_ids(store: Store) -> None:
     (lease,) = await taken(store, "one")
     await store.acknowledge(lease, keep=True)
     await store.pass_time(LASTING_MS + 1000)
@@ -219,7 +219,7 @@ async def test_a_batch_with_a_group_that_has_lost_its_entry_is_not_taken(store: 
     assert (await store.books())["queued"] == {"one", "two"}
 
 
-async def test_what_became_of_a_batch_is_known_for_as_long_as_its_trainer_may_ask(store: Store) -> None:
+async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: Store) -> None:
     """However short the run's own history."""
     first, second, third = await taken(store, "one", "two", "three")
     await store.batches.acknowledge(RUN, [first], keep=False, history_ms=0)

@@ -86,7 +86,7 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
     await store.books()
 
 
-async def test_a_senders_id_is_a_new_one_once_its_group_has_left_and_came_long_enough_ago(store: Store) -> None:
+async def test_a_senders_id_is_new_again_after_its_group_left_and_time_passed(store: Store) -> None:
     """Even if the run still remembers that group. Then it forgets it, and knows the new one."""
     await store.admit(encoded(given="a"), encoded(given="b"), ids=["one", "two"])
     await store.pass_time(1000)
@@ -103,7 +103,7 @@ async def test_a_senders_id_is_a_new_one_once_its_group_has_left_and_came_long_e
     await store.books()
 
 
-async def test_a_group_that_is_kept_for_a_rewind_is_recognised_as_long_as_it_is_kept(store: Store) -> None:
+async def test_a_group_kept_for_a_rewind_stays_recognised(store: Store) -> None:
     await store.admit(encoded(given="a"), ids=["one"])
     lease = await store.take("one")
     await store.acknowledge(lease, keep=True)
@@ -243,9 +243,9 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     await store.admit(encoded(4, version=2), ids=["buffered"], place=Placement(0, buffered=True, policy_version=2))
     await store.admit(encoded(), encoded(), ids=["taken", "newest"])
     await store.take("taken")
-    unfit = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
-    assert await store.groups.drop(RUN, [*unfit, *unfit], DropReason.EXPIRED) == 2
-    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED) == 0
+    old = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
+    assert await store.groups.drop(RUN, [*old, *old], DropReason.EXPIRED) == 2
+    assert await store.groups.drop(RUN, old, DropReason.EXPIRED) == 0
     books = await store.books()
     assert (books["dropped"], books["leased"]) == ({"expired": 2}, {"taken"})
     assert books["queued"] == {"newest"}
@@ -322,7 +322,7 @@ async def test_what_is_refused_leaves_nothing_that_a_sweep_does_not_take(store: 
     assert (await store.books())["queued"] == {"one", "two", "three"}
 
 
-async def test_a_payload_that_may_be_about_to_be_removed_is_not_admitted_under_its_id_again(store: Store) -> None:
+async def test_a_payload_that_may_be_deleted_soon_is_not_admitted_again(store: Store) -> None:
     """The sweeper has read that it is garbage; what was written in between would go with it."""
     with pytest.raises(QueueFull):
         await store.admit(encoded(given="a"), ids=["mine"], max_groups=0)
@@ -370,7 +370,7 @@ async def test_what_was_stored_is_not_stored_anew_because_the_run_moved_on(store
     assert (await store.books())["queued"] == {"one", "two", "three"}
 
 
-async def test_what_was_refused_is_not_stored_in_a_place_of_before_because_it_came_with_what_was_stored(
+async def test_a_repeated_submission_does_not_store_its_refused_part_under_old_conditions(
     store: Store,
 ) -> None:
     """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""

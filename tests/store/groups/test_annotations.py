@@ -74,7 +74,7 @@ async def test_annotations_end_with_the_history_of_their_group(store: Store) -> 
     assert not await store.redis.exists(KEYS.annotations)
 
 
-async def test_a_new_group_under_the_name_of_a_former_one_has_none_of_its_annotations(store: Store) -> None:
+async def test_a_new_group_under_a_former_name_has_no_annotations(store: Store) -> None:
     await store.admit(encoded(given="given"), ids=["one"])
     assert await put(store, "entropy", "advantage") == "stored"
     await store.acknowledge(await store.take("one"))

@@ -80,7 +80,7 @@ async def test_a_long_list_is_read_in_few_commands(store: Store) -> None:
     assert commands["cmdstat_hmget"]["calls"] == 1
 
 
-async def test_a_kept_group_is_held_until_its_batch_is_released_and_known_however_long_that_takes(store: Store) -> None:
+async def test_a_kept_group_is_held_and_known_until_its_batch_is_released(store: Store) -> None:
     await store.admit(encoded(given="given"), encoded(), ids=["one", "two"])
     await store.acknowledge(await store.take("one", "two"), keep=True)
     listed = GroupListStore(store.connection)
@@ -97,7 +97,7 @@ async def test_a_kept_group_is_held_until_its_batch_is_released_and_known_howeve
     assert await listed.left(RUN, None, 10) == []
 
 
-async def test_a_group_that_left_twice_is_in_the_list_once_as_long_as_it_is_held(store: Store) -> None:
+async def test_a_group_that_left_twice_is_listed_once_while_held(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
     lease = await store.take("one")
     await store.acknowledge(lease, keep=True)

@@ -49,9 +49,7 @@ async def _known_garbage(store: Store) -> set[str]:
     return known
 
 
-async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_next_does_not_find(
-    store: Store, redis_url: str
-) -> None:
+async def test_a_sweep_cut_off_at_any_command_is_finished_by_the_next(store: Store, redis_url: str) -> None:
     await _garbage(store)
     commands, finished = 0, False
     async with aclosing(Mortal(redis_url, 20.0)) as mortal:
@@ -68,7 +66,7 @@ async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_ne
     assert [key async for key in store.redis.scan_iter("*")] == []
 
 
-async def test_of_two_who_sweep_a_run_in_one_process_the_second_finds_nothing_left_to_do(store: Store) -> None:
+async def test_the_second_of_two_sweeps_in_one_process_finds_nothing(store: Store) -> None:
     """As when a run is removed, and upkeep comes by."""
     garbage = await _garbage(store)
     first, second = await asyncio.gather(store.groups.delete_marked(RUN), store.groups.delete_marked(RUN))

@@ -86,7 +86,7 @@ async def test_the_script_decides_as_the_rule(store: Store) -> None:
     assert outcomes.keys() == {"None", "max_queued_groups", "max_queued_bytes"}
 
 
-async def test_a_group_counts_until_a_batch_takes_it_and_not_again_if_the_batch_is_given_back(store: Store) -> None:
+async def test_a_group_counts_until_first_taken_and_not_after_its_return(store: Store) -> None:
     assert [await submit(store, name) for name in ("a", "b")] == ["", ""]
     detail = "max_queued_groups=2 of token 111111111111 (environment 'math') leaves no room: it has 2 groups queued"
     assert await submit(store, "c") == f"{detail}, 16 bytes"

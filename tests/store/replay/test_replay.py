@@ -55,7 +55,7 @@ async def test_payloads_that_were_announced_first_are_indexed_and_announced_no_m
     assert len((await moves.books()).fragments) == 1
 
 
-async def test_a_payload_that_somebody_may_be_about_to_remove_or_has_removed_is_not_indexed(store: Store) -> None:
+async def test_a_payload_that_is_or_may_soon_be_deleted_is_not_indexed(store: Store) -> None:
     moves = await replay_moves(store)
     store.connection.transacts = False
     insertion, _, view = await moves.plan(fragment(0))
@@ -66,7 +66,7 @@ async def test_a_payload_that_somebody_may_be_about_to_remove_or_has_removed_is_
     assert await store.payloads() == set()
 
 
-async def test_a_chunk_that_was_used_before_comes_back_to_its_place_among_the_most_used(store: Store) -> None:
+async def test_a_used_chunk_comes_back_to_its_place_among_the_most_used(store: Store) -> None:
     moves = await replay_moves(store, max_reuse=2)
     await moves.insert(fragment(0), fragment(1))
     keys_of(await moves.take(1))

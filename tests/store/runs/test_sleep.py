@@ -51,7 +51,7 @@ async def test_a_run_with_nothing_to_do_is_not_ticked_and_its_clock_goes_on(stor
     assert await is_due(store)
 
 
-async def test_an_outage_adds_no_more_to_the_clock_of_a_run_that_sleeps_than_to_others(store: Store) -> None:
+async def test_an_outage_moves_the_clock_of_a_sleeping_run_like_any_other(store: Store) -> None:
     await fall_asleep(store)
     before_ms = (await store.view()).clock_ms
     await store.redis.hincrby(SERVICE, "time_ms", -HOUR_MS)  # type: ignore[misc]

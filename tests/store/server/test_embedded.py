@@ -71,7 +71,7 @@ def answers(server: EmbeddedRedis) -> bool:
             return False
 
 
-def test_what_was_acknowledged_survives_kill_9_of_the_server_which_is_healed_within_a_second(
+def test_acknowledged_data_survives_a_killed_server_that_is_restarted_within_a_second(
     data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
@@ -331,7 +331,7 @@ def test_a_binary_that_is_no_server_is_refused_by_the_name_of_its_setting(data_d
         EmbeddedRedis.start(data_dir, binary=Path("/bin/true"))
 
 
-def test_a_data_directory_that_cannot_be_made_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
+def test_an_impossible_data_directory_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreMisconfigured, match="LACHESIS_DATA_DIR"):
         EmbeddedRedis.start(tmp_path / "file" / "data")
