@@ -4,10 +4,11 @@ from typing import Any
 
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.counters import RunTotals
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import RunConfig
+from app.core.runs.view import RunView
 
 EMPTY = RunView(
-    config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),
+    config=RunConfig(batch_size=8, max_token_len=512, num_steps=100),
     epoch=0,
     step=0,
     started=True,

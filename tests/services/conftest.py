@@ -7,7 +7,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import RunConfig
 from app.main import wire
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import Membership
@@ -23,7 +23,7 @@ RUN = "run"
 
 
 def config(batch_size: int) -> RunConfig:
-    return RunConfig(batch_size, 512, "group", "project", "checkpoints", 10, 0, 100)
+    return RunConfig(batch_size=batch_size, max_token_len=512, num_steps=100)
 
 
 async def join(

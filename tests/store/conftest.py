@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
 from app.core.environments.record import EnvironmentRecord
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import Policy, RunConfig
+from app.core.runs.view import RunView
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.groups.codec import EncodedGroup
@@ -25,7 +25,7 @@ from tests.services.accounting import books_of
 
 RUN = "run"
 KEYS = RunKeys(RUN)
-CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
+CONFIG = RunConfig(batch_size=4, max_token_len=512, num_steps=100)
 MATH = EnvironmentRecord(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0)
 LASTING_MS = 3_600_000
 

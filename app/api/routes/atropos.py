@@ -39,7 +39,7 @@ from app.core.access.limits import Use
 from app.core.access.permissions import Permission
 from app.core.environments.registration import RegistrationRequest
 from app.core.model import Blocker
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import RunConfig
 from app.services.environments.registry import check_environment
 from app.services.status import ENVIRONMENTS_SHOWN
 from lachesis.wire import errors

@@ -1,6 +1,5 @@
 """The runs: settings, status, policy version, checkpoints."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,8 +13,8 @@ from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute, requires
 from app.api.wire.status import shown_status
 from app.core.access.permissions import Permission
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import Policy, RunConfig
+from app.core.runs.view import RunView
 from app.services.status import ENVIRONMENTS_SHOWN
 from app.store.runs.view import RunSummary
 from lachesis.wire import errors
@@ -210,7 +209,7 @@ async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
 
 def _shown(run: str, view: RunView | RunSummary) -> Run:
     assert view.config is not None, "only configured runs are shown"  # noqa: S101
-    config = asdict(view.config)
+    config = view.config.model_dump()
     batch_size = config.pop("batch_size")
     return Run(
         name=run,

@@ -4,8 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import Policy, RunConfig
 
 
 def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:

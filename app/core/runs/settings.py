@@ -1,11 +1,17 @@
-"""Define the settings of a run beyond the selection of batches."""
+"""Define the settings of a run as the rules read them."""
 
 from lachesis.wire.filters import RunFilters
-from lachesis.wire.runs import RunSettings
+from lachesis.wire.runs import AtroposSettings, BatchSize, RunSettings
+
+
+class RunConfig(AtroposSettings):
+    """The settings that a trainer of Atropos registers. `AtroposSettings` defines all but the size of batches."""
+
+    batch_size: BatchSize
 
 
 class Policy(RunSettings):
-    """The settings of a run as the rules read them. `RunSettings` defines each with its bounds and meaning.
+    """All other settings of a run. `RunSettings` defines each with its bounds and meaning.
 
     The defaults are those of a run that nobody created under ``/v1``: a trainer of Atropos registered it. Such a run
     keeps no batches, because its trainer cannot rewind it.

@@ -9,21 +9,7 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import BalanceHistory, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
-from app.core.runs.settings import Policy
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """The settings that a trainer registered. The fields are those of the Atropos contract."""
-
-    batch_size: int
-    max_token_len: int
-    wandb_group: str
-    wandb_project: str
-    checkpoint_dir: str
-    save_checkpoint_interval: int
-    starting_step: int
-    num_steps: int
+from app.core.runs.settings import Policy, RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from app.core.batches.diagnosis import archived, expected_s, serving_paused, und
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
 from app.core.model import DropReason, NotReady
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import RunConfig
+from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals
@@ -132,7 +133,7 @@ class Diagnostics:
 
 
 def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:
-    config = replace(config, batch_size=int(instead.get("batch_size", config.batch_size)))
+    config = config.model_copy(update={"batch_size": int(instead.get("batch_size", config.batch_size))})
     policy = view.policy.model_copy(update={name: instead[name] for name in instead if name == "relax_after_s"})
     return replace(view, config=config, policy=policy)
 

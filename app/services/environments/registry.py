@@ -10,7 +10,8 @@ from app.core.environments.granting import GroupAllowance
 from app.core.environments.pacing import Pace
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import RunConfig
+from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,

@@ -3,14 +3,14 @@
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from app.core.access.limits import limits_of
 from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig, RunView
+from app.core.runs.settings import Policy, RunConfig
+from app.core.runs.view import RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
 from app.services.access.limits import RateLimiter
 from app.services.batches.rewind import Retention, RewindResult
@@ -148,7 +148,7 @@ class RunAdministration:
             view = await self.get(run)
             await self._check_fresh_fraction(run, others.get("fresh_fraction", 1.0))
             assert view.config is not None, "as get() says"  # noqa: S101
-            config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
+            config = view.config if batch_size is None else view.config.model_copy(update={"batch_size": batch_size})
             policy = Policy.model_validate(view.policy.model_dump() | others)
             if await self._runs.put(run, config, policy, view.epoch):
                 await self._limits.learn(run, limits_of(policy))
@@ -224,6 +224,6 @@ class RunAdministration:
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:
     """Return the settings of a run that differ from those requested, each with the run's value."""
     assert view.config is not None, "only a configured run has settings"  # noqa: S101
-    there, asked = asdict(view.config) | view.policy.model_dump(), asdict(config) | policy.model_dump()
+    there, asked = view.config.model_dump() | view.policy.model_dump(), config.model_dump() | policy.model_dump()
     others = [name for name, value in there.items() if value != asked[name] and (named is None or name in named)]
     return [f"{name} is {json.dumps(there[name])[:_MOST_SHOWN]}" for name in others]

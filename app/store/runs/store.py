@@ -14,8 +14,8 @@ from app.core.environments.live import Environments
 from app.core.environments.record import EnvironmentRecord
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
-from app.core.runs.settings import Policy
-from app.core.runs.view import DemandView, QueueView, RunConfig, RunView
+from app.core.runs.settings import Policy, RunConfig
+from app.core.runs.view import DemandView, QueueView, RunView
 from app.store.access.limits import limits_text
 from app.store.environments import scripts as environment_scripts
 from app.store.environments.records import EnvironmentRecords, SharedEnvironments
@@ -492,7 +492,7 @@ class RunStore:
 
 
 def _config_text(config: RunConfig) -> str:
-    return json.dumps(asdict(config), sort_keys=True)
+    return json.dumps(config.model_dump(), sort_keys=True)
 
 
 def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> Environments:

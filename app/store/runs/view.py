@@ -13,8 +13,7 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import Policy, RunConfig
 from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, Now
@@ -256,7 +255,7 @@ def _sharding_values(sharding: Sharding) -> dict[str, Any]:
 @lru_cache(maxsize=_MOST_PARSED)
 def parse_config(text: str | bytes) -> RunConfig:
     """Read the JSON of a configuration."""
-    return RunConfig(**json.loads(text))
+    return RunConfig.model_validate_json(text)
 
 
 @lru_cache(maxsize=_MOST_PARSED)

@@ -4,14 +4,13 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import RunConfig
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.conftest import running_service
@@ -24,7 +23,7 @@ BROKEN, SOUND = "a", "b"  # by name, the broken one comes first
 KEYS = RunKeys(BROKEN)
 Break = Callable[[Redis], Awaitable[object]]
 
-ODD_CONFIG = json.dumps(asdict(RunConfig("many", 0, "", "", "", 0, 0, 0)))  # type: ignore[arg-type]
+ODD_CONFIG = json.dumps(RunConfig(batch_size=1).model_dump() | {"batch_size": "many"})
 
 
 def put(key: str, field: str, value: str) -> Break:

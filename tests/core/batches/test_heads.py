@@ -48,7 +48,7 @@ def chosen_of(
 def view_of(batch_size: int, promised: Mapping[int, dict[str, float]], **changes: object) -> RunView:
     assert EMPTY.config is not None
     environments = {number: environment(number, 4, **promised.get(number, {})) for number in range(8)}
-    config = replace(EMPTY.config, batch_size=batch_size)
+    config = EMPTY.config.model_copy(update={"batch_size": batch_size})
     return replace(EMPTY, config=config, environments=environments, **changes)  # type: ignore[arg-type]
 
 

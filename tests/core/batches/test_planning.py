@@ -92,7 +92,7 @@ def test_a_stray_group_that_could_help_only_in_numbers_does_not_wedge_the_run() 
 def test_while_a_batch_waits_nobody_works_out_which_groups_it_would_be() -> None:
     """Trainers and dashboards ask several times a second."""
     shares = {n: environment(n, 18, 1 / 8) for n in range(8)}
-    config = replace(EMPTY.config, batch_size=256) if EMPTY.config else None
+    config = EMPTY.config.model_copy(update={"batch_size": 256}) if EMPTY.config else None
     view = replace(EMPTY, config=config, environments=shares, conflict_since_ms=0, clock_ms=PATIENCE_MS)
     queue = [(n, size) for _ in range(8) for size in (18, 20, 22, 34) for n in range(8)]
     assert at(view, queue).plan is not None

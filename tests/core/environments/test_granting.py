@@ -87,7 +87,7 @@ def test_all_allowed_groups_form_a_batch_unless_no_sizes_could(
     sizes = [min(size, batch_size) for size in sizes]
     environments = {n: environment(n, size, weight=float(weights[n])) for n, size in enumerate(sizes)}
     policy = Policy(max_staleness=max_staleness, fresh_fraction=fresh_fraction)
-    config = replace(EMPTY.config, batch_size=batch_size)
+    config = EMPTY.config.model_copy(update={"batch_size": batch_size})
     view = replace(EMPTY, environments=environments, policy=policy, config=config)
     made, completing = Counter[int](), Counter[int]()
     while any((grants := {n: Demand("run", view, TTL_MS).of(n) for n in environments}).values()):
@@ -190,7 +190,7 @@ def test_who_declares_too_large_groups_may_make_the_size_that_completes_a_batch(
     assert EMPTY.config is not None
     view = replace(
         EMPTY,
-        config=replace(EMPTY.config, batch_size=2),
+        config=EMPTY.config.model_copy(update={"batch_size": 2}),
         policy=Policy(max_staleness=0),
         environments={0: environment(0, group_size=3)},
         lanes={(0, 1): 1},

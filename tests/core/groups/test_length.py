@@ -1,7 +1,5 @@
 """How long sequences may be."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,6 +27,6 @@ def test_what_the_run_is_set_to_counts_more_than_what_a_trainer_registered(
     registered: int, setting: int | None, limit: int | None
 ) -> None:
     assert EMPTY.config is not None
-    config = replace(EMPTY.config, max_token_len=registered)
+    config = EMPTY.config.model_copy(update={"max_token_len": registered})
     assert sequence_limit(config, Policy(max_sequence_tokens=setting)) == limit
     assert sequence_limit(None, Policy(max_sequence_tokens=setting)) == setting

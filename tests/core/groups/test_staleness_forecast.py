@@ -21,7 +21,7 @@ def view_of(
     assert EMPTY.config is not None
     return replace(
         EMPTY,
-        config=replace(EMPTY.config, batch_size=batch_size),
+        config=EMPTY.config.model_copy(update={"batch_size": batch_size}),
         environments={0: environment(0, SIZE)},
         lanes={(0, SIZE): queued},
         running={0: running, 7: 99},  # 7 has left

@@ -73,7 +73,7 @@ async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to
     with pytest.raises(RewindImpossible, match="step 3"):
         await services.batches.retention.rewind(RUN, 1)
     await services.runs.administration.change(RUN, {"keep_batches": 8})
-    await services.environments.registry.register_trainer(RUN, replace(config(2), wandb_group="anew"))
+    await services.environments.registry.register_trainer(RUN, config(2).model_copy(update={"wandb_group": "anew"}))
     batch = await taken(services)
     assert batch.lease.step == 1
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)

@@ -8,8 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.environments.registration import RegistrationRequest
-from app.core.runs.settings import Policy
-from app.core.runs.view import RunConfig
+from app.core.runs.settings import Policy, RunConfig
 from app.services.environments.registry import EnvironmentRegistry
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
@@ -25,7 +24,7 @@ from tests.services.conftest import Process
 
 RUN = "run"
 KEYS = RunKeys(RUN)
-CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
+CONFIG = RunConfig(batch_size=4, max_token_len=512, num_steps=100)
 RECOGNISED_MS = 120_001
 
 

@@ -44,7 +44,7 @@ async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store:
             if random.random() < 0.5:
                 await runs.forget(RUN)
         elif what == "configure":
-            await runs.put(RUN, replace(CONFIG, num_steps=step), Policy(), view.epoch)
+            await runs.put(RUN, CONFIG.model_copy(update={"num_steps": step}), Policy(), view.epoch)
         fresh = (await RunStore(store.connection).view(RUN)).environments
         for each in processes:
             if random.random() < 0.7:

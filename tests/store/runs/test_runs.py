@@ -37,7 +37,7 @@ async def test_a_policy_is_written_once_however_often_it_is_sent(store: Store) -
 async def test_a_policy_that_was_decided_on_an_older_run_changes_nothing(store: Store) -> None:
     epoch = (await store.view()).epoch
     assert await store.runs.put(RUN, CONFIG, POLICY, epoch)
-    assert not await store.runs.put(RUN, replace(CONFIG, batch_size=8), Policy(), epoch)
+    assert not await store.runs.put(RUN, CONFIG.model_copy(update={"batch_size": 8}), Policy(), epoch)
     view = await store.view()
     assert (view.config, view.policy, view.epoch) == (CONFIG, POLICY, epoch + 1)
 
@@ -111,8 +111,8 @@ async def test_a_trainer_of_atropos_that_registers_takes_no_batch_from_one_that_
         await store.admit(encoded(), ids=[f"group{number}"])
         lease = await store.take(f"group{number}")
         assert await store.batches.change(RUN, lease, replace(lease, state=state))
-    assert await store.runs.register(RUN, replace(CONFIG, batch_size=8))
-    assert not await store.runs.register(RUN, replace(CONFIG, batch_size=8))
+    assert await store.runs.register(RUN, CONFIG.model_copy(update={"batch_size": 8}))
+    assert not await store.runs.register(RUN, CONFIG.model_copy(update={"batch_size": 8}))
     states = [lease.state for lease in (await store.view()).leases]
     assert sorted(states) == [LeaseState.HELD, LeaseState.QUARANTINED, LeaseState.RETURNED]
     await store.books()
