@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import httpx
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from app.api.pages.operators import VERSION
 from app.main import create_app

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from hypothesis import given
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 from redis.asyncio import Redis
 
 from app.api.codec.group_json import KNOWN, decode_native_json
