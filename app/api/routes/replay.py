@@ -396,9 +396,13 @@ async def get_grid(run: NamedRun, services: ServicesDep, request: Request) -> Re
 
     Repeated requests look at the same places of the buffer.
     """
-    found = await services.replay.grids.of(run)
-    shown = ReplayGrid(chunks=found.chunks, looked_at=found.looked_at, **asdict(found.grid))
-    return await large_json_reply(request, shown.model_dump_json().encode())
+
+    async def looked() -> bytes:
+        found = await services.replay.grids.of(run)
+        shown = ReplayGrid(chunks=found.chunks, looked_at=found.looked_at, **asdict(found.grid))
+        return shown.model_dump_json().encode()
+
+    return await services.answers.reply(request, looked)
 
 
 @router.delete("/chunks", summary="Retire chunks", response_model=ChunksDeleted, responses=_WRITE)

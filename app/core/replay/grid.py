@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import fsum
-
-from app.core.replay.buffer import ChunkRecord
+from typing import NamedTuple
 
 MOST_LOOKED_AT = 2000
 """Chunks that a grid is made from. The cell of a tenth of all chunks is then known to about 7 % of its count."""
@@ -15,6 +14,14 @@ MOST_AGES, MOST_USES = 24, 16
 
 _SPREAD = 0.6180339887498949  # golden ratio: places within strata, spread evenly and without a period
 _ROUND = (1, 2, 5)
+
+
+class Spot(NamedTuple):
+    """What places a chunk in a grid: its oldest policy version, its acknowledged uses and its priority."""
+
+    version: int
+    uses: int
+    priority: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ def spread_ranks(size: int, most: int) -> list[int]:
     return sorted({int((part + part * _SPREAD % 1) * size / most) for part in range(most)})
 
 
-def grid(chunks: Sequence[ChunkRecord], version: int) -> Grid:
+def grid(chunks: Sequence[Spot], version: int) -> Grid:
     """Arrange chunks by age and uses.
 
     Args:
@@ -53,7 +60,7 @@ def grid(chunks: Sequence[ChunkRecord], version: int) -> Grid:
     """
     if not chunks:
         return Grid([], [], [], [])
-    ages = [max(0, version - chunk.versions.lowest) for chunk in chunks]
+    ages = [max(0, version - chunk.version) for chunk in chunks]
     age_edges = _edges(max(ages), MOST_AGES)
     uses_edges = _edges(max(chunk.uses for chunk in chunks), MOST_USES)
     cells: dict[tuple[int, int], list[float]] = {}

@@ -33,11 +33,5 @@ class ReplayGrids:
         """
         view = await existing_view(self._replay, run)
         sizes = await self._replay.sizes(run, _PARTS)
-        ranks, before, keys = spread_ranks(sum(sizes), MOST_LOOKED_AT), 0, list[str]()
-        for part, size in zip(_PARTS, sizes, strict=True):
-            own = [rank - before for rank in ranks if before <= rank < before + size]
-            keys += await self._replay.at_ranks(run, part, own)
-            before += size
-        entries = await self._replay.entries(run, keys)
-        chunks = [entry.chunk for entry in entries if entry is not None]  # some may have left in the meantime
-        return BufferGrid(sum(sizes), len(chunks), grid(chunks, view.standing.version))
+        spots = await self._replay.spots(run, spread_ranks(sum(sizes), MOST_LOOKED_AT))
+        return BufferGrid(sum(sizes), len(spots), grid(spots, view.standing.version))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import ChunkRecord, Fragment, Versions
 from app.core.replay.chunking import WorkerProgress
+from app.core.replay.grid import Spot
 from app.store.groups.codec import Payload
 from lachesis.wire.replay import ReplaySettings
 
@@ -168,6 +169,12 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
         retired=place not in (SAMPLEABLE, RESERVED),
     )
     return StoredChunk(chunk, place, int(weight), tuple(ids.split(",")))
+
+
+def parse_spot(line: str) -> Spot:
+    """Read the part of a chunk's index entry that a grid needs."""
+    uses, _, _, priority, version = line.split()
+    return Spot(int(version), int(uses), float(priority))
 
 
 def chunk_contents(entry: str) -> ChunkContents:

@@ -71,6 +71,10 @@ def end_sample(
 
 
 @script
+def find_spread_chunks(keys: ReplayKeys, *, ranks: Sequence[int]) -> None: ...
+
+
+@script
 def finish_recheck(keys: RunKeys, *, revision: str) -> None: ...
 
 

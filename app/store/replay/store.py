@@ -5,6 +5,7 @@ from itertools import chain, islice
 from typing import Any
 
 from app.core.replay.chunking import WorkerProgress
+from app.core.replay.grid import Spot
 from app.core.replay.memory import StoreMemory
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, ReplayPart, RunKeys
@@ -20,6 +21,7 @@ from app.store.replay.entries import (
     chunk_key,
     parse_chunk,
     parse_fragment,
+    parse_spot,
     parse_worker,
     policy_text,
 )
@@ -28,7 +30,6 @@ from app.store.replay.view import (
     ReplaySummary,
     ReplayView,
     candidate_commands,
-    decoded,
     read_candidates,
     read_summary,
     read_view,
@@ -265,15 +266,16 @@ class ReplayStore:
         """Count the chunks in indexes."""
         return await self._connection.pipeline([("ZCARD", RunKeys(run).replay_part(part)) for part in parts])
 
-    async def at_ranks(self, run: str, part: ReplayPart, ranks: Sequence[int]) -> list[str]:
-        """Read chunks' keys at ascending ranks of an index; those beyond its end are left out."""
+    async def spots(self, run: str, ranks: Sequence[int]) -> list[Spot]:
+        """Read chunks at ranks in the order of insertion: those that are reserved follow those that may be sampled.
+
+        Chunks that have left in the meantime are missing.
+        """
         if not ranks:
             return []
-        key = RunKeys(run).replay_part(part)
-        first, last = ranks[0], ranks[-1]
-        are_all = last - first + 1 == len(ranks)
-        ranges = [(first, last)] if are_all else [(rank, rank) for rank in ranks]
-        return decoded(await self._connection.pipeline([("ZRANGE", key, *one) for one in ranges]))
+        text = await self._connection.run(scripts.find_spread_chunks(ReplayKeys(RunKeys(run)), ranks=ranks))
+        with reading(run):
+            return [parse_spot(line) for line in text.decode().splitlines()]
 
     async def scored(self, run: str, part: ReplayPart, least: int | str, most: int | str, limit: int) -> list[str]:
         """Read the keys of at most ``limit`` members whose scores in an order are from ``least`` to ``most``."""

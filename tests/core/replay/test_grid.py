@@ -5,22 +5,16 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.replay.buffer import ChunkRecord, Versions
-from app.core.replay.grid import MOST_AGES, MOST_USES, grid, spread_ranks
+from app.core.replay.grid import MOST_AGES, MOST_USES, Spot, grid, spread_ranks
 
 numbers = st.integers(0, 40) | st.integers(0, 10**9)
 chunks = st.lists(st.tuples(numbers, numbers, st.floats(0, 1e6)), max_size=40)
 VERSION = 10**9
 
 
-def chunk(age: int, uses: int, priority: float) -> ChunkRecord:
-    version = VERSION - age
-    return ChunkRecord(1, "w", 0, 0, 1, Versions(version, float(version), version, 1), 1, 0, priority, uses)
-
-
 @given(chunks)
 def test_each_chunk_is_in_the_cell_whose_bounds_it_is_between(values: list[tuple[int, int, float]]) -> None:
-    found = grid([chunk(*value) for value in values], VERSION)
+    found = grid([Spot(VERSION - age, uses, priority) for age, uses, priority in values], VERSION)
     if not values:
         assert (found.age_edges, found.counts, found.mean_priorities) == ([], [], [])
         return

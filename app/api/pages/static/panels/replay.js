@@ -15,7 +15,6 @@ import { Empty, Shown } from "../parts/states.js";
 import { TimeBar } from "../parts/time_bar.js";
 import { shareOf } from "../parts/overlays.js";
 
-const GRID_S = 10;
 const PAGE = 1000;
 const MOST_WORKERS = 50;
 const OF_GROUPS = "@environment/"; // what the workers of groups begin with
@@ -48,15 +47,14 @@ function NoBuffer({ path }) {
 }
 
 function Buffer({ run, path, state }) {
-  const grid = useFeed(`${path}/grid`, GRID_S);
+  const grid = useFeed(`${path}/grid`);
   return html`<${Words} state=${state} />
     <div class="grid">
       <${Panel} title="Buffer" paths=${[path]}><${Facts} state=${state} /><//>
       <${Panel} title="Retired" unit="chunks" paths=${[path]}><${Retired} state=${state} /><//>
       <${Panel} title="Workers" paths=${[path]}><${Workers} workers=${state.workers} /><//>
     </div>
-    <${Panel} title="Age and uses" unit=${`coloured by mean priority, read every ${GRID_S} s`}
-      paths=${[`${path}/grid`]} wide>
+    <${Panel} title="Age and uses" unit="coloured by mean priority" paths=${[`${path}/grid`]} wide>
       <${Shown} feed=${grid}>${(data) => html`<${Grid} data=${data} />`}<//>
     <//>
     <${TimeBar} />

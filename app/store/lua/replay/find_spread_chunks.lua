@@ -1,0 +1,22 @@
+#!lua flags=no-writes
+-- find_spread_chunks: look at the chunks at ranks of the orders of insertion; nothing is changed.
+--
+-- Returns 'uses held weight priority version' of each, a line for each, in one text. Chunks that have left are missing.
+-- Cost: O(n log m), n the ranks, m the chunks held.
+--
+-- include bulk
+-- include rows
+-- include replay_keys
+local ranks = rest(ARGV, 1)  -- from 0; those of reserved chunks follow those of sampleable ones
+
+local sampleable, keys = redis.call('ZCARD', ORDER), {}
+for _, text in ipairs(ranks) do
+  local order, rank = ORDER, tonumber(text)
+  if rank >= sampleable then order, rank = RESERVED_ORDER, rank - sampleable end
+  keys[#keys + 1] = redis.call('ZRANGE', order, rank, rank)[1]
+end
+local found = {}
+for _, entry in ipairs(read('HMGET', CHUNKS, keys)) do
+  if entry then found[#found + 1] = string.match(entry, '^%S+ (%d+ %d+ %d+ %S+ %d+) ') end
+end
+return table.concat(found, '\n')
