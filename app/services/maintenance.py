@@ -209,11 +209,10 @@ class Maintenance:
         for run, tick in ticks.items():
             forget_idle = run in woken or self._passes % _IDLE_EVERY == 0
             await self._look_after_one(run, self._do(run, tick, forget_idle=forget_idle))
-        if self._history.due():
-            for run in dict.fromkeys([*ticks, *self._history.counted()]):
-                replay = run in ticks and ticks[run].replay
-                writing = self._history.keep(run, maintained=run in ticks, replay=replay)
-                await self._look_after_one(run, writing, self._histories)
+        for run in await self._due_histories(ticks):
+            replay = run in ticks and ticks[run].replay
+            writing = self._history.keep(run, maintained=run in ticks, replay=replay)
+            await self._look_after_one(run, writing, self._histories)
         if self._passes % _ALERTS_EVERY == 0:
             for run in list(self._unlooked):  # a run that was awake for one pass may have changed, too
                 await self._look_after_one(run, self._look_for_alerts(run))
@@ -254,6 +253,13 @@ class Maintenance:
             await self._replay.eviction.make_way()
         except LachesisError as error:
             self._log_outage(error)
+
+    async def _due_histories(self, ticks: Mapping[str, Tick]) -> Collection[str]:
+        try:
+            return await self._history.due({run: tick.replay for run, tick in ticks.items()})
+        except LachesisError as error:
+            self._log_outage(error)
+            return ()
 
     def _log_outage(self, error: LachesisError) -> None:
         if self._outage_lines.is_due("outage"):

@@ -1,14 +1,17 @@
 """What each view shows follows the service without being loaded again."""
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
+from tests.api.replay import calls
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import RUN, make_run, submit, taken
+from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+from tests.waiting import wait_until
 
 Change = Callable[[httpx.AsyncClient], Awaitable[Any]]
 
@@ -67,3 +70,117 @@ async def test_a_change_shows_up(
     await change(client)
     await expect(page.locator("main")).to_contain_text(shown)
     assert await page.evaluate("window.loaded"), "it was loaded again"
+
+
+async def send(client: httpx.AsyncClient) -> None:
+    await submit(client, group("a", environment=0), group("b", environment=0), group("c", environment=0))
+
+
+async def deliver(client: httpx.AsyncClient) -> None:
+    await send(client)
+    await end(client, await taken(client))
+
+
+async def divide(client: httpx.AsyncClient) -> None:
+    await send(client)
+    for rank in range(2):
+        query = {"rank": rank, "world_size": 2}
+        reply = await client.post(f"{RUN}/batches", params=query, json={})
+        assert reply.status_code == 201, reply.text
+
+
+async def add_items(client: httpx.AsyncClient) -> None:
+    reply = await client.post(f"{RUN}/curricula/tasks/items", json={"items": ["x", "y"]})
+    assert reply.status_code in (200, 201), reply.text
+
+
+async def put_in(client: httpx.AsyncClient) -> None:
+    await calls.insert(client, range(3))
+
+
+async def draw(client: httpx.AsyncClient) -> None:
+    await calls.insert(client, range(3))
+    await calls.end(client, await calls.take(client, num_chunks=1))
+
+
+KNOWN = re.compile(r"[1-9]")  # a number that is not 0
+Series = dict[str, Any]
+
+
+def has(field: str) -> Callable[[Series], bool]:
+    return lambda series: any(series[field])
+
+
+def measured(field: str) -> Callable[[Series], bool]:
+    return lambda series: any(value is not None for value in series[field])
+
+
+def has_items(series: Series) -> bool:
+    return "tasks" in series["curricula"] and any(series["curricula"]["tasks"]["unseen"])
+
+
+@pytest.mark.parametrize(
+    ("path", "panel", "place", "change", "is_known", "shown"),
+    [
+        ("/runs/run/now", "^In tokens", ".labels", send, has("tokens_in"), KNOWN),
+        ("/runs/run/now", "^Out tokens", ".labels", deliver, has("tokens_out"), KNOWN),
+        ("/runs/run/now", "^Queue sequences", ".labels", send, has("queued_sequences"), KNOWN),
+        ("/runs/run/now", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
+        ("/runs/run/shares", "^Batches batches in", ".labels", deliver, has("batches"), KNOWN),
+        ("/runs/run/freshness", "^Waiting", ".labels", deliver, has("tokens_out"), "median 0"),
+        (
+            "/runs/run/freshness",
+            "^Staleness at",
+            ".density",
+            deliver,
+            has("tokens_out"),
+            "strongest colour is 2 groups",
+        ),
+        ("/runs/run/rewards", "^Lengths generated", ".labels", send, has("tokens_in"), "median 2"),
+        ("/runs/run/rewards", "^Bias by length", ".labels", send, has("tokens_in"), "3 groups"),
+        ("/runs/run/rewards", "^Bias by environment", "[data-environment]", send, has("tokens_in"), "math"),
+        ("/runs/run/batches", "^Imbalance between ranks", ".labels", divide, measured("rank_imbalance"), "imbalance"),
+        ("/runs/run/curriculum", "^Items by mean reward over time", ".labels", add_items, has_items, KNOWN),
+        ("/runs/r/replay", "^Age and uses", "", put_in, None, "All 3 were looked at"),
+        ("/runs/r/replay", "^Age of samples", ".labels", draw, measured("replay_age_versions"), "age 0"),
+    ],
+)
+async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
+    client: httpx.AsyncClient,
+    show: Open,
+    path: str,
+    panel: str,
+    place: str,
+    change: Change,
+    is_known: Callable[[Series], bool] | None,
+    shown: str | re.Pattern[str],
+) -> None:
+    """The page's clock stands still but for these seconds, however long the service and the browser take."""
+    await make_run(client, batch_size=4)
+    await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
+    await teach(client)
+    await calls.make_buffer(client)
+    page = await show("/")
+
+    async def ask(route: Route) -> None:
+        """Ask for a new answer: readers that share one are not what this is about."""
+        headers = {name: value for name, value in route.request.headers.items() if name != "cache-control"}
+        await route.continue_(headers=headers)
+
+    await page.route("**/v1/**", ask)
+    await page.clock.install()
+    await page.goto(path)
+    await expect(page.locator("main h1")).to_be_visible()
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)
+    await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 1"))
+    await change(client)
+    base = path.rpartition("/")[0]
+
+    async def is_there() -> bool:
+        series = (await client.get(f"/v1{base}/history")).json()["run"]
+        return is_known is None or is_known(series)
+
+    await wait_until(is_there)
+    await page.clock.run_for(2000)
+    region = page.get_by_role("region", name=re.compile(panel))
+    await expect(region.locator(place).first if place else region).to_contain_text(shown)

@@ -21,7 +21,5 @@ class HistoryServices:
     def create(cls, stores: Stores, recorder: HistoryRecorder, diagnostics: Diagnostics) -> "HistoryServices":
         """Build the use cases; ``recorder`` counts groups for this process."""
         sampler = HistorySampler(diagnostics, stores.replay, stores.curricula, stores.histories)
-        return cls(
-            reading=Histories(stores.runs, stores.histories),
-            upkeep=HistoryUpkeep(stores.histories, recorder, sampler),
-        )
+        upkeep = HistoryUpkeep(stores.histories, recorder, sampler)
+        return cls(reading=Histories(stores.runs, stores.histories, upkeep), upkeep=upkeep)

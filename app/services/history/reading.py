@@ -17,6 +17,7 @@ from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen
 from app.core.history.series import MOST_ENVIRONMENTS, Span, busiest
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, Wanted
+from app.services.history.upkeep import HistoryUpkeep
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RunNotFound
@@ -36,11 +37,12 @@ class RunHistory:
 
 
 class Histories:
-    """Reads histories."""
+    """Reads histories. Who reads up to now gets what this process has counted until now, too."""
 
-    def __init__(self, runs: RunStore, histories: HistoryStore) -> None:
+    def __init__(self, runs: RunStore, histories: HistoryStore, upkeep: HistoryUpkeep) -> None:
         self._runs = runs
         self._histories = histories
+        self._upkeep = upkeep
 
     async def of(
         self,
@@ -99,6 +101,8 @@ class Histories:
     ) -> tuple[Range, dict[int, Span]]:
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
+        if to_s is None or to_s > await self._histories.now_s():
+            await self._upkeep.refresh(run)
         now_s, environments = await self._histories.now_s(), await self._histories.environments(run)
         to_s = now_s if to_s is None else to_s
         from_s = to_s - HOUR_S if from_s is None else from_s

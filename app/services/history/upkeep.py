@@ -2,21 +2,42 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 
-from app.core.history.resolution import NEXT, Resolution, span_begin
+from app.core.history.resolution import KEPT, NEXT, Resolution, span_begin
 from app.core.history.series import Span, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
+from app.services.runs.isolation import isolated
 from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
-from lachesis.wire.errors import StoreFull
+from lachesis.wire.errors import StoreFull, StoreUnavailable
 
-_EVERY_S = 10.0
+_EVERY_S = float(KEPT[0].step_s)
+_FRESH_S = 0.2  # charts of one page ask at about the same time
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The latest entry of this process in a run, what it has, and when it was written by the clock of the process."""
+
+    entry: str
+    span: Span
+    at_s: float
+
+    def is_open(self, now_s: float) -> bool:
+        """Return whether its span of time may still go on, so that more can be added to it."""
+        return int(self.entry.partition("-")[0]) / 1000 % _EVERY_S + now_s - self.at_s < _EVERY_S
 
 
 class HistoryUpkeep:
-    """Keeps the history of runs. What this process has counted is lost if it dies within the next ten seconds.
+    """Keeps the history of runs, each ten seconds. Of a run that somebody looks at, it does so each second.
+
+    What is written within the same ten seconds is one entry, which grows. What this process has counted since it wrote
+    is lost if it dies.
 
     Args:
         histories: The histories.
@@ -38,33 +59,66 @@ class HistoryUpkeep:
         self._clock = clock
         self._next_s = clock() + _EVERY_S
         self._merged_s: dict[tuple[str, int], int] = {}  # up to where, by run and step
+        self._written: dict[str, _Written] = {}
+        self._kept_s: dict[str, float] = {}
+        self._keeping: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._maintained: Mapping[str, bool] = {}
 
-    def due(self) -> bool:
-        """Return whether it is time to write again."""
-        now_s = self._clock()
-        if now_s < self._next_s:
-            return False
-        self._next_s = now_s + _EVERY_S
-        return True
+    async def due(self, maintained: Mapping[str, bool]) -> list[str]:
+        """Return the runs whose history is to be written now.
+
+        Args:
+            maintained: The runs that this process maintains, and whether each has a replay buffer.
+
+        Raises:
+            StoreUnavailable: It cannot be known which runs somebody looks at.
+        """
+        self._maintained = maintained
+        runs, now_s = dict.fromkeys([*maintained, *self.counted()]), self._clock()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _EVERY_S
+            return list(runs)
+        watched = await self._histories.watched() if runs else frozenset()
+        return [run for run in runs if run in watched and not self._is_fresh(run)]
+
+    async def refresh(self, run: str) -> None:
+        """Write down now what happened in a run, because somebody looks. Other processes do it within a second."""
+        if self._is_fresh(run):
+            return
+        is_maintained, replay = run in self._maintained, self._maintained.get(run, False)
+        with suppress(StoreUnavailable):  # what is stored already can perhaps be read
+            await self._histories.watch(run)
+            if is_maintained or run in self._recorder.runs():
+                # What fails here fails in maintenance, too, and is logged there.
+                await isolated(self.keep(run, maintained=is_maintained, replay=replay, unless_fresh=True))
+
+    def _is_fresh(self, run: str) -> bool:
+        return self._clock() - self._kept_s.get(run, -_FRESH_S) < _FRESH_S
 
     def counted(self) -> list[str]:
         """Return the runs of which this process has counted something."""
         return self._recorder.runs()
 
-    async def keep(self, run: str, *, maintained: bool, replay: bool = False) -> None:
+    async def keep(self, run: str, *, maintained: bool, replay: bool = False, unless_fresh: bool = False) -> None:
         """Write down what happened in a run.
 
         Args:
             run: Its name.
             maintained: Whether this process maintains it, and looks at it.
             replay: Whether it has a replay buffer.
+            unless_fresh: Whether a moment ago is soon enough.
         """
-        if not maintained:
-            await self._write(run, self._recorder.take(run), None)
-            return
-        span, totals = await self._sampler.sample(run, replay=replay)
-        await self._write(run, added([self._recorder.take(run), span]), totals)
-        await self._merge(run)
+        async with self._keeping[run]:
+            if unless_fresh and self._is_fresh(run):
+                return
+            began_s = self._clock()
+            if maintained:
+                span, totals = await self._sampler.sample(run, replay=replay)
+                await self._write(run, added([self._recorder.take(run), span]), totals)
+                await self._merge(run)
+            else:
+                await self._write(run, self._recorder.take(run), None)
+            self._kept_s[run] = began_s
 
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
@@ -76,12 +130,25 @@ class HistoryUpkeep:
         self._sampler.keep_only(runs)
         kept = set(runs)
         self._merged_s = {place: time_s for place, time_s in self._merged_s.items() if place[0] in kept}
+        self._written = {run: written for run, written in self._written.items() if run in kept}
+        self._kept_s = {run: kept_s for run, kept_s in self._kept_s.items() if run in kept}
+        for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
+            del self._keeping[run]
 
     async def _write(self, run: str, span: Span, totals: Totals | None) -> None:
+        # If a write fails, its outcome is unknown, and the next one is an entry of its own.
+        written, now_s = self._written.pop(run, None), self._clock()
         try:
-            await self._histories.append(run, span, totals)
+            entry = None
+            if written is not None and written.is_open(now_s):
+                whole = added([written.span, span])
+                entry = await self._histories.append(run, whole, totals, written.entry)
+            if entry is None:
+                whole, entry = span, await self._histories.append(run, span, totals)
         except StoreFull:
             return  # groups need the memory more
+        if entry is not None:
+            self._written[run] = _Written(entry, whole, now_s)
 
     async def _merge(self, run: str) -> None:
         now_s = await self._histories.now_s()

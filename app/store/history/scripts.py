@@ -5,7 +5,17 @@ from app.store.redis.scripts import script
 
 
 @script
-def append_history(keys: RunKeys, *, finest: str, most: int, kept_ms: int, facts: bytes, totals: bytes) -> None: ...
+def append_history(
+    keys: RunKeys,
+    *,
+    finest: str,
+    most: int,
+    kept_ms: int,
+    span_ms: int,
+    replaced: str | None,
+    facts: bytes,
+    totals: bytes,
+) -> None: ...
 
 
 @script

@@ -16,7 +16,7 @@ from app.core.history.wanted import EVERYTHING, Wanted
 from app.store.history import scripts
 from app.store.history.codec import decode_span, encode_span
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import WATCHED, RunKeys
 from app.store.redis.server_time import parse_time_us
 from app.store.runs.view import reading
 
@@ -25,6 +25,7 @@ Totals = Mapping[str, Mapping[str, float]]
 
 _MOST_ENTRIES = 20_000  # of the finest stream, while no process merges it
 _KEPT_MS = LONGEST_S * 1000
+_WATCHED_S = 5.0  # after somebody has read it; pages read each second
 _AT_ONCE = 100  # entries to read in one round trip
 
 
@@ -50,8 +51,19 @@ class HistoryStore:
         """Count the environments of a run."""
         return int(await self._connection.call("HLEN", RunKeys(run).environments))
 
-    async def append(self, run: str, span: Span, totals: Totals | None = None) -> bool:
-        """Add what happened lately; False if there is no such run.
+    async def append(
+        self, run: str, span: Span, totals: Totals | None = None, replaced: str | None = None
+    ) -> str | None:
+        """Add what happened lately, and return the entry.
+
+        Args:
+            run: The run's name.
+            span: What happened.
+            totals: What its counts were counted up to.
+            replaced: An entry of this process whose facts the span has, too. The new one takes its place.
+
+        Returns:
+            None if nothing was added: there is no such run, or the entry can no longer be replaced.
 
         Raises:
             StoreFull: Redis is out of memory; nothing was added.
@@ -63,10 +75,30 @@ class HistoryStore:
             finest=keys.series(KEPT[0].step_s),
             most=_MOST_ENTRIES,
             kept_ms=_KEPT_MS,
+            span_ms=KEPT[0].step_s * 1000,
+            replaced=replaced,
             facts=encode_span(span),
             totals=b"" if totals is None else orjson.dumps(totals),
         )
-        return bool(await self._connection.run(command))
+        word = str((await self._connection.run(command)).decode())
+        return None if word in ("none", "later") else word
+
+    async def watch(self, run: str) -> None:
+        """Note that somebody looks at the history of a run."""
+        now_s = await self.now_s()
+        await self._connection.pipeline(
+            [
+                ("ZADD", WATCHED, now_s + _WATCHED_S, run),
+                ("ZREMRANGEBYSCORE", WATCHED, "-inf", now_s),
+                ("PEXPIRE", WATCHED, int(_WATCHED_S * 1000)),
+            ]
+        )
+
+    async def watched(self) -> frozenset[str]:
+        """Return the runs whose history somebody looks at."""
+        time, found = await self._connection.pipeline([("TIME",), ("ZRANGE", WATCHED, 0, -1, "WITHSCORES")])
+        now_s = parse_time_us(time) / 1_000_000
+        return frozenset(run.decode() for run, until_s in found if float(until_s) > now_s)
 
     async def merge(
         self, run: str, fine: Resolution, coarse: Resolution, begin_s: int, span: Span, now_s: float

@@ -5,6 +5,7 @@
 | `lachesis:5:runs` | zset | names of runs that have any state, by the service clock at which they need maintenance |
 | `lachesis:5:service` | hash | service clock; the API process that maintains runs, and its term |
 | `lachesis:5:processes` | zset | API process -> service clock at its last sign of life, ms |
+| `lachesis:5:watched` | zset | runs whose history somebody looks at, by the time until which that counts; expires |
 | `lachesis:access` | hash | `generation` of the tokens, `closed`, `token:ID` -> JSON, `used:ID` -> last use, ms |
 | `lachesis:audit` | stream | who changed or removed what: JSON entries, bounded by LACHESIS_AUDIT_ENTRIES |
 | `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that stand for several |
@@ -123,6 +124,7 @@ FORMER_RUNS = tuple(f"lachesis:{version}:runs" for version in range(1, FORMAT))
 RUNS = f"{PREFIX}:runs"
 SERVICE = f"{PREFIX}:service"
 PROCESSES = f"{PREFIX}:processes"
+WATCHED = f"{PREFIX}:watched"
 LIMITS = f"{PREFIX}:limits"
 ACCESS = "lachesis:access"  # without the version: an upgrade must not open a closed service
 AUDIT = "lachesis:audit"  # without the version, too: it tells what happened before an upgrade

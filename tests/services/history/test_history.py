@@ -23,6 +23,7 @@ from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import InvalidField, RunNotFound
 from lachesis.wire.filters import ZeroVarianceFilter
 from tests.services.conftest import RUN, Process, config, join
+from tests.waiting import wait_until
 
 KEYS = RunKeys(RUN)
 
@@ -103,6 +104,52 @@ async def test_what_all_processes_count_adds_up(process: Callable[..., Process])
     assert total(found.run["dropped"]["zero_variance"]) == 1
     assert list((await read(two, "math")).environments) == ["math"]
     assert (await read(two, "no such name")).environments == {}
+
+
+async def test_who_looks_sees_the_present_and_spans_grow_in_place(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """However often somebody looks, each process has one entry in ten seconds, and nothing counts twice."""
+    (one, _), (two, _) = process(), process()
+    math = await make_run(one, filter_zero_variance=ZeroVarianceFilter())
+    assert await one.history.upkeep.due({RUN: False}) == []
+    began_s = (await redis_client.time())[0]
+    for n in range(12):
+        some = [group(f"g{n}", math, 0.0, float(n + 1)), group(f"same{n}", math, 1.0, 1.0)]
+        await (two if n % 3 == 2 else one).groups.native.submit(RUN, some)
+        await keep(two, maintains=False)
+        await keep(one)
+        found = await read(one)
+        assert total(found.environments["math"]["groups_in"]) == 2 * n + 2
+        assert total(found.run["dropped"]["zero_variance"]) == n + 1
+    spans = (await redis_client.time())[0] // 10 - began_s // 10 + 1
+    entries = await redis_client.xlen(KEYS.series(10))
+    assert entries <= 2 * spans
+    await one.groups.native.submit(RUN, [group("later", math, 0.0, 1.0)])
+    await keep(one, maintains=False)
+    await move_back(redis_client, 10, 600)
+    await one.groups.native.submit(RUN, [group("last", math, 0.0, 1.0)])
+    await keep(one)
+    assert await redis_client.xlen(KEYS.series(10)) > 0, "an entry that is gone is not replaced"
+    assert total((await read(two)).environments["math"]["groups_in"]) == 26
+
+
+async def test_other_processes_write_while_somebody_looks(process: Callable[..., Process]) -> None:
+    (one, _), (two, _) = process(), process()
+    math = await make_run(one)
+    await two.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    assert await two.history.upkeep.due({}) == [], "nobody looks"
+    assert total((await read(one)).environments.get("math", {}).get("groups_in", [])) == 0
+    assert await two.history.upkeep.due({}) == [RUN]
+    await keep(two, maintains=False)
+    assert total((await read(one)).environments["math"]["groups_in"]) == 1
+    await one.groups.native.submit(RUN, [group("b", math, 0.0, 1.0)])
+    assert total((await read(one)).environments["math"]["groups_in"]) in (1, 2)
+
+    async def is_there() -> bool:
+        return total((await read(one)).environments["math"]["groups_in"]) == 2
+
+    await wait_until(is_there)
 
 
 async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Process]) -> None:

@@ -71,6 +71,31 @@ async def test_what_was_appended_is_read_in_order(store: Store, history: History
     assert all(now_s - 1 <= one.time_s <= now_s + 60 for one in spans)
 
 
+async def test_an_entry_is_replaced_within_its_span_only(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    key = KEYS.series(10)
+
+    async def replaced(by: int, entry: str) -> str | None:
+        return await history.append(RUN, span_of(by), None, entry)
+
+    latest = None
+    while latest is None:  # a span may end in between
+        first = await history.append(RUN, span_of(1))
+        assert first is not None
+        latest = await replaced(2, first)
+    assert (await redis_client.xrevrange(key))[0][0].decode() == latest
+    assert (await groups_at(history, FINE))[-1] == 2
+    length = await redis_client.xlen(key)
+    assert await replaced(3, first) is None, "it is gone"
+    assert await redis_client.xlen(key) == length
+    await redis_client.delete(key)
+    seconds = (await redis_client.time())[0]
+    former = (await redis_client.xadd(key, {"facts": b""}, id=f"{(seconds - 20) * 1000}-0")).decode()
+    assert await replaced(4, former) is None, "it may have been added up"
+    assert [name.decode() for name, _ in await redis_client.xrange(key)] == [former]
+
+
 async def test_a_run_that_does_not_exist_or_was_reset_gets_no_history(
     store: Store, history: HistoryStore, redis_client: Redis
 ) -> None:

@@ -1,7 +1,8 @@
 #!lua
 -- append_history: add what an API process has counted in a run to the finest series of its history.
 --
--- Returns 1, or 0 if there is no such run, or nothing has happened in it since it was reset; then nothing is added.
+-- Returns the new entry; or, with nothing added, 'none': there is no such run, or nothing has happened in it since it
+-- was reset; or 'later': the entry to replace is gone, or of an earlier span, which may have been added up already.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: configuration, totals
@@ -9,11 +10,19 @@ local SERIES_TOTALS = KEYS[2]  -- string: JSON of what counts of the history wer
 local finest = KEYS[3]  -- stream: facts by time
 local most = ARGV[1]  -- entries that are kept, about
 local kept_ms = ARGV[2]  -- how long a history is kept if nothing happens any more
-local facts = ARGV[3]
-local totals = ARGV[4]  -- JSON of what the facts were counted up to; '' if they have no part of it
+local span_ms = ARGV[3]  -- length of a span
+local replaced = ARGV[4]  -- the entry that the facts have, too, and that goes; '' for none
+local facts = ARGV[5]
+local totals = ARGV[6]  -- JSON of what the facts were counted up to; '' if they have no part of it
 
-if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 0 end
-redis.call('XADD', finest, 'MAXLEN', '~', most, '*', 'facts', facts)
+if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 'none' end
+if replaced ~= '' then
+  local time, then_ms = redis.call('TIME'), tonumber(string.match(replaced, '^%d+'))
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  if math.floor(now_ms / span_ms) ~= math.floor(then_ms / span_ms) then return 'later' end
+  if redis.call('XDEL', finest, replaced) == 0 then return 'later' end
+end
+local entry = redis.call('XADD', finest, 'MAXLEN', '~', most, '*', 'facts', facts)
 redis.call('PEXPIRE', finest, kept_ms)
 if totals ~= '' then redis.call('SET', SERIES_TOTALS, totals, 'PX', kept_ms) end
-return 1
+return entry

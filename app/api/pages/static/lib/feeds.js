@@ -5,7 +5,8 @@ import { useEffect, useRedraw } from "./html.js";
 /** In place of a number of seconds: ask once. */
 export const ONCE = Infinity;
 
-const EVERY_S = 1; // with an answer that is a second old, what is shown is at most two seconds old
+/** How often to ask, if nothing else is said. */
+export const EVERY_S = 1; // with an answer that is a second old, what is shown is at most two seconds old
 const SHARED_S = 1;
 const FRESH_S = 3; // of an answer that comes every second; a busy service may take a moment
 const RETRY_S = 10; // at most, after a failure that passes
@@ -51,9 +52,10 @@ function askAgain() {
 }
 
 class Feed {
-  constructor(path, body, growth, read) {
+  constructor(path, body, growth, read, isFinal) {
     this.path = path;
     this.read = read;
+    this.isFinal = isFinal;
     this.body = body;
     this.growth = growth;
     this.name = nameOf(path, body);
@@ -130,6 +132,11 @@ class Feed {
     return [...this.readers.values()].every((seconds) => seconds === ONCE);
   }
 
+  /** Whether what was refused stays refused. */
+  isOver() {
+    return this.now.error !== null && this.isFinal(this.now.error);
+  }
+
   /** How often it is asked for, seconds. */
   period() {
     return Math.min(...this.readers.values());
@@ -137,7 +144,7 @@ class Feed {
 
   schedule() {
     const isFailing = isPassing(this.now.error);
-    if (this.isOnce() && !isFailing) return;
+    if ((this.isOnce() && !isFailing) || this.isOver()) return;
     const seconds = Math.min(this.period(), isFailing ? RETRY_S : ONCE);
     clearTimeout(this.timer);
     this.dueAt = Date.now() + seconds * 1000;
@@ -147,7 +154,10 @@ class Feed {
 
 /** Ask again for what follows the service, and for what failed. */
 export function refreshLive() {
-  for (const feed of feeds.values()) if (!feed.isOnce() || feed.now.data === null || feed.now.error) feed.refresh();
+  for (const feed of feeds.values()) {
+    const isWanted = !feed.isOnce() || feed.now.data === null || feed.now.error;
+    if (isWanted && !feed.isOver()) feed.refresh();
+  }
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -161,19 +171,22 @@ export function refreshAll() {
   for (const feed of feeds.values()) feed.refresh({ fresh: true });
 }
 
+const never = () => false;
 const nameOf = (path, body) => (body === null ? path : `${path} ${body}`);
 
 /**
  * The latest answer for a path: `{data, error, retry}`. A null path asks for nothing. With a body (text), the request
  * is a POST that changes nothing. With `growth`, only the first answer is whole: `growth.path` names what is new, and
- * `growth.join` adds it, or returns null to ask for all again. `read` makes the data from the text of the answer.
+ * `growth.join` adds it, or returns null to ask for all again. `read` makes the data from the text of the answer. After
+ * an error for which `isFinal(error)` is true, nothing is asked any more.
  */
-export function useFeed(path, everySeconds = EVERY_S, { body = null, growth = null, read = JSON.parse } = {}) {
+export function useFeed(path, everySeconds = EVERY_S, options = {}) {
+  const { body = null, growth = null, read = JSON.parse, isFinal = never } = options;
   const redraw = useRedraw();
   const name = path === null ? null : nameOf(path, body);
   useEffect(() => {
     if (path === null) return undefined;
-    if (!feeds.has(name)) feeds.set(name, new Feed(path, body, growth, read));
+    if (!feeds.has(name)) feeds.set(name, new Feed(path, body, growth, read, isFinal));
     const feed = feeds.get(name);
     feed.add(redraw, everySeconds);
     redraw();

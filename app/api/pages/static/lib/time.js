@@ -17,7 +17,7 @@ export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", tim
 export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
 
 /**
- * The range: `{range, from, to, step, isLive}`. `from` and `to` are seconds, or null where the API's default does.
+ * The range: `{range, from, to, seconds, step, isLive}`. `from` and `to` are seconds, or null where the API's default does.
  * `step` is the shortest span that a chart can show.
  */
 export function useTime() {
@@ -29,14 +29,16 @@ export function useTime() {
   const step = STEPS_S.find((one) => seconds / one <= MOST_POINTS) ?? DAY_S;
   // The default is the last hour. A longer range begins at a fixed time, so that its address stays.
   const begin = useMemo(() => Math.floor((Date.now() / 1000 - seconds) / step + 1) * step, [seconds, step]);
-  if (isBrushed) return { range: null, from, to, step, isLive: false };
-  return { range, from: range === "1h" ? null : begin, to: null, step, isLive: true };
+  if (isBrushed) return { range: null, from, to, seconds, step, isLive: false };
+  return { range, from: range === "1h" ? null : begin, to: null, seconds, step, isLive: true };
 }
+
+const ANEW = { range: null, from: null, to: null, cursor: null }; // lists begin at their first page
 
 const number = (text) => (/^\d{1,12}$/.test(text ?? "") ? Number(text) : null);
 
 /** Show one of `RANGES`. The last hour is the default, and not in the address. */
-export const showRange = (range) => choose({ range: range === "1h" ? null : range, from: null, to: null });
+export const showRange = (range) => choose({ ...ANEW, range: range === "1h" ? null : range });
 
 /** Show the time from one moment up to another, seconds. */
-export const showBetween = (from, to) => choose({ range: null, from: Math.floor(from), to: Math.ceil(to) });
+export const showBetween = (from, to) => choose({ ...ANEW, from: Math.floor(from), to: Math.ceil(to) });

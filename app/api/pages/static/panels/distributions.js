@@ -31,9 +31,9 @@ function Chosen({ status, draw }) {
   return html`<${TimeBar} environments=${status.environments} />${draw(environment, status)}`;
 }
 
-function useHistograms(run, value, environment) {
+function useHistograms(run, value, environment, count) {
   const more = { value, environment: environment.name };
-  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, LEAST_STEP_S);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, LEAST_STEP_S, count);
   return [path, useFeed(path, every)];
 }
 
@@ -43,7 +43,8 @@ export function FreshnessView({ run }) {
       <${Forecast} forecast=${status.staleness_forecast} />
     <//>`;
   return html`<${OfOne} run=${run} above=${forecast}>
-    ${(environment) => html`<${Freshness} run=${run} environment=${environment} />`}
+    ${(environment, status) =>
+      html`<${Freshness} run=${run} environment=${environment} count=${status.environments.length} />`}
   <//>`;
 }
 
@@ -60,8 +61,8 @@ function Forecast({ forecast }) {
     />`;
 }
 
-function Freshness({ run, environment }) {
-  const histograms = { staleness: useHistograms(run, "staleness", environment) };
+function Freshness({ run, environment, count }) {
+  const histograms = { staleness: useHistograms(run, "staleness", environment, count) };
   return html`<${History} run=${run} environment=${environment.name} fields=${FRESHNESS} least=${LEAST_STEP_S}>
     ${(history, path) =>
       html`<${FreshnessCharts} run=${run} environment=${environment} history=${history} path=${path}
@@ -72,17 +73,17 @@ function Freshness({ run, environment }) {
 export function RewardsView({ run }) {
   return html`<${OfOne} run=${run}>
     ${(environment, status) =>
-      html`<${Rewards} run=${run} environment=${environment} />
+      html`<${Rewards} run=${run} environment=${environment} count=${status.environments.length} />
         <${EnvironmentBias} run=${run} environments=${status.environments} chosen=${environment}
           least=${LEAST_STEP_S} />`}
   <//>`;
 }
 
-function Rewards({ run, environment }) {
+function Rewards({ run, environment, count }) {
   const histograms = {
-    reward: useHistograms(run, "reward", environment),
-    length: useHistograms(run, "length", environment),
-    waiting: useHistograms(run, "waiting", environment),
+    reward: useHistograms(run, "reward", environment, count),
+    length: useHistograms(run, "length", environment, count),
+    waiting: useHistograms(run, "waiting", environment, count),
   };
   return html`<${History} run=${run} environment=${environment.name} fields=${REWARDS} least=${LEAST_STEP_S}>
     ${(history, path) =>

@@ -1,5 +1,5 @@
 // The history of a run over the time that the reader chose.
-import { ONCE, useFeed } from "../lib/feeds.js";
+import { EVERY_S, ONCE, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { growing } from "../lib/series.js";
@@ -7,17 +7,17 @@ import { duration } from "../lib/text.js";
 import { useTime } from "../lib/time.js";
 import { Shown } from "./states.js";
 
-export const SPAN_S = 10; // a history gets a new value this often
+const MOST_A_SECOND = 1200; // spans × environments to read: all of a time is read each time
 const SLOW_S = 60;
-const SHORT_S = 60; // spans that change while they are looked at
 
 /**
  * The path of what is known of the time that the reader chose, with `more` parameters and spans of at least
- * `least` seconds, and how often to ask for it.
+ * `least` seconds, and how often to ask for all of it if the spans have so many environments.
  */
-export function useTimePath(place, more = {}, least = 0) {
+export function useTimePath(place, more = {}, least = 0, environments = 1) {
   const time = useTime();
-  const every = Math.max(time.step, least) <= SHORT_S ? SPAN_S : SLOW_S;
+  const spans = time.seconds / Math.max(time.step, least);
+  const every = Math.max(EVERY_S, Math.min(SLOW_S, (spans * environments) / MOST_A_SECOND));
   return [timePath(place, time, more, least), time.isLive ? every : ONCE];
 }
 
@@ -33,11 +33,11 @@ export function timePath(place, { from, to, step }, more = {}, least = 0) {
 
 /**
  * Ask for series of the history and show them as `children(history, path)`. `fields` names the series, and
- * `environment` the only environment.
+ * `environment` the only environment. Of a time that goes on, only the end is asked for again.
  */
 export function History({ run, fields, environment, least, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, least);
-  const feed = useFeed(path, every, { growth: every === ONCE ? null : growing });
+  const feed = useFeed(path, every === ONCE ? ONCE : EVERY_S, { growth: every === ONCE ? null : growing });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 

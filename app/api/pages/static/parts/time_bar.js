@@ -6,7 +6,7 @@ import { duration, shown } from "../lib/text.js";
 import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
 import { Export } from "./export.js";
 import { Select } from "./fields.js";
-import { SPAN_S, useEnvironment } from "./history.js";
+import { useEnvironment } from "./history.js";
 
 /** What to choose from: the time, and with `environments` one of these. */
 export function TimeBar({ environments = [] }) {
@@ -28,7 +28,7 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are of ${zone}. Drag over a chart to look closer.
-      ${time.isLive && ` A new value comes every ${duration(Math.max(SPAN_S, time.step))}.`}
+      ${time.isLive && ` The newest value is of ${duration(time.step)} that are not over yet.`}
     </span>
   </div>`;
 }
