@@ -61,7 +61,9 @@ def train(trainer: Trainer) -> None:
     assert_type(trainer.find_group("a"), GroupHistory)
     assert_type(trainer.delete_group("a"), None)
     assert_type(trainer.delete_groups(environment="none", older_than_version=3), int)
-    trainer.delete_groups(environment="math")  # type: ignore[arg-type]
+    trainer.delete_groups(environment="math", score_max=0.5)
+    trainer.delete_groups(environment=["math"])  # type: ignore[arg-type]
+    trainer.delete_groups(enviroment="math")  # type: ignore[call-arg]
     trainer.create_run(batch_size="8")  # type: ignore[arg-type]
     trainer.create_run(8, leases_s=60)  # type: ignore[call-arg]
     trainer.change_run(name="other")  # type: ignore[call-arg]

@@ -35,6 +35,7 @@ from app.api.http.tracing import span_of, spans
 from app.api.wire.batches import shown_batch, shown_batches
 from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, shard_request_of
+from app.api.wire.time_query import FormedFrom, FormedTo
 from app.core.access.permissions import Permission
 from app.core.batches.leases import Lease, LeaseState
 from app.services.batches.request import BatchRequest
@@ -210,12 +211,15 @@ async def list_recent_batches(
     cursor: Annotated[
         str | None, Query(pattern="^[0-9a-f]{1,64}$", description="The `cursor` of the last answer.")
     ] = None,
+    from_s: FormedFrom = None,
+    to_s: FormedTo = None,
 ) -> Response:
     """Return the latest 128 batches, page by page, the newest first: what they consist of, and their state.
 
-    Older batches that trainers hold, or that are quarantined, come last.
+    Older batches that trainers hold, or that are quarantined, come last. When these were formed is not known, so a
+    range of time leaves them out.
     """
-    shown = shown_batches(await services.batches.listing.page(run, limit, cursor))
+    shown = shown_batches(await services.batches.listing.page(run, limit, cursor, from_s, to_s))
     return await large_json_reply(request, shown.model_dump_json().encode())
 
 

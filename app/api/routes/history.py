@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.deps import MOST_SHOWN, NamedRun, ServicesDep
 from app.api.http.openapi import read_responses
 from app.api.http.routing import NativeRoute, requires
+from app.api.wire.time_query import FromTime, ToTime
 from app.core.access.permissions import Permission
 from app.core.history.resolution import DAY_S, Range
 from app.core.history.wanted import Wanted
 from lachesis.wire import errors
-from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.history import (
     EnvironmentSeries,
@@ -32,16 +32,6 @@ _MOST_NAME = 1000
 _MOST_FIELDS = 2000
 _FIELDS = {"run": tuple(RunSeries.model_fields), "environments": tuple(EnvironmentSeries.model_fields)}
 
-FromTime = Annotated[
-    float | None,
-    Query(
-        alias="from",
-        ge=0,
-        le=MAX_INTEGER,
-        description="Begin of the range, seconds since 1970. Default: an hour before its end.",
-    ),
-]
-ToTime = Annotated[float | None, Query(alias="to", ge=0, le=MAX_INTEGER, description="End of the range. Default: now.")]
 OneEnvironment = Annotated[
     str | None, Query(max_length=_MOST_NAME, description="Show only the environment of this name.")
 ]

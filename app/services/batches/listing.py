@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.batches.leases import LeasedGroup
 from app.core.runs.view import RunView
-from app.store.batches.records import BatchRecordStore, RecordedBatch
+from app.store.batches.records import MOST_RECORDS, BatchRecordStore, RecordedBatch
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import BatchNotFound, InvalidField
@@ -36,21 +36,44 @@ class BatchListing:
         self._batches = batches
         self._records = records
 
-    async def page(self, run: str, limit: int, cursor: str | None = None) -> BatchPage:
+    async def page(
+        self,
+        run: str,
+        limit: int,
+        cursor: str | None = None,
+        from_s: float | None = None,
+        to_s: float | None = None,
+    ) -> BatchPage:
         """Return the next batches. Those that trainers hold and that have no record come last.
+
+        Args:
+            run: The run's name.
+            limit: Most batches.
+            cursor: Where the page starts.
+            from_s: When the first of them was formed, seconds since 1970. None for any time.
+            to_s: Before when they were formed.
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: The batch that the last page ended with has no record any more.
+            InvalidField: The batch that the last page ended with has no record any more, or the range ends before it
+                begins.
         """
+        if from_s is not None and to_s is not None and from_s >= to_s:
+            raise InvalidField(f"from ({from_s:.0f}) must be before to ({to_s:.0f})", ("query", "from"))
+        is_any_time = from_s is None and to_s is None
         view = await self._runs.existing(run)
-        found = await self._records.latest(run, cursor, limit)
+        found = await self._records.latest(run, cursor, limit if is_any_time else MOST_RECORDS)
         if found is None:
             raise InvalidField("newer batches have taken the place of this page; start again", ("query", "cursor"))
         batch_ids, more = found
-        if not more:
+        if is_any_time and not more:
             batch_ids += await self._records.unrecorded(run, [lease.batch_id for lease in view.leases])
         batches = [one for one in await self._records.recorded(run, batch_ids) if one is not None]
+        if not is_any_time:
+            ahead_ms = await self._records.now_ms() - view.clock_ms  # of the run clock
+            batches = [one for one in batches if _is_between(one.record.formed_ms, from_s, to_s, ahead_ms)]
+            batches, more = batches[:limit], len(batches) > limit
+            batch_ids = [one.record.batch_id for one in batches]
         return BatchPage(batches, batch_ids[-1] if more else None, _names(view), view.clock_ms)
 
     async def one(self, run: str, batch_id: str) -> tuple[BatchPage, list[LeasedGroup] | None]:
@@ -73,3 +96,10 @@ class BatchListing:
 
 def _names(view: RunView) -> Mapping[int, str]:
     return {one.environment: one.name for one in view.environments.values()}
+
+
+def _is_between(formed_ms: int | None, from_s: float | None, to_s: float | None, ahead_ms: int) -> bool:
+    if formed_ms is None:
+        return False
+    formed_s = (formed_ms + ahead_ms) / 1000
+    return (from_s is None or from_s <= formed_s) and (to_s is None or formed_s < to_s)

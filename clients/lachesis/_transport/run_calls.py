@@ -22,6 +22,7 @@ from lachesis.rank import Rank
 from lachesis.wire import batches, curricula, environments, events, frame, groups, runs
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.status import RunStatus
 
 _LONGEST_SILENCE_S = 30.0  # of a stream of events: the service sends something each 15 s
@@ -168,9 +169,8 @@ class RunCalls:
     def explain(self) -> Call[batches.Explanation]:
         return Call("GET", path_of(self.run, "batches", "explain"), model_reader(batches.Explanation))
 
-    def list_batches(self, limit: int, cursor: str | None) -> Call[batches.ListedBatches]:
-        said = {"limit": str(limit)} | ({} if cursor is None else {"cursor": cursor})
-        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), said)
+    def list_batches(self, said: Mapping[str, object]) -> Call[batches.ListedBatches]:
+        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), _query(said))
 
     def find_batch(self, batch: str) -> Call[batches.BatchDetails]:
         return Call("GET", path_of(self.run, "batches", batch), model_reader(batches.BatchDetails))
@@ -206,6 +206,19 @@ class RunCalls:
 def list_runs(limit: int) -> Call[runs.Runs]:
     """Build the request for the first runs by name."""
     return Call("GET", "/v1/runs", model_reader(runs.Runs), {"limit": str(limit)})
+
+
+def checked_criteria(given: Mapping[str, object]) -> dict[str, object]:
+    """Return criteria of groups; the service would not mind a wrong name, and find other groups.
+
+    Raises:
+        InvalidField: There is no such criterion.
+    """
+    known = groups.GroupCriteria.__optional_keys__
+    for name in given:
+        if name not in known:
+            raise InvalidField(f"there is no such criterion; there are {', '.join(sorted(known))}", ("query", name))
+    return dict(given)
 
 
 def _query(said: Mapping[str, object]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Literal
 
 from typing_extensions import Self, Unpack
 
@@ -16,7 +15,7 @@ from lachesis._transport.events import followed
 from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
-from lachesis._transport.run_calls import RunCalls, Taken
+from lachesis._transport.run_calls import RunCalls, Taken, checked_criteria
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.batches.batch import AsyncBatch, batch_of
 from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
@@ -24,7 +23,7 @@ from lachesis.errors import LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
-from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupHistory, GroupState, ListedGroups
+from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupCriteria, GroupHistory, ListedGroups
 from lachesis.wire.options import NewRun, RunChanges
 from lachesis.wire.runs import RetentionState, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
@@ -145,14 +144,24 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Return the batches that are held, returned (to be handed out again) or quarantined."""
         return await self._sender.send(self._calls.leased())
 
-    async def list_batches(self, *, limit: int = BATCHES_SHOWN, cursor: str | None = None) -> ListedBatches:
+    async def list_batches(
+        self,
+        *,
+        from_s: float | None = None,
+        to_s: float | None = None,
+        limit: int = BATCHES_SHOWN,
+        cursor: str | None = None,
+    ) -> ListedBatches:
         """Return a page of the latest 128 batches, newest first: what they consist of, and their state.
 
         Args:
+            from_s: When the first of them was formed, seconds since 1970.
+            to_s: Before when they were formed.
             limit: Maximum number of batches on the page, 1 to 128.
             cursor: The ``cursor`` of the page before.
         """
-        return await self._sender.send(self._calls.list_batches(limit, cursor))
+        given = {"from": from_s, "to": to_s, "limit": limit, "cursor": cursor}
+        return await self._sender.send(self._calls.list_batches(given))
 
     async def find_batch(self, batch: str) -> BatchDetails:
         """Return one of the latest batches, and its groups while it is leased or kept.
@@ -187,50 +196,23 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.find_group(group))
 
     async def list_groups(
-        self,
-        *,
-        state: GroupState | None = None,
-        environment: int | str | None = None,
-        item: str | None = None,
-        score_min: float | None = None,
-        score_max: float | None = None,
-        received_from_s: float | None = None,
-        received_to_s: float | None = None,
-        step_min: int | None = None,
-        step_max: int | None = None,
-        staleness_min: int | None = None,
-        dropped: str | None = None,
-        limit: int = GROUPS_SHOWN,
-        cursor: str | None = None,
+        self, *, limit: int = GROUPS_SHOWN, cursor: str | None = None, **criteria: Unpack[GroupCriteria]
     ) -> ListedGroups:
         """Return a page of the groups that match every given criterion, newest first.
 
         Args:
-            state: Where they are.
-            environment: Id or name of their environment. ``"none"`` means groups without an environment.
-            item: The dataset entry or task they come from.
-            score_min: Their smallest mean score.
-            score_max: Their largest mean score.
-            received_from_s: When the first of them was received, seconds since 1970.
-            received_to_s: Before when they were received.
-            step_min: The smallest step of their batch.
-            step_max: The largest step of their batch.
-            staleness_min: Their smallest age, in policy versions.
-            dropped: The reason why they were dropped.
             limit: Maximum number of groups on the page, 1 to 1,000.
             cursor: The ``cursor`` of the page before.
+            criteria: See `lachesis.wire.groups.GroupCriteria`.
 
         Returns:
             The page. If its ``cursor`` is not None, there may be more groups, even after an empty page.
 
         Raises:
-            InvalidField: A value is wrong.
+            InvalidField: A criterion is wrong or unknown.
             EnvironmentNotFound: No environment has this name.
         """
-        given: dict[str, float | str | None] = {"state": state, "environment": environment, "item": item}
-        given |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}
-        given |= {"received_from_s": received_from_s, "received_to_s": received_to_s}
-        given |= {"staleness_min": staleness_min, "dropped": dropped, "limit": limit, "cursor": cursor}
+        given = checked_criteria(criteria) | {"limit": limit, "cursor": cursor}
         return await self._sender.send(self._calls.list_groups(given))
 
     async def read_group(
@@ -285,31 +267,25 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """
         await self._sender.send(self._calls.delete_group(group))
 
-    async def delete_groups(
-        self,
-        *,
-        environment: int | Literal["none"] | None = None,
-        size: int | None = None,
-        older_than_version: int | None = None,
-    ) -> int:
+    async def delete_groups(self, **criteria: Unpack[GroupCriteria]) -> int:
         """Delete all waiting groups that match every given criterion. At least one is required.
 
         Args:
-            environment: Id of their environment. ``"none"`` means groups without an environment.
-            size: Number of their sequences.
-            older_than_version: Matches groups sampled by a policy version below this one.
+            criteria: See `lachesis.wire.groups.GroupCriteria`. A group that waits has no step, and was dropped for no
+                reason.
 
         Returns:
             The number of deleted groups. It is too low if an answer was lost.
 
         Raises:
-            InvalidField: There is no criterion, or a value is wrong.
+            InvalidField: There is no criterion, or one is wrong or unknown.
+            EnvironmentNotFound: No environment has this name.
         """
-        given = {"environment": environment, "size": size, "older_than_version": older_than_version}
+        given = checked_criteria(criteria)
         deleted = 0
         cursor: str | None = None
         while True:
-            answer = await self._sender.send(self._calls.delete_groups({**given, "cursor": cursor}))
+            answer = await self._sender.send(self._calls.delete_groups(given | {"cursor": cursor}))
             deleted += answer.deleted_groups
             if answer.cursor is None:
                 return deleted

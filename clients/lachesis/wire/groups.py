@@ -5,7 +5,7 @@ groups in one body are a safetensors file of such blobs (`lachesis.wire.frame`).
 the columns of `lachesis.wire.atropos.ScoredData` and the same keys.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -248,6 +248,40 @@ class GroupsDeleted(BaseModel):
 
 
 GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
+
+
+class GroupCriteria(TypedDict, total=False):
+    """Criteria of groups to list or delete. None stands for any value.
+
+    Attributes:
+        state: Where they are.
+        environment: Id or name of their environment. ``"none"`` means groups without an environment.
+        size: Number of their sequences.
+        item: The dataset entry or task they come from.
+        score_min: Their smallest mean score.
+        score_max: Their largest mean score.
+        received_from_s: When the first of them was received, seconds since 1970.
+        received_to_s: Before when they were received.
+        step_min: The smallest step of their batch.
+        step_max: The largest step of their batch.
+        staleness_min: Their smallest age, in policy versions.
+        older_than_version: A policy version that all of them were sampled before.
+        dropped: The reason why they were dropped.
+    """
+
+    state: GroupState | None
+    environment: int | str | None
+    size: int | None
+    item: str | None
+    score_min: float | None
+    score_max: float | None
+    received_from_s: float | None
+    received_to_s: float | None
+    step_min: int | None
+    step_max: int | None
+    staleness_min: int | None
+    older_than_version: int | None
+    dropped: str | None
 
 
 class ListedGroup(BaseModel):

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from app.store.batches.records import MOST_RECORDS
 from tests.scenarios.native_calls import RUN, change_run, end, group, make_run, submit, taken
@@ -113,6 +114,29 @@ async def test_old_batches_are_forgotten_and_those_in_use_come_last(client: http
     assert len(await recent(client)) == MOST_RECORDS + 1
 
 
+async def test_a_range_of_time_has_the_batches_that_were_formed_in_it(
+    client: httpx.AsyncClient, redis_client: Redis
+) -> None:
+    await make_run(client, batch_size=2, keep_batches=0)
+    steps_until = {}
+    for step in range(1, 6):
+        await submit(client, f"g{step}")
+        await end(client, await taken(client))
+        seconds, microseconds = await redis_client.time()
+        steps_until[step] = seconds + microseconds / 1e6 + 0.001  # the run clock has milliseconds
+        await asyncio.sleep(0.002)
+    for first, last in ((1, 5), (2, 4), (3, 3)):
+        between = {"from": steps_until[first - 1] if first > 1 else 0, "to": steps_until[last]}
+        expected = list(range(last, first - 1, -1))
+        for limit in (1, 2, 128):
+            assert [one["step"] for one in await recent(client, limit=limit, **between)] == expected
+    assert [one["step"] for one in await recent(client, **{"from": steps_until[4]})] == [5]
+    assert [one["step"] for one in await recent(client, to=steps_until[1])] == [1]
+    assert await recent(client, **{"from": steps_until[5] + 3600}) == []
+    full = (await client.get(RECENT, params={"limit": 2, "to": steps_until[2]})).json()
+    assert full["cursor"] is None, "the page has all there are"
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -120,6 +144,9 @@ async def test_old_batches_are_forgotten_and_those_in_use_come_last(client: http
         ("batches/recent?limit=129", 422, "invalid_field"),
         ("batches/recent?cursor=x", 422, "invalid_field"),
         ("batches/recent?cursor=abc", 422, "invalid_field"),
+        ("batches/recent?from=-1", 422, "invalid_field"),
+        ("batches/recent?to=nan", 422, "invalid_field"),
+        ("batches/recent?from=2&to=2", 422, "invalid_field"),
         ("batches/abc", 404, "batch_not_found"),
         ("batches/NO", 422, "invalid_field"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
-from lachesis.errors import GroupNotFound, GroupNotWaiting, InvalidField, RunNotFound
+from lachesis.errors import EnvironmentNotFound, GroupNotFound, GroupNotWaiting, InvalidField, RunNotFound
 from lachesis.wire.groups import MAX_LOOKED_AT
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import counts, group, submitted
@@ -35,6 +35,26 @@ async def test_all_groups_that_a_filter_finds_are_deleted_however_many(run: Sett
         assert await trainer.delete_groups(environment="none") == 0
         assert await trainer.delete_groups(size=1) == MAX_LOOKED_AT + 1
         assert (await trainer.status()).dropped == {"deleted": MAX_LOOKED_AT + 1}
+
+
+async def test_groups_are_deleted_by_the_criteria_of_lists(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(*range(n)) for n in range(1, 7)])
+        listed = (await trainer.list_groups(limit=100)).groups
+        scores = sorted(one.mean_score for one in listed if one.mean_score is not None)
+        assert len(scores) == 6
+        with pytest.raises(EnvironmentNotFound):
+            await trainer.delete_groups(environment="physics")
+        assert await trainer.delete_groups(environment="math", dropped="deleted") == 0
+        assert await trainer.delete_groups(environment="math", received_to_s=1.0) == 0
+        low = {"environment": "math", "state": "queued", "score_max": scores[1], "received_from_s": 1.0}
+        found = await trainer.list_groups(**low)  # type: ignore[arg-type]
+        assert await trainer.delete_groups(**low) == len(found.groups) >= 2  # type: ignore[arg-type]
+        assert {(await trainer.find_group(one.id)).reason for one in found.groups} == {"deleted"}
+        assert (await trainer.list_groups(state="queued", score_max=scores[1])).groups == []
+        with pytest.raises(InvalidField, match="there is no such criterion; there are dropped"):
+            await trainer.delete_groups(size=1, enviroment="math")  # type: ignore[call-arg]
+        assert await trainer.delete_groups(size=1) == 6 - len(found.groups)
 
 
 async def test_the_run_that_is_gone_when_a_request_is_repeated_is_an_error(

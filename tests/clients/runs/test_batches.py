@@ -26,6 +26,10 @@ async def test_pages_have_every_batch_although_answers_are_lost(run: Settings, p
         assert [one.batch for one in page.batches + rest.batches] == taken[::-1]
         assert rest.cursor is None
         assert {one.state for one in page.batches} == {"kept"}
+        assert (await trainer.list_batches(from_s=0, to_s=1)).batches == []
+        assert len((await trainer.list_batches(from_s=1)).batches) == 3
+        with pytest.raises(InvalidField, match="before"):
+            await trainer.list_batches(from_s=2, to_s=1)
         with pytest.raises(InvalidField, match="limit"):
             await trainer.list_batches(limit=129)
 
