@@ -5,8 +5,9 @@ import re
 import httpx
 from playwright.async_api import expect
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+from tests.waiting import wait_until
 
 PAGE = "/runs/run/batches"
 
@@ -58,3 +59,35 @@ async def test_loads_of_ranks_are_dots_beside_the_bound(client: httpx.AsyncClien
     assert await dots.first.get_attribute("title") == "rank 0: 5"
     await expect(ranks.locator(".level")).to_have_count(2)
     await expect(ranks).to_contain_text("1 rank got the shard, 0 acknowledged it.")
+
+
+async def test_a_range_of_time_filters_the_list(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=4)
+    await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
+    await submit(client, *(group(f"g{n}", environment=0) for n in range(2)))
+    batch = await taken(client)
+    page = await show(f"{PAGE}?from=1&to=2")
+    await expect(page.locator("[data-state=empty]")).to_contain_text("No batch of this time is among the latest 128")
+    await page.get_by_role("button", name="Show the latest").click()
+    row = page.locator(f"[data-batch='{batch['batch']}']")
+    await expect(row.locator(".composition .mark")).to_have_count(1)
+    await expect(row.locator(".composition")).to_contain_text("math 4")
+    await page.goto(f"{PAGE}?from=1&to=4000000000")
+    await expect(row).to_be_visible()
+    await expect(page.get_by_text("These were formed in the time above.")).to_be_visible()
+
+
+async def test_a_batch_that_is_no_longer_kept_is_asked_for_once(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("404")
+    await make_run(client)
+    page = await show(f"{PAGE}?batch=abcdef")
+    await expect(page.locator("[data-state=empty]")).to_contain_text("This batch is no longer kept")
+
+    def times(end: str) -> int:
+        return sum(url.partition("?")[0].endswith(end) for url in watch.asked)
+
+    before = times("/status")
+    await wait_until(lambda: times("/status") >= before + 3)
+    assert times("/batches/abcdef") == 1

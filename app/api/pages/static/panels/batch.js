@@ -1,18 +1,18 @@
 // One batch: where it is, what it has of each environment, the loads of its ranks, and its groups.
 import { batchFile } from "../exports/batch.js";
-import { useFeed } from "../lib/feeds.js";
+import { EVERY_S, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 import { choose } from "../lib/route.js";
 import { counted, shown } from "../lib/text.js";
-import { BatchFacts, BatchGroups, BatchParts, RankLoads } from "../parts/batch.js";
+import { BatchFacts, BatchGroups, BatchParts, isGone, RankLoads } from "../parts/batch.js";
 import { Export } from "../parts/export.js";
 import { Panel } from "../parts/panel.js";
-import { Shown } from "../parts/states.js";
+import { Empty, Shown } from "../parts/states.js";
 
 export function BatchView({ run, id }) {
   const path = `v1/runs/${run}/batches/${encodeURIComponent(id)}`;
-  const feed = useFeed(path);
+  const feed = useFeed(path, EVERY_S, { isFinal: isGone });
   const close = () => choose({ batch: null });
   useKeys({ Escape: ["back to the list", close] });
   return html`<${Panel} title="Batch" paths=${[path]} wide>
@@ -21,15 +21,14 @@ export function BatchView({ run, id }) {
         <code>${shown(id, 64)}</code>
         ${feed.data !== null && html`<${Export} write=${(signal) => batchFile(signal, { run, batch: feed.data })} />`}
       </p>
-      <${Shown} feed=${feed}>
-        ${(batch) => html`<div class="pair">
-          <${BatchFacts} batch=${batch} />
-          <div>
-            <h3>Sequences by environment</h3>
-            <${BatchParts} batch=${batch} />
-          </div>
-        </div>`}
-      <//>
+      ${
+        feed.error !== null && isGone(feed.error)
+          ? html`<${Empty}>
+              This batch is no longer kept, or never was there. A run remembers its latest 128 batches, and those that
+              trainers hold.
+            <//>`
+          : html`<${Facts} feed=${feed} />`
+      }
     <//>
     ${
       feed.data !== null &&
@@ -38,6 +37,18 @@ export function BatchView({ run, id }) {
           <${BatchGroups} run=${run} groups=${feed.data.contents} />
         <//>`
     }`;
+}
+
+function Facts({ feed }) {
+  return html`<${Shown} feed=${feed}>
+        ${(batch) => html`<div class="pair">
+          <${BatchFacts} batch=${batch} />
+          <div>
+            <h3>Sequences by environment</h3>
+            <${BatchParts} batch=${batch} />
+          </div>
+        </div>`}
+      <//>`;
 }
 
 function Ranks({ path, ranks }) {

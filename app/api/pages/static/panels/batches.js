@@ -3,11 +3,12 @@ import { useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { duration, known, number, percent, shown } from "../lib/text.js";
+import { showRange, useTime } from "../lib/time.js";
 import { stateOf } from "../parts/batch.js";
 import { Lines } from "../parts/chart.js";
 import { Pages } from "../parts/fields.js";
 import { History } from "../parts/history.js";
-import { Environment, hue } from "../parts/names.js";
+import { Environment, hue, Mark } from "../parts/names.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
@@ -16,6 +17,7 @@ import { TimeBar } from "../parts/time_bar.js";
 import { BatchView } from "./batch.js";
 
 const PAGE = 100;
+const MOST_KEPT = 128; // batches that a run remembers
 const MOST_NAMED = 16; // environments in the legend; of more, the bars tell
 
 export function BatchesView({ run }) {
@@ -27,14 +29,17 @@ export function BatchesView({ run }) {
       html`<${Headline} status=${data} />
         ${
           opened === null
-            ? html`<${Latest} run=${run} status=${data} query=${query} /><${Imbalance} run=${run} status=${data} />`
+            ? html`<${TimeBar} /><${Latest} run=${run} status=${data} query=${query} /><${Imbalance} run=${run} status=${data} />`
             : html`<${BatchView} key=${opened} run=${run} id=${opened} />`
         }`}
   <//>`;
 }
 
 function Latest({ run, status, query }) {
+  const { from, to } = useTime();
   const asked = new URLSearchParams({ limit: PAGE });
+  if (from !== null) asked.set("from", from);
+  if (to !== null) asked.set("to", to);
   if (query.get("cursor")) asked.set("cursor", query.get("cursor"));
   const path = `v1/runs/${run}/batches/recent?${asked}`;
   const feed = useFeed(path);
@@ -46,12 +51,13 @@ function Latest({ run, status, query }) {
         ${environments.map((one) => html`<li key=${one.id}><${Environment} id=${one.id} name=${one.name} /></li>`)}
       </ul>`
     }
-    <${Shown} feed=${feed}>${(data) => html`<${Found} key=${path} run=${run} data=${data} query=${query} />`}<//>
+    <${Shown} feed=${feed}>${(data) => html`<${Found} key=${path} run=${run} data=${data} query=${query}
+      isAny=${from === null && to === null} />`}<//>
   <//>`;
 }
 
 // The list stays where it is while it is read; the states of its batches follow. Newer batches wait at the top.
-function Found({ run, data, query }) {
+function Found({ run, data, query, isAny }) {
   const { batches, cursor } = data;
   const [first, setFirst] = useState(batches[0]?.batch ?? null);
   const newest = batches[0]?.batch ?? null;
@@ -60,6 +66,12 @@ function Found({ run, data, query }) {
     batches.findIndex((one) => one.batch === first),
   );
   if (first === null && newest !== null) setFirst(newest);
+  if (batches.length === 0 && !isAny) {
+    return html`<${Empty}>
+      No batch of this time is among the latest ${MOST_KEPT} that the run remembers.${" "}
+      <button type="button" class="small" onClick=${() => showRange("1h")}>Show the latest</button>
+    <//>`;
+  }
   if (batches.length === 0) {
     return html`<${Empty}>
       No batch was handed out yet. <a data-page href=${address("now", run)}>Now</a> says what the next one waits for.
@@ -82,7 +94,9 @@ function Found({ run, data, query }) {
     </div>
     <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
       draw=${(one) => html`<${Row} run=${run} batch=${one} />`} />
-    <${Pages} query=${query} cursor=${cursor} first="Newest" next="Older">A run remembers its latest 128 batches.<//>`;
+    <${Pages} query=${query} cursor=${cursor} first="Newest" next="Older"
+      >A run remembers its latest ${MOST_KEPT} batches.${isAny ? "" : " These were formed in the time above."}<//
+    >`;
 }
 
 function Row({ run, batch }) {
@@ -104,20 +118,27 @@ function Row({ run, batch }) {
 const nameOf = ({ environment, name }) =>
   environment === null ? "no environment" : shown(name ?? `environment ${environment}`, 48);
 
+// Each part has the mark of its environment where it has room, and the names stand below in the same order.
 function Composition({ environments }) {
   const text = environments.map((one) => `${nameOf(one)} ${number(one.sequences)}`).join(", ");
-  return html`<span class="composition" role="img" aria-label=${text} title=${text}>
-    ${environments.map(
-      (one) => html`<i key=${one.environment} data-hue=${one.environment === null ? null : hue(one.environment)}
-        style=${{ flexGrow: one.sequences }}></i>`,
-    )}
+  return html`<span class="composition" title=${text}>
+    <span class="parts" role="img" aria-label=${text}>
+      ${environments.map(
+        ({ environment, sequences }) => html`<span
+          key=${environment}
+          data-hue=${environment === null ? null : hue(environment)}
+          style=${{ flexGrow: sequences }}
+          >${environment !== null && html`<${Mark} id=${environment} inverse />`}</span
+        >`,
+      )}
+    </span>
+    <span class="quiet" aria-hidden="true">${text}</span>
   </span>`;
 }
 
 function Imbalance({ run, status }) {
   if (status.ranks === null) return null;
-  return html`<${TimeBar} />
-    <${History} run=${run} fields=${["run.rank_imbalance"]}>
+  return html`<${History} run=${run} fields=${["run.rank_imbalance"]}>
     ${(history, path) => html`<${Panel} title="Imbalance between ranks" unit="largest load over mean load, minus 1"
       paths=${[path]} wide>
       <${Lines} title="Imbalance between ranks" times=${history.times_s}

@@ -6,6 +6,9 @@ import { Bar, Figures } from "./figures.js";
 import { Environment, hue, State } from "./names.js";
 import { Rows } from "./rows.js";
 
+/** Whether an answer says that the run knows no such batch: it never will again. */
+export const isGone = (error) => error.code === "batch_not_found";
+
 // The kind of each state of a batch, for its mark.
 const KINDS = {
   sending: "wait",

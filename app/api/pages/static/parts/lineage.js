@@ -2,19 +2,25 @@
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { address } from "../lib/route.js";
+import { isGone } from "./batch.js";
 import { bytes, counted, duration, number, shown } from "../lib/text.js";
 
 const WAITS = { queued: "queued", buffered: "in the set buffer" };
 const ATTEMPTS = 100; // groups of an item that are counted
-const NOTHING = { listed: null, batch: null };
+const NOTHING = { listed: null, batch: null, isForgotten: false };
 
-/** What the API says around a group: `listed`, the groups of its item, and `batch`; null while it is not known. */
+/**
+ * What the API says around a group: `listed`, the groups of its item, and `batch`; null while it is not known.
+ * `isForgotten`: the run does not keep the batch any more.
+ */
 export function useWay(run, group) {
   const { item, batch } = group;
   const inRun = (rest) => `v1/runs/${encodeURIComponent(run)}/${rest}`;
   const listed = item === null ? null : inRun(`groups?${new URLSearchParams({ item, limit: ATTEMPTS })}`);
   const path = batch === null ? null : inRun(`batches/${encodeURIComponent(batch)}`);
-  return { listed: useFeed(listed, 60).data, batch: useFeed(path, 10).data };
+  const found = useFeed(path, 10, { isFinal: isGone });
+  const isForgotten = found.error !== null && isGone(found.error);
+  return { listed: useFeed(listed, 60).data, batch: found.data, isForgotten };
 }
 
 /** `way` is what `useWay` found. Files of batches have none. */
@@ -26,7 +32,7 @@ export function Lineage({ run, group, way = NOTHING }) {
   </ol>`;
 }
 
-function stepsOf(run, group, { listed, batch }) {
+function stepsOf(run, group, { listed, batch, isForgotten }) {
   const { item, policy_version: version, staleness, lease } = group;
   const steps = [];
   if (item !== null) {
@@ -41,7 +47,10 @@ function stepsOf(run, group, { listed, batch }) {
   steps.push(["received", `${ago(group.received_age_s)}${tokens}, ${bytes(group.payload_bytes)}`]);
   if (group.filtered_by !== null) steps.push(["filter", shown(group.filtered_by, 40)]);
   if (group.state in WAITS) steps.push([WAITS[group.state], ""]);
-  if (group.batch !== null) steps.push([`step ${number(group.step)}`, batchLink(run, group.batch, batch)]);
+  if (group.batch !== null) {
+    const link = isForgotten ? forgotten(group.batch) : batchLink(run, group.batch, batch);
+    steps.push([`step ${number(group.step)}`, link]);
+  }
   if (group.state === "leased") steps.push(["leased", lease === null ? "" : leaseText(lease)]);
   if (group.ended_age_s !== null) {
     steps.push([group.state, [ago(group.ended_age_s), shown(group.reason ?? "", 60)].filter(Boolean).join(", ")]);
@@ -53,6 +62,8 @@ function stepsOf(run, group, { listed, batch }) {
 const ago = (seconds) => `${duration(seconds)} ago`;
 
 const attempts = (groups) => counted(groups.length, "group");
+
+const forgotten = (id) => `batch ${shown(id, 12)}, which is no longer kept`;
 
 function batchLink(run, id, batch) {
   const age = batch?.formed_age_s ?? null;

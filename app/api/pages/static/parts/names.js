@@ -39,11 +39,15 @@ export function Stroke({ token, dash = 0 }) {
   /></svg>`;
 }
 
+/** The mark of an environment, in its colour. On that colour it is `inverse`. */
+export function Mark({ id, inverse = false }) {
+  return html`<i class="mark" data-hue=${inverse ? null : hue(id)} data-mark=${MARKS[form(id)]} aria-hidden="true"></i>`;
+}
+
 /** The name of an environment behind its mark. */
 export function Environment({ id, name, most = 48 }) {
   return html`<span class="environment"
-    ><i class="mark" data-hue=${hue(id)} data-mark=${MARKS[form(id)]} aria-hidden="true"></i
-    ><bdi title=${shown(name, 200)}>${shown(name, most)}</bdi></span
+    ><${Mark} id=${id} /><bdi title=${shown(name, 200)}>${shown(name, most)}</bdi></span
   >`;
 }
 
