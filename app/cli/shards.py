@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.output import NotWritten, fail, show, show_json
-from lachesis.wire.errors import LachesisError
+from lachesis._cli.session import WRONG_USE
+from lachesis.wire.errors import InvalidField, LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and its users are loaded when needed, so that other commands start fast
@@ -49,12 +50,17 @@ def plan(
         float | None, typer.Option(help="The cost that a rank processes in a second, for times in seconds.", min=0.0)
     ] = None,
 ) -> None:
-    """Show the lengths of episodes, a balanced division between ranks, and its gain."""
+    """Show the lengths of episodes, a balanced division between ranks, and its gain.
+
+    Exits with 1 if the dataset cannot be read, and with 2 after wrong use.
+    """
     from app.services.datasets import ShardPlanSpec
 
     try:
         _plan(path, ShardPlanSpec(ranks, cost, equal_episodes, length), out, force, plot, json, cost_per_s)
-    except (LachesisError, NotWritten) as error:
+    except (InvalidField, NotWritten) as error:
+        fail(str(error), WRONG_USE)
+    except LachesisError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))

@@ -44,10 +44,10 @@ def done(*arguments: Any) -> str:
     return ran.stdout
 
 
-def refused(*arguments: Any, before: str = "") -> str:
+def refused(*arguments: Any, code: int = 1, before: str = "") -> str:
     """Run a command that fails. Return its message, which has one line."""
     ran = command(*arguments, before=before)
-    assert ran.returncode == 1, ran.stdout
+    assert ran.returncode == code, ran.stdout
     assert "Traceback" not in ran.stderr
     assert ran.stderr.count("\n") == 1
     return ran.stderr
@@ -129,14 +129,15 @@ def test_a_plan_is_replaced_only_by_force_and_nothing_else_ever_is(tmp_path: Pat
     out = tmp_path / "plan"
     out.mkdir()
     done(path, "--ranks", 4, "--out", out)
-    assert "already has a plan; --force replaces it" in refused(path, "--ranks", 2, "--out", out)
+    assert "already has a plan; --force replaces it" in refused(path, "--ranks", 2, "--out", out, code=2)
     assert len(manifests(out)) == 4
     done(path, "--ranks", 2, "--out", out, "--force")
     assert len(manifests(out)) == 2
     (out / "notes.txt").write_text("mine")
-    assert "holds 'notes.txt', which is not part of a plan" in refused(path, "--ranks", 3, "--out", out, "--force")
+    again = (path, "--ranks", 3, "--force", "--out")
+    assert "holds 'notes.txt', which is not part of a plan" in refused(*again, out, code=2)
     assert (out / "notes.txt").read_text() == "mine"
-    assert "exists and is not a folder" in refused(path, "--ranks", 3, "--out", path, "--force")
+    assert "exists and is not a folder" in refused(*again, path, code=2)
 
 
 def test_nothing_is_written_of_a_dataset_that_is_broken(tmp_path: Path) -> None:
@@ -167,27 +168,36 @@ def test_a_plot_says_what_is_in_it(tmp_path: Path) -> None:
     ("plot", "said"), [("plot.bmp", "a plot is written as .png, .svg, .pdf"), ("none/plot.png", "there is no folder")]
 )
 def test_a_plot_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, plot: str, said: str) -> None:
-    assert said in refused(tmp_path / "nothing", "--ranks", 4, "--plot", tmp_path / plot)
+    assert said in refused(tmp_path / "nothing", "--ranks", 4, "--plot", tmp_path / plot, code=2)
 
 
-@pytest.mark.parametrize(("module", "option"), [("matplotlib", ["--plot", "plot.png"]), ("pyarrow", [])])
-def test_a_library_that_is_missing_is_named_with_how_to_get_it(tmp_path: Path, module: str, option: list[str]) -> None:
+@pytest.mark.parametrize(("module", "option", "code"), [("matplotlib", ["--plot", "plot.png"], 2), ("pyarrow", [], 1)])
+def test_a_library_that_is_missing_is_named_with_how_to_get_it(
+    tmp_path: Path, module: str, option: list[str], code: int
+) -> None:
     path = lerobot_v3(tmp_path / "set", LENGTHS)
-    said = refused(path, "--ranks", 4, *option, before=f"import sys; sys.modules[{module!r}] = None")
+    said = refused(path, "--ranks", 4, *option, code=code, before=f"import sys; sys.modules[{module!r}] = None")
     assert f"python -m pip install {module} (the extra `shards`)" in said
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "code"),
     [
-        (["--cost", "cubic=1"], "'cubic=1' is not a cost: expected"),
-        (["--cost", "frames*action_dim*cameras"], "needs action_dims and cameras"),
-        (["--cost", "column:price"], "a.jsonl, line 1: no column 'price'"),
-        (["--length", "size"], "a.jsonl, line 1: no column 'size'; there are ['length']"),
+        (["--cost", "cubic=1"], "'cubic=1' is not a cost: expected", 2),
+        (["--cost", "frames*action_dim*cameras"], "needs action_dims and cameras", 2),
+        (["--cost", "column:price"], "a.jsonl, line 1: no column 'price'", 1),
+        (["--length", "size"], "a.jsonl, line 1: no column 'size'; there are ['length']", 1),
     ],
 )
-def test_what_cannot_be_planned_is_said_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert said in refused(write_lines(tmp_path / "a.jsonl", [{"length": 10}]), "--ranks", 2, *arguments)
+def test_what_cannot_be_planned_is_said_in_one_line(tmp_path: Path, arguments: list[str], said: str, code: int) -> None:
+    assert said in refused(write_lines(tmp_path / "a.jsonl", [{"length": 10}]), "--ranks", 2, *arguments, code=code)
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.jsonl"], ["a.jsonl", "--ranks", 0], ["a.jsonl", "--rank", 2]])
+def test_a_command_that_makes_no_sense_exits_with_2(arguments: list[Any]) -> None:
+    ran = command(*arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--help" in ran.stderr
 
 
 def test_names_of_a_dataset_cannot_move_the_cursor(tmp_path: Path) -> None:
