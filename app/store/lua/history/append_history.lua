@@ -5,6 +5,7 @@
 -- was reset; or 'later': the entry to replace is gone, or of an earlier span, which may have been added up already.
 -- Cost: O(1).
 --
+-- include service_time
 local RUN = KEYS[1]  -- hash: configuration, totals
 local SERIES_TOTALS = KEYS[2]  -- string: JSON of what counts of the history were counted up to
 local finest = KEYS[3]  -- stream: facts by time
@@ -17,8 +18,7 @@ local totals = ARGV[6]  -- JSON of what the facts were counted up to; '' if they
 
 if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 'none' end
 if replaced ~= '' then
-  local time, then_ms = redis.call('TIME'), tonumber(string.match(replaced, '^%d+'))
-  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  local then_ms, now_ms = tonumber(string.match(replaced, '^%d+')), math.floor(time_us() / 1000)
   if math.floor(now_ms / span_ms) ~= math.floor(then_ms / span_ms) then return 'later' end
   if redis.call('XDEL', finest, replaced) == 0 then return 'later' end
 end
