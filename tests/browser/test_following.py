@@ -155,7 +155,7 @@ async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
     is_known: Callable[[Series], bool] | None,
     shown: str | re.Pattern[str],
 ) -> None:
-    """The page's clock stands still but for these seconds, however long the service and the browser take."""
+    """The page's clock stands still except for these seconds, however long the service and the browser take."""
     await make_run(client, batch_size=4)
     await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})
     await teach(client)
