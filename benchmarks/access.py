@@ -24,7 +24,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.http.access import AccessControl, identity_of, permit
 from app.api.http.limits import count_request
 from app.api.pages.operators import is_page
-from app.core.access.limits import RateLimits
 from app.core.access.permissions import Permission
 from app.services.access.factory import AccessServices
 from app.services.access.tokens import TokenScope
@@ -34,6 +33,7 @@ from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.limits import RateLimitSettings
 
 REQUESTS, NEW_JWTS, ROUNDS = 20_000, 1_000, 9
 RULES = '[[rule]]\nclaim = "sub"\nvalue = "*"\nrole = "environment"\nruns = ["math-*"]\n'
@@ -133,7 +133,10 @@ async def measure(url: str, folder: Path) -> None:
         if name == "jwt":
             await show("jwt, first request", access, [issuer.sign(NEW_JWTS) for _ in range(3)])
         if name == "token":
-            limits, control = RateLimits(1e9, 1e12), AccessControl(limited, [], is_page, None)
+            limits, control = (
+                RateLimitSettings(max_requests_per_s=1e9, max_bytes_per_s=1e12),
+                AccessControl(limited, [], is_page, None),
+            )
             _, counted = await access.tokens.create(TokenScope("environment", ("math-*",), limits=limits), None)
             for kind, sent in (("token without limits", token), ("token with two limits", counted)):
                 cpu_us = await cost_us(control, SimpleNamespace(access=access), [[sent] * NEW_JWTS] * 3)

@@ -104,12 +104,9 @@ def create(
         max_queued_groups=max_queued_groups,
         max_queued_bytes=max_queued_bytes,
     )
-    from app.core.access.limits import limits_of  # late: the other commands need not wait for it
-    from app.core.access.queued import queue_limits_of  # late: the other commands need not wait for it
-    from app.services.access.tokens import TokenScope  # late: the other commands need not wait for it
+    from app.api.wire.access import scope_of  # late: the other commands need not wait for it
 
-    limits, queue_limits = limits_of(asked), queue_limits_of(asked)
-    scope = TokenScope(asked.role, asked.runs, asked.name, asked.environment, asked.contents, limits, queue_limits)
+    scope = scope_of(asked)
     facts, text = _with_tokens(lambda tokens: tokens.create(scope, asked.expires_s), audited=True, new_data=new_data)
     typer.echo(f"token {facts.record.token_id} for role {asked.role}; it is not shown again:", err=True)
     _show_secret(facts, text, json)

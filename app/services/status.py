@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from app.core.access.limits import RateLimits, limits_of
+from app.core.access.limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
 from app.core.batches.pace import MOST_BATCHES, BatchSpan, Pace, pace
 from app.core.environments.record import EnvironmentRecord
@@ -18,7 +18,7 @@ from app.store.access.limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
-from lachesis.wire.limits import RateUse
+from lachesis.wire.limits import RateLimitSettings
 
 Kind = TypeVar("Kind")
 
@@ -97,7 +97,7 @@ class RunFacts:
     remembered_groups: int
     failure: RepeatedFailure | None
     failing_age_s: float
-    limits: Sequence[RateUse]
+    limits: Sequence[LimitUse]
     durability: str
     pace: Pace
 
@@ -184,8 +184,8 @@ class Status:
             )
         return facts
 
-    async def _used(self, run: str, view: RunView) -> Sequence[RateUse]:
-        limits = limits_of(view.policy) or RateLimits()
+    async def _used(self, run: str, view: RunView) -> Sequence[LimitUse]:
+        limits = limits_of(RateLimitSettings, view.policy) or RateLimitSettings()
         return (await self._limits.used([(of_run(run), limits)]))[0]
 
     async def _pace(self, run: str, diagnosis: BatchDiagnosis) -> Pace:

@@ -9,12 +9,9 @@ from app.api.http.access import IdentityDep
 from app.api.http.openapi import body_responses, json_body, read_responses, write_responses
 from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute, requires
-from app.api.wire.access import created_token, shown_token
+from app.api.wire.access import created_token, scope_of, shown_token
 from app.core.access.identity import account_of_token
-from app.core.access.limits import limits_of
 from app.core.access.permissions import Permission, allowed
-from app.core.access.queued import queue_limits_of
-from app.services.access.tokens import TokenScope
 from lachesis.wire import errors
 from lachesis.wire.access import TOKEN_ID, OwnIdentity, TokenCreate, TokenCreated, TokenRotate, Tokens
 
@@ -56,9 +53,7 @@ async def create_token(services: ServicesDep, body: SmallBody) -> Response:
     From the first token on, every request needs credentials.
     """
     asked = parse(TokenCreate, body)
-    limits, queue_limits = limits_of(asked), queue_limits_of(asked)
-    scope = TokenScope(asked.role, asked.runs, asked.name, asked.environment, asked.contents, limits, queue_limits)
-    facts, text = await services.access.tokens.create(scope, asked.expires_s)
+    facts, text = await services.access.tokens.create(scope_of(asked), asked.expires_s)
     return model_reply(created_token(facts, text), 201, _SECRET)
 
 

@@ -1,10 +1,27 @@
-"""Tokens as replies show them."""
+"""Tokens as requests ask for them and as replies show them."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
-from app.core.access.queued import as_settings
-from app.services.access.tokens import TokenFacts
-from lachesis.wire.access import TokenCreated, TokenInfo
+from app.core.access.limits import LimitUse, limits_of
+from app.core.runs.capacity import Waiting
+from app.services.access.tokens import TokenFacts, TokenScope
+from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RateUse
+
+
+def scope_of(asked: TokenCreate) -> TokenScope:
+    """Return what a token is to be for."""
+    return TokenScope(
+        role=asked.role,
+        runs=asked.runs,
+        name=asked.name,
+        environment=asked.environment,
+        contents=asked.contents,
+        limits=limits_of(RateLimitSettings, asked),
+        queue_limits=limits_of(QueueLimitSettings, asked),
+    )
 
 
 def shown_token(facts: TokenFacts, connections: int | None = None) -> TokenInfo:
@@ -15,6 +32,15 @@ def shown_token(facts: TokenFacts, connections: int | None = None) -> TokenInfo:
 def created_token(facts: TokenFacts, text: str) -> TokenCreated:
     """Describe a token with its secret, for who has just made it."""
     return TokenCreated.model_validate(_fields(facts) | {"token": text})
+
+
+def shown_uses(uses: Sequence[LimitUse]) -> list[RateUse]:
+    """Describe how much of limits of rates is used."""
+    return [RateUse(**asdict(use)) for use in uses]
+
+
+def _queued(queued: Mapping[str, Waiting]) -> list[QueuedInRun]:
+    return [QueuedInRun(run=run, groups=there.groups, bytes=there.payload_bytes) for run, there in queued.items()]
 
 
 def _fields(facts: TokenFacts) -> dict[str, Any]:
@@ -33,8 +59,8 @@ def _fields(facts: TokenFacts) -> dict[str, Any]:
         "created_age_s": max(0, now_ms - record.created_ms) / 1000,
         "expires_s": None if record.expires_ms is None else max(0, record.expires_ms - now_ms) / 1000,
         "last_used_age_s": None if facts.used_ms is None else max(0, now_ms - facts.used_ms) / 1000,
-        "limits": facts.limits,
-        **as_settings(record.queue_limits),
-        "queued": facts.queued,
+        "limits": shown_uses(facts.limits),
+        **(record.queue_limits or QueueLimitSettings()).model_dump(),
+        "queued": _queued(facts.queued),
         "rotation_ends_s": (ends_ms[0] - now_ms) / 1000 if ends_ms else None,
     }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from app.api.wire.access import shown_uses
 from app.core.groups.staleness_forecast import staleness_forecast
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.alert import RunAlert
@@ -86,7 +87,7 @@ def shown_status(facts: RunFacts, access: AccessMode) -> RunStatus:
         upkeep=None
         if failure is None
         else UpkeepStatus(detail=failure.failure.detail, attempts=failure.attempts, failing_age_s=facts.failing_age_s),
-        limits=list(facts.limits),
+        limits=shown_uses(facts.limits),
         durability=facts.durability,
         access=access,
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from app.core.access.limits import RateLimits
 from app.core.access.queued import LimitedToken
 from lachesis.wire.access import ALL_RUNS, Role
+from lachesis.wire.limits import RateLimitSettings
 
 IdentityKind = Literal["token", "file", "jwt", "certificate", "open"]
 
@@ -38,7 +38,7 @@ class Identity:
     token_id: str | None = None
     environment: str | None = None
     contents: bool = False
-    limits: RateLimits | None = None
+    limits: RateLimitSettings | None = None
     queue: LimitedToken | None = None
     expires_at_s: float | None = None
     digest: str | None = field(default=None, repr=False)

@@ -7,12 +7,16 @@ Source: ITU-T Recommendation I.371, annex A: virtual scheduling.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil
+from typing import TypeVar
 
-from lachesis.wire.limits import BURST_S, RateLimitSettings, RateUse
+from lachesis.wire.limits import BURST_S, QueueLimitSettings, RateLimitSettings
 
 BURST_US = round(1_000_000 * BURST_S)
+
+_RATES = tuple(RateLimitSettings.model_fields)
+_Limits = TypeVar("_Limits", RateLimitSettings, QueueLimitSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +29,40 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimits:
-    """The limits of a token or a run, as in `RateLimitSettings`. None: there is no such limit."""
+class LimitUse:
+    """A limit by name, its value, and the share of what may be used at once that is used now."""
 
-    max_requests_per_s: float | None = None
-    max_bytes_per_s: float | None = None
-    max_groups_per_s: float | None = None
-
-    def named(self) -> Iterator[tuple[str, float]]:
-        """Yield the name and the value of each limit that there is."""
-        return ((name, limit) for name, limit in asdict(self).items() if limit is not None)
-
-    def costs(self, use: Use) -> Iterator[tuple[str, float, int]]:
-        """Yield the name and the value of each limit that a use counts against, and its cost.
-
-        The cost is the time that the use takes at exactly the limit, microseconds, rounded up.
-        """
-        amounts = (use.requests, use.bytes, use.groups)
-        limits = (self.max_requests_per_s, self.max_bytes_per_s, self.max_groups_per_s)
-        for name, amount, limit in zip(self.__slots__, amounts, limits, strict=True):
-            if amount and limit is not None:
-                yield name, limit, ceil(1_000_000 * amount / limit)
+    name: str
+    per_s: float
+    used: float
 
 
-def limits_of(settings: RateLimitSettings) -> RateLimits | None:
-    """Return the limits of a token or a run from its settings. None means no limit."""
-    limits = RateLimits(settings.max_requests_per_s, settings.max_bytes_per_s, settings.max_groups_per_s)
-    return None if limits == RateLimits() else limits
+def limits_of(kind: type[_Limits], settings: _Limits) -> _Limits | None:
+    """Return the limits among settings, which may have other fields, too. None means no limit."""
+    limits = kind(**{name: getattr(settings, name) for name in kind.model_fields})
+    return None if limits == kind() else limits
 
 
-def used(limits: RateLimits, arrivals_us: Sequence[int], now_us: int) -> list[RateUse]:
-    """Say how much of each limit is used, in the order of `RateLimits.named`."""
+def named(limits: RateLimitSettings) -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of each limit that there is."""
+    return ((name, limit) for name in _RATES if (limit := getattr(limits, name)) is not None)
+
+
+def costs(limits: RateLimitSettings, use: Use) -> Iterator[tuple[str, float, int]]:
+    """Yield the name and the value of each limit that a use counts against, and its cost.
+
+    The cost is the time that the use takes at exactly the limit, microseconds, rounded up.
+    """
+    amounts = (use.requests, use.bytes, use.groups)
+    values = (limits.max_requests_per_s, limits.max_bytes_per_s, limits.max_groups_per_s)
+    for name, amount, limit in zip(_RATES, amounts, values, strict=True):
+        if amount and limit is not None:
+            yield name, limit, ceil(1_000_000 * amount / limit)
+
+
+def used(limits: RateLimitSettings, arrivals_us: Sequence[int], now_us: int) -> list[LimitUse]:
+    """Say how much of each limit is used, in the order of `named`."""
     return [
-        RateUse(name=name, per_s=limit, used=max(0, arrival - now_us) / BURST_US)
-        for (name, limit), arrival in zip(limits.named(), arrivals_us, strict=True)
+        LimitUse(name, limit, max(0, arrival - now_us) / BURST_US)
+        for (name, limit), arrival in zip(named(limits), arrivals_us, strict=True)
     ]

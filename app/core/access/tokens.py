@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from app.core.access.identity import Identity
-from app.core.access.limits import RateLimits
-from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.queued import LimitedToken
 from lachesis.wire.access import ALL_RUNS, TOKEN_ID, Role
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 SECRET_BYTES = 32
 ID_BYTES = 6
@@ -75,8 +75,8 @@ class TokenRecord:
     expires_ms: int | None
     secrets: tuple[TokenSecret, ...]
     revoked_ms: int | None = None
-    limits: RateLimits | None = None
-    queue_limits: QueueLimits | None = None
+    limits: RateLimitSettings | None = None
+    queue_limits: QueueLimitSettings | None = None
 
     def identity(self, digest: str) -> Identity:
         """Return the identity of who has shown the token of this digest."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
-from app.core.access.limits import RateLimits, Use
+from app.core.access.limits import Use, costs
 from app.store.access.limits import LimitStore, of_run, of_token
 from lachesis.wire.errors import LachesisError, RateLimited
+from lachesis.wire.limits import RateLimitSettings
 
 _US = 1_000_000
 _PAUSE_S = 1.0
@@ -21,7 +22,7 @@ class Meter:
     """Counts what a request uses against the limits of its token and its run."""
 
     store: LimitStore
-    limited: tuple[tuple[str, RateLimits], ...]
+    limited: tuple[tuple[str, RateLimitSettings], ...]
 
     async def count(self, use: Use) -> None:
         """Count a use, against all limits or none.
@@ -29,13 +30,13 @@ class Meter:
         Raises:
             RateLimited: A limit is reached.
         """
-        costs = [(owner, *cost) for owner, limits in self.limited for cost in limits.costs(use)]
-        if not costs:
+        counted = [(owner, *cost) for owner, limits in self.limited for cost in costs(limits, use)]
+        if not counted:
             return
-        waits_us = await self.store.count(costs)
+        waits_us = await self.store.count(counted)
         longest_us = max(waits_us)
         if longest_us > 0:
-            owner, name, limit, _ = costs[waits_us.index(longest_us)]
+            owner, name, limit, _ = counted[waits_us.index(longest_us)]
             raise RateLimited(f"{owner.replace(':', ' ')} has reached {name}={limit:g}", longest_us / _US)
 
 
@@ -45,7 +46,7 @@ class RateLimiter:
     def __init__(self, store: LimitStore) -> None:
         self._store = store
         self._generation: int | None = None
-        self._runs: Mapping[str, RateLimits] = {}
+        self._runs: Mapping[str, RateLimitSettings] = {}
         self._repeating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -77,7 +78,7 @@ class RateLimiter:
         if found is not None:
             self._generation, self._runs = found
 
-    async def learn(self, run: str, limits: RateLimits | None) -> None:
+    async def learn(self, run: str, limits: RateLimitSettings | None) -> None:
         """Let the limits of a run hold in this process at once. They are stored already."""
         if self._runs.get(run) != limits:
             await self.refresh()

@@ -3,19 +3,19 @@
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.core.access.identity import Identity
-from app.core.access.limits import RateLimits
-from app.core.access.queued import QueueLimits
+from app.core.access.limits import LimitUse
 from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
+from app.core.runs.capacity import Waiting
 from app.events import note
 from app.store.access.limits import LimitStore, of_token
 from app.store.access.store import AccessStore
 from app.store.redis.compare_and_swap import Attempts
-from lachesis.wire.access import ALL_RUNS, QueuedInRun, Role
+from lachesis.wire.access import ALL_RUNS, Role
 from lachesis.wire.errors import Conflict, TokenNotFound
-from lachesis.wire.limits import RateUse
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 log = logging.getLogger("lachesis.access")
 
@@ -29,8 +29,8 @@ class TokenScope:
     name: str = ""
     environment: str | None = None
     contents: bool = False
-    limits: RateLimits | None = None
-    queue_limits: QueueLimits | None = None
+    limits: RateLimitSettings | None = None
+    queue_limits: QueueLimitSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class TokenFacts:
     record: TokenRecord
     used_ms: int | None
     now_ms: int
-    limits: Sequence[RateUse] = ()
-    queued: Sequence[QueuedInRun] = ()
+    limits: Sequence[LimitUse] = ()
+    queued: Mapping[str, Waiting] = field(default_factory=dict)
 
 
 class TokenAdministration:
@@ -91,7 +91,7 @@ class TokenAdministration:
         state, records, used_ms = await self._store.all()
         used, queued = await self._used(records), await self._queued(records)
         return [
-            TokenFacts(record, used_ms.get(record.token_id), state.now_ms, uses, queued.get(record.token_id, ()))
+            TokenFacts(record, used_ms.get(record.token_id), state.now_ms, uses, queued.get(record.token_id, {}))
             for record, uses in zip(records, used, strict=True)
         ]
 
@@ -155,12 +155,12 @@ class TokenAdministration:
     async def _facts(self, record: TokenRecord, now_ms: int) -> TokenFacts:
         (used,) = await self._used([record])
         queued = await self._queued([record])
-        return TokenFacts(record, None, now_ms, used, queued.get(record.token_id, ()))
+        return TokenFacts(record, None, now_ms, used, queued.get(record.token_id, {}))
 
-    async def _used(self, records: Sequence[TokenRecord]) -> Sequence[Sequence[RateUse]]:
-        return await self._limits.used([(of_token(one.token_id), one.limits or RateLimits()) for one in records])
+    async def _used(self, records: Sequence[TokenRecord]) -> Sequence[Sequence[LimitUse]]:
+        return await self._limits.used([(of_token(one.token_id), one.limits or RateLimitSettings()) for one in records])
 
-    async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Sequence[QueuedInRun]]:
+    async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Mapping[str, Waiting]]:
         """Return what tokens have in queues. Without such a limit, it is not known and costs nothing."""
         return await self._limits.queued() if any(record.queue_limits for record in records) else {}
 

@@ -4,20 +4,21 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
+from typing import Any, TypeVar
 
-from app.core.access.limits import BURST_US, RateLimits, used
+from app.core.access.limits import BURST_US, LimitUse, named, used
+from app.core.runs.capacity import Waiting
 from app.store.access import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, ServiceKeys
 from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.server_time import parse_time_us
-from lachesis.wire.access import QueuedInRun
-from lachesis.wire.limits import RateUse
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 _RUN = "run:"
+_Limits = TypeVar("_Limits", RateLimitSettings, QueueLimitSettings)
 
 log = logging.getLogger("lachesis.access")
 
@@ -29,7 +30,7 @@ class LimitStore:
         self._connection = connection
         self._keys = ServiceKeys()
 
-    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RateLimits]] | None:
+    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RateLimitSettings]] | None:
         """Read the limits of all runs that have any.
 
         Args:
@@ -46,7 +47,7 @@ class LimitStore:
         for name, text in found.items():
             run = name.decode()[len(_RUN) :]
             try:
-                limits[run] = RateLimits(**json.loads(text))
+                limits[run] = parse_limits(RateLimitSettings, json.loads(text))
             except (ValueError, TypeError):
                 log.error("the limits of rates of run %s cannot be read, so it has none: set them again", run)
         return generation, limits
@@ -65,26 +66,23 @@ class LimitStore:
         _, *waits_us = await self._connection.run(command)
         return [int(wait) for wait in waits_us]
 
-    async def used(self, limited: Sequence[tuple[str, RateLimits]]) -> list[list[RateUse]]:
+    async def used(self, limited: Sequence[tuple[str, RateLimitSettings]]) -> list[list[LimitUse]]:
         """Say how much is used of the limits of each owner."""
-        keys = [self._keys.arrival(owner, *limit) for owner, limits in limited for limit in limits.named()]
+        keys = [self._keys.arrival(owner, *limit) for owner, limits in limited for limit in named(limits)]
         if not keys:
             return [[] for _ in limited]
         time, found = await self._connection.pipeline([("TIME",), ("MGET", *keys)])
         now_us, arrivals_us = parse_time_us(time), iter(int(value or 0) for value in found)
-        return [
-            used(limits, list(islice(arrivals_us, sum(1 for _ in limits.named()))), now_us) for _, limits in limited
-        ]
+        return [used(limits, list(islice(arrivals_us, sum(1 for _ in named(limits)))), now_us) for _, limits in limited]
 
-    async def queued(self) -> Mapping[str, Sequence[QueuedInRun]]:
+    async def queued(self) -> Mapping[str, Mapping[str, Waiting]]:
         """Read what tokens whose groups in the queue are limited have there, by token and run."""
         runs = [name.decode() for name in await self._connection.call("ZRANGE", self._keys.runs, 0, -1)]
         commands: list[Command] = [("HGETALL", RunKeys(run).token_queues) for run in runs]
-        queued: defaultdict[str, list[QueuedInRun]] = defaultdict(list)
+        queued: defaultdict[str, dict[str, Waiting]] = defaultdict(dict)
         for run, found in sorted(zip(runs, await self._connection.pipeline(commands) if runs else [], strict=True)):
             for token_id, text in found.items():
-                groups, size_bytes = map(int, text.split())
-                queued[token_id.decode()].append(QueuedInRun(run=run, groups=groups, bytes=size_bytes))
+                queued[token_id.decode()][run] = Waiting(*map(int, text.split()))
         return queued
 
 
@@ -98,6 +96,17 @@ def of_token(token_id: str) -> str:
     return f"token:{token_id}"
 
 
-def limits_text(limits: RateLimits | None) -> str:
+def limits_text(limits: RateLimitSettings | None) -> str:
     """Write limits for Redis; none are empty text."""
-    return "" if limits is None else json_text(asdict(limits))
+    return "" if limits is None else json_text(limits.model_dump())
+
+
+def parse_limits(kind: type[_Limits], said: Mapping[str, Any]) -> _Limits:
+    """Read limits as they are stored.
+
+    Raises:
+        ValueError: They are no such limits, or a newer version of the service has stored limits that this one lacks.
+    """
+    if unknown := set(said) - kind.model_fields.keys():
+        raise ValueError(f"unknown limits: {', '.join(sorted(unknown))}")
+    return kind.model_validate(said)

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.core.access.limits import RateLimits
-from app.core.access.queued import QueueLimits
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.store.access import scripts
+from app.store.access.limits import parse_limits
 from app.store.access.scripts import TokenUse
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys
@@ -16,6 +15,7 @@ from app.store.redis.scripts import json_text
 from app.store.redis.server_time import parse_time_us
 from lachesis.wire.access import MAX_TOKENS
 from lachesis.wire.errors import Conflict, UnreadableRecord
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 _TOKEN, _USED = "token:", "used:"
 _LIMITS = ("limits", "queue_limits")  # the record of a token without them does not name them
@@ -128,8 +128,9 @@ def _state(fields: Any, time: Any) -> AccessState:
 
 
 def _text(record: TokenRecord) -> str:
-    said = {name: value for name, value in asdict(record).items() if name != "token_id"}
-    return json_text({name: value for name, value in said.items() if value is not None or name not in _LIMITS})
+    said = {name: value for name, value in asdict(record).items() if name != "token_id" and name not in _LIMITS}
+    limits = {name: getattr(record, name) for name in _LIMITS}
+    return json_text(said | {name: value.model_dump() for name, value in limits.items() if value is not None})
 
 
 def parse_token(token_id: str, text: bytes) -> TokenRecord:
@@ -141,8 +142,8 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
     try:
         said = json.loads(text)
         secrets = tuple(TokenSecret(**secret) for secret in said.pop("secrets"))
-        limits = RateLimits(**said.pop("limits")) if "limits" in said else None
-        queue_limits = QueueLimits(**said.pop("queue_limits")) if "queue_limits" in said else None
+        limits = parse_limits(RateLimitSettings, said.pop("limits")) if "limits" in said else None
+        queue_limits = parse_limits(QueueLimitSettings, said.pop("queue_limits")) if "queue_limits" in said else None
         return TokenRecord(
             token_id=token_id,
             secrets=secrets,

@@ -1,6 +1,6 @@
 """Limits that the service holds senders to: rates of tokens and runs, how much of them is used, and numbers."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
 
@@ -13,6 +13,8 @@ BURST_S = 2.0
 
 class RateLimitSettings(BaseModel):
     """How much a token or a run may send each second. A sender that waits may use two seconds of a limit at once."""
+
+    model_config = ConfigDict(frozen=True)
 
     max_requests_per_s: float | None = Field(
         default=None,
@@ -39,6 +41,8 @@ class RateLimitSettings(BaseModel):
 
 class QueueLimitSettings(BaseModel):
     """How much a token may have in the queue of each run. A group counts until a batch takes it or it is dropped."""
+
+    model_config = ConfigDict(frozen=True)
 
     max_queued_groups: int | None = Field(
         default=None,

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core.access.queued import QueueLimits
 from lachesis import AsyncEnvironment
 from lachesis.errors import QueueFull
+from lachesis.wire.limits import QueueLimitSettings
 from tests.api.access.conftest import Tokens, bearer, id_of
 from tests.api.atropos_calls import group as atropos_group
 from tests.api.conftest import Start
@@ -151,7 +151,8 @@ async def test_the_sdk_waits_until_there_is_room(service: Service) -> None:
 async def test_a_token_without_a_limit_costs_no_command_more(start: Start, tokens: Tokens, redis_client: Redis) -> None:
     """Scripts get the keys, and do not use them. A batch asks once whether there is any token with a limit."""
     free, limited = [
-        await tokens.make("environment", "run", queue_limits=limits) for limits in (None, QueueLimits(100))
+        await tokens.make("environment", "run", queue_limits=limits)
+        for limits in (None, QueueLimitSettings(max_queued_groups=100))
     ]
     operator = bearer(await tokens.make("operator"))
     client = await start()
@@ -179,7 +180,7 @@ async def test_a_token_without_a_limit_costs_no_command_more(start: Start, token
 
 
 async def test_a_token_keeps_its_limits_when_it_is_rotated(service: Service, tokens: Tokens) -> None:
-    text = await tokens.make("environment", "run", queue_limits=QueueLimits(max_queued_bytes=7))
+    text = await tokens.make("environment", "run", queue_limits=QueueLimitSettings(max_queued_bytes=7))
     rotated = (await service.operator.post(f"/v1/tokens/{id_of(text)}/rotate")).json()
     assert (rotated["max_queued_groups"], rotated["max_queued_bytes"]) == (None, 7)
 

@@ -5,8 +5,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.limits import BURST_US, RateLimits, Use, limits_of, used
-from lachesis.wire.limits import RateLimitSettings
+from app.core.access.limits import BURST_US, LimitUse, Use, costs, limits_of, named, used
+from app.core.runs.settings import Policy
+from lachesis.wire.access import TokenCreate
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from tests.core.access.limits import count_use
 from tests.properties import examples
 
@@ -65,26 +67,32 @@ def test_several_limits_count_all_or_none(limits: list[tuple[int, int]], now_us:
 )
 @examples(200)
 def test_a_cost_is_the_time_that_a_use_takes_at_the_limit(limit: float, requests: int, size: int, groups: int) -> None:
-    limits, amounts = RateLimits(limit, limit, limit), (requests, size, groups)
-    costs = list(limits.costs(Use(*amounts)))
-    assert [name for name, *_ in costs] == [
-        name for (name, _), amount in zip(limits.named(), amounts, strict=True) if amount
-    ]
-    for (_, value, cost_us), amount in zip(costs, filter(None, amounts), strict=True):
+    limits = RateLimitSettings(max_requests_per_s=limit, max_bytes_per_s=max(1, limit), max_groups_per_s=limit)
+    amounts = (requests, size, groups)
+    found = list(costs(limits, Use(*amounts)))
+    assert [one[:2] for one in found] == [one for one, amount in zip(named(limits), amounts, strict=True) if amount]
+    for (_, value, cost_us), amount in zip(found, filter(None, amounts), strict=True):
         exact = Fraction(amount) * 1_000_000 / Fraction(value)
         assert abs(cost_us - exact) <= 1 + exact / 2**50
 
 
 def test_what_has_no_limit_costs_nothing() -> None:
-    assert list(RateLimits(max_groups_per_s=2.0).costs(Use(requests=1, bytes=5))) == []
-    assert limits_of(RateLimitSettings()) is None
-    assert limits_of(RateLimitSettings(max_bytes_per_s=5)) == RateLimits(max_bytes_per_s=5)
+    assert list(costs(RateLimitSettings(max_groups_per_s=2.0), Use(requests=1, bytes=5))) == []
+
+
+def test_limits_are_taken_out_of_other_settings() -> None:
+    """A model with more fields is never equal to limits, and would be stored with all of them."""
+    token = TokenCreate(role="operator", max_bytes_per_s=5, max_queued_groups=7)
+    assert limits_of(RateLimitSettings, token) == RateLimitSettings(max_bytes_per_s=5)
+    assert limits_of(QueueLimitSettings, token) == QueueLimitSettings(max_queued_groups=7)
+    assert limits_of(RateLimitSettings, Policy(max_groups_per_s=1)) == RateLimitSettings(max_groups_per_s=1)
+    assert limits_of(RateLimitSettings, Policy(max_queued_groups=1)) is None
+    assert limits_of(QueueLimitSettings, TokenCreate(role="operator")) is None
 
 
 def test_the_use_is_a_share_of_the_burst() -> None:
-    limits = RateLimits(max_requests_per_s=10.0, max_groups_per_s=1.0)
-    uses = used(limits, [1_000_000, 7_000_000], 3_000_000)
-    assert [(use.name, use.per_s, use.used) for use in uses] == [
-        ("max_requests_per_s", 10.0, 0.0),
-        ("max_groups_per_s", 1.0, 2.0),
+    limits = RateLimitSettings(max_requests_per_s=10.0, max_groups_per_s=1.0)
+    assert used(limits, [1_000_000, 7_000_000], 3_000_000) == [
+        LimitUse("max_requests_per_s", 10.0, 0.0),
+        LimitUse("max_groups_per_s", 1.0, 2.0),
     ]

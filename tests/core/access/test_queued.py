@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.queued import QueueLimits, queue_limits_of
 from app.core.runs.capacity import Waiting
 from lachesis.wire.limits import QueueLimitSettings
 from tests.core.access.limits import exceeded_limit
@@ -19,7 +18,10 @@ def test_what_is_in_the_queue_is_within_the_limits_or_came_at_once(
     submissions: list[tuple[list[int], int]], most_groups: int | None, most_bytes: int | None
 ) -> None:
     """The oracle looks at the queue as it would be: too full, and not of one submission alone."""
-    limits, queue = QueueLimits(most_groups, most_bytes), list[tuple[int, int]]()
+    limits, queue = (
+        QueueLimitSettings(max_queued_groups=most_groups, max_queued_bytes=most_bytes),
+        list[tuple[int, int]](),
+    )
     for number, (sizes, leave) in enumerate(submissions):
         del queue[:leave]
         then = [*queue, *((number, size) for size in sizes)]
@@ -35,8 +37,3 @@ def test_what_is_in_the_queue_is_within_the_limits_or_came_at_once(
 
 def waiting(queue: list[tuple[int, int]]) -> Waiting:
     return Waiting(len(queue), sum(size for _, size in queue))
-
-
-def test_a_token_without_settings_has_no_limits() -> None:
-    assert queue_limits_of(QueueLimitSettings()) is None
-    assert queue_limits_of(QueueLimitSettings(max_queued_bytes=5)) == QueueLimits(max_queued_bytes=5)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.queued import LimitedToken
 from app.core.groups.annotations import Rows
 from app.core.groups.listing import GroupQuery, parse_list_position
 from app.core.runs.settings import Policy
@@ -30,6 +30,7 @@ from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
 from lachesis.wire.errors import GroupGone, LachesisError
 from lachesis.wire.frame import frame
+from lachesis.wire.limits import QueueLimitSettings
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, config, join
@@ -40,7 +41,7 @@ T = TypeVar("T")
 PASSES_S = 30
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
-COUNTED = LimitedToken("0" * 12, None, QueueLimits(max_queued_groups=2**53))
+COUNTED = LimitedToken("0" * 12, None, QueueLimitSettings(max_queued_groups=2**53 - 1))
 """A token that never reaches its limit: `books_of` checks what counts for it."""
 
 LOOKED_AT = 7

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.queued import LimitedToken
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import AdmissionContext
@@ -21,6 +21,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
+from lachesis.wire.limits import QueueLimitSettings
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
 from tests.services.batches.test_round_trips import calls
@@ -29,7 +30,7 @@ from tests.services.conftest import RUN, Process, config, encoded, join
 Told = list[Outcome] | tuple[type, str]
 
 OTHER_RUN = "other"
-TOKENS = [None, *(LimitedToken(str(most) * 12, None, QueueLimits(most)) for most in (1, 2))]
+TOKENS = [None, *(LimitedToken(str(most) * 12, None, QueueLimitSettings(max_queued_groups=most)) for most in (1, 2))]
 NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from app.core.access.limits import BURST_US, RateLimits
+from app.core.access.limits import BURST_US
 from app.core.runs.settings import Policy
 from app.store.access import scripts
 from app.store.access.limits import LimitStore, of_run, of_token
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS, ServiceKeys
+from lachesis.wire.limits import RateLimitSettings
 from tests.core.access.limits import count_use
 from tests.properties import examples
 from tests.store.conftest import CONFIG, RUN, Store
@@ -76,7 +77,8 @@ async def test_what_is_used_expires_and_another_value_begins_unused(
     for key in await redis_client.keys("lachesis:*:used:*"):
         assert 0 < await redis_client.pttl(key) <= 60_000
     ((slow,), (fast,), none) = await store.used(
-        [(owner, RateLimits(max_groups_per_s=limit)) for limit in (1.0, 2.0)] + [(of_run("x"), RateLimits())]
+        [(owner, RateLimitSettings(max_groups_per_s=limit)) for limit in (1.0, 2.0)]
+        + [(of_run("x"), RateLimitSettings())]
     )
     assert 1 < slow.used <= 30
     assert fast.used < 0.5
@@ -94,9 +96,12 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
     await put(Policy(max_age_s=5))
     assert await limits.of_runs(0) is None, "nothing about rates has changed"
     await put(Policy(max_bytes_per_s=100))
-    assert await limits.of_runs(0) == (1, {RUN: RateLimits(max_bytes_per_s=100)})
+    assert await store.redis.hget(LIMITS, f"run:{RUN}") == (  # type: ignore[misc]
+        b'{"max_requests_per_s":null,"max_bytes_per_s":100.0,"max_groups_per_s":null}'
+    )
+    assert await limits.of_runs(0) == (1, {RUN: RateLimitSettings(max_bytes_per_s=100)})
     await put(Policy(max_bytes_per_s=50, max_age_s=5))
-    assert await limits.of_runs(1) == (2, {RUN: RateLimits(max_bytes_per_s=50)})
+    assert await limits.of_runs(1) == (2, {RUN: RateLimitSettings(max_bytes_per_s=50)})
     await put(Policy(max_age_s=5))
     assert await limits.of_runs(2) == (3, {})
     await put(Policy(max_requests_per_s=1))
@@ -107,8 +112,9 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
 async def test_limits_that_cannot_be_read_stop_no_other_run(
     connection: RedisClient, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = '{"max_bytes_per_s": 3}'
-    await redis_client.hset(LIMITS, mapping={"run:a": "{", "run:b": good, "generation": 7})  # type: ignore[misc]
+    good, newer = '{"max_bytes_per_s": 3}', '{"max_samples_per_s": 3}'
+    await redis_client.hset(LIMITS, mapping={"run:a": "{", "run:b": good, "run:c": newer, "generation": 7})  # type: ignore[misc]
     with caplog.at_level(logging.ERROR, "lachesis.access"):
-        assert await LimitStore(connection).of_runs(3) == (7, {"b": RateLimits(max_bytes_per_s=3)})
-    assert "run a" in caplog.text
+        assert await LimitStore(connection).of_runs(3) == (7, {"b": RateLimitSettings(max_bytes_per_s=3)})
+    assert "run a " in caplog.text
+    assert "run c " in caplog.text

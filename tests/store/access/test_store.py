@@ -12,6 +12,7 @@ from app.store.access.store import AccessStore, is_closed
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ACCESS, ServiceKeys
 from lachesis.wire.errors import Conflict, UnreadableRecord
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 RECORD = TokenRecord("0f3a5c7e9b1d", "x", "trainer", ("math-*",), None, False, 1, None, (TokenSecret("a" * 64, 7),))
 
@@ -26,6 +27,24 @@ async def test_a_record_is_read_as_it_was_written(access: AccessStore) -> None:
     assert (await access.get(RECORD.token_id))[1] == RECORD
     _, records, used_ms = await access.all()
     assert (records, used_ms) == ([RECORD], {})
+
+
+async def test_limits_are_stored_as_before_so_that_older_tokens_can_be_changed(
+    access: AccessStore, redis_client: Redis
+) -> None:
+    """A token is changed only if its record is the text that was read."""
+    limits, queue = RateLimitSettings(max_bytes_per_s=5), QueueLimitSettings(max_queued_groups=7)
+    limited = replace(RECORD, limits=limits, queue_limits=queue)
+    assert await access.put(None, limited)
+    assert (await access.get(RECORD.token_id))[1] == limited
+    text = (
+        '{"name":"x","role":"trainer","runs":["math-*"],"environment":null,"contents":false,"created_ms":1,'
+        f'"expires_ms":null,"secrets":[{{"digest":"{"a" * 64}","ends_ms":7}}],"revoked_ms":null,'
+        '"limits":{"max_requests_per_s":null,"max_bytes_per_s":5.0,"max_groups_per_s":null},'
+        '"queue_limits":{"max_queued_groups":7,"max_queued_bytes":null}}'
+    )
+    assert (await redis_client.hget(ACCESS, f"token:{RECORD.token_id}")).decode() == text  # type: ignore[misc,union-attr]
+    assert await access.put(limited, replace(limited, revoked_ms=5))
 
 
 async def test_each_change_starts_a_generation_and_the_first_token_closes(access: AccessStore, redis_url: str) -> None:

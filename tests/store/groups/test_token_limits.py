@@ -7,25 +7,27 @@ from random import Random
 
 import pytest
 
-from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.queued import LimitedToken
 from app.core.model import DropReason
 from app.core.runs.capacity import Waiting
 from app.store.access.limits import LimitStore
 from app.store.groups.entries import PendingGroup, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
-from lachesis.wire.access import QueuedInRun
 from lachesis.wire.errors import QueueFull
+from lachesis.wire.limits import QueueLimitSettings
 from tests.core.access.limits import exceeded_limit
 from tests.seeds import FUZZ, seed_of
 from tests.store.conftest import KEYS, RUN, Store, encoded
 
-ONE = LimitedToken("1" * 12, "math", QueueLimits(max_queued_groups=2))
+ONE = LimitedToken("1" * 12, "math", QueueLimitSettings(max_queued_groups=2))
 PLACES = [Placement(0), Placement(0, buffered=True), Placement(0, dropped=DropReason.STALE)]
 
 
 def token(number: int, groups: int | None, size_bytes: int | None) -> LimitedToken:
-    return LimitedToken(str(number) * 12, None, QueueLimits(groups, size_bytes))
+    return LimitedToken(
+        str(number) * 12, None, QueueLimitSettings(max_queued_groups=groups, max_queued_bytes=size_bytes)
+    )
 
 
 async def submit(store: Store, *names: str, **limits: object) -> str:
@@ -156,4 +158,4 @@ async def test_what_tokens_have_in_the_queue_is_listed_by_run(store: Store) -> N
     assert await limits.queued() == {}
     await submit(store, "a", "b")
     await store.admit(encoded(), ids=["c"])
-    assert await limits.queued() == {ONE.token_id: [QueuedInRun(run=RUN, groups=2, bytes=16)]}
+    assert await limits.queued() == {ONE.token_id: {RUN: Waiting(2, 16)}}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from app.core.access.queued import LimitedToken, QueueLimits
+from app.core.access.queued import LimitedToken
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.history.series import Span
@@ -26,13 +26,14 @@ from app.store.runs.store import RunStore
 from app.store.runs.tick import HeardOf
 from app.store.runs.turns import TurnStore
 from app.store.traces.store import TraceStore
+from lachesis.wire.limits import QueueLimitSettings
 from tests.services.replay.moves import fragment
 from tests.store.conftest import CONFIG, RUN, Store, encoded
 from tests.store.curriculum.moves import a_curriculum
 from tests.store.replay.moves import keys_of, replay_moves
 
 TOKEN = TokenRecord("0" * 12, "", "viewer", ("*",), None, False, 0, None, (TokenSecret("0" * 64),))
-LIMITED = LimitedToken("0" * 12, None, QueueLimits(max_queued_groups=1))
+LIMITED = LimitedToken("0" * 12, None, QueueLimitSettings(max_queued_groups=1))
 
 
 def table() -> dict[str, str]:
