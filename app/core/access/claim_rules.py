@@ -1,4 +1,4 @@
-"""Read the file of rules that map the claims of a JWT to a role."""
+"""Read the file of rules that map the claims of a JWT or the names of a certificate to a role and limits."""
 
 import re
 import tomllib
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from app.core.access.claims import PLACEHOLDER, ClaimRule
-from lachesis.wire.access import ALL_RUNS, MAX_PATTERNS, TokenScope
+from app.core.access.limits import limits_of
+from lachesis.wire.access import ALL_RUNS, MAX_PATTERNS, LimitedScope
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from lachesis.wire.problems import format_validation_error, most_telling, place
 
 MAX_RULES = 100
@@ -19,25 +21,25 @@ _RunTemplate = Annotated[str, Field(pattern=r"^[A-Za-z0-9._*-]*(\{[^{}]+\})?[A-Z
 _Name = Annotated[str, Field(min_length=1, max_length=512)]
 
 
-_SAID = {
-    "model_type": "it is no table: write [[rule]]",
-    "extra_forbidden": "unknown field; a rule has claim, value, role, runs, environment and contents",
-    "string_pattern_mismatch": "a run has letters, digits, '.', '_', '-', '*' and at most one {claim}",
-}
-
-
 class InvalidRules(ValueError):
     """The rules cannot be used. The message names the line, the rule and the field."""
 
 
-class _RuleTable(TokenScope):
+class _RuleTable(LimitedScope):
     """A `[[rule]]` of the file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     claim: _Name
     value: _Name
     runs: tuple[_RunTemplate, ...] = Field(default=(), max_length=MAX_PATTERNS)
+
+
+_LIMITS = (*RateLimitSettings.model_fields, *QueueLimitSettings.model_fields)
+_SAID = {
+    "model_type": "it is no table: write [[rule]]",
+    "extra_forbidden": "unknown field; a rule has claim, value, role, runs, environment, contents and limits: "
+    + ", ".join(_LIMITS),
+    "string_pattern_mismatch": "a run has letters, digits, '.', '_', '-', '*' and at most one {claim}",
+}
 
 
 def parse_rules(text: str) -> tuple[ClaimRule, ...]:
@@ -82,6 +84,8 @@ def _rule(text: str, number: int, table: dict[str, Any]) -> ClaimRule:
         runs=read.runs or (ALL_RUNS,),
         environment=read.environment,
         contents=read.contents,
+        limits=limits_of(RateLimitSettings, read),
+        queue_limits=limits_of(QueueLimitSettings, read),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.core.access.identity import matches
 from lachesis.wire.access import Role
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 LEEWAY_S = 30.0
 """By how much the clocks of the issuer and of Redis may differ, seconds."""
@@ -34,6 +35,8 @@ class ClaimRule:
         runs: The runs, as in `Identity`, with at most one placeholder each.
         environment: The only environment; None for any.
         contents: Whether a viewer may read contents of groups.
+        limits: What each account that it lets in may send each second; None for no limits.
+        queue_limits: What each of them may have in the queue of each run; None for no limits.
     """
 
     claim: str
@@ -42,6 +45,8 @@ class ClaimRule:
     runs: tuple[str, ...]
     environment: str | None = None
     contents: bool = False
+    limits: RateLimitSettings | None = None
+    queue_limits: QueueLimitSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,14 @@ class JwtTrust:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a JWT allows: a part of `Identity`."""
+    """What a JWT or a certificate allows: a part of `Identity`."""
 
     role: Role
     runs: tuple[str, ...]
     environment: str | None
     contents: bool
+    limits: RateLimitSettings | None = None
+    queue_limits: QueueLimitSettings | None = None
 
 
 def claims_problem(claims: Claims, issuer: str, audience: str, now_s: float) -> str | None:
@@ -112,7 +119,7 @@ def grant_of(rules: Sequence[ClaimRule], claims: Claims) -> Grant | None:
         environments = [None] if rule.environment is None else list(_filled(rule.environment, claims))
         if (rule.runs and not runs) or len(environments) != 1 or len(environments[0] or "") > MAX_ENVIRONMENT:
             continue
-        return Grant(rule.role, runs, environments[0], rule.contents)
+        return Grant(rule.role, runs, environments[0], rule.contents, rule.limits, rule.queue_limits)
     return None
 
 

@@ -1,15 +1,18 @@
 """Who sends a request, as the service has verified it."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from lachesis.wire.access import ALL_RUNS, Role
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 IdentityKind = Literal["token", "file", "jwt", "certificate", "open"]
+
+_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,8 @@ class Identity:
         runs: The runs that the identity is for: names, or patterns in which ``*`` stands for any characters.
         environment: The only environment that it may act for, by name; None for any.
         contents: Whether a viewer may read contents of groups.
-        limits: What its token may send each second; None for no limits.
-        queue: What limits the groups of its token in the queue; None for no limits.
+        limits: What its account may send each second; None for no limits.
+        queue_limits: What its account may have in the queue of each run; None for no limits.
         expires_at_s: When it expires, by the clock of Redis, seconds since 1970; None for never.
         digest: The SHA-256 of the token that was shown; None for other kinds.
     """
@@ -39,7 +42,7 @@ class Identity:
     environment: str | None = None
     contents: bool = False
     limits: RateLimitSettings | None = None
-    queue: LimitedToken | None = None
+    queue_limits: QueueLimitSettings | None = None
     expires_at_s: float | None = None
     digest: str | None = field(default=None, repr=False)
 
@@ -52,6 +55,28 @@ class Identity:
         if self.kind == "open":
             return None
         return f"{self.kind} {self.name}" if self.token_id is None else account_of_token(self.token_id)
+
+    @property
+    def account_name(self) -> str:
+        """The account in messages: the id of a token, the name of others. An issuer may choose any name."""
+        if self.token_id is not None:
+            return account_of_token(self.token_id)
+        return f"{self.kind} {self.name[:_MOST_SHOWN]!r}"
+
+    @property
+    def owner(self) -> str:
+        """The owner of the limits of the account, in Redis. Names are hashed, because they may be long and odd."""
+        if self.token_id is not None:
+            return owner_of_token(self.token_id)
+        return f"{self.kind}:{hashlib.sha256(self.name.encode()).hexdigest()[:32]}"
+
+    @property
+    def queue(self) -> LimitedAccount | None:
+        """What limits the groups of the account in the queue; None for no limits."""
+        if self.queue_limits is None:
+            return None
+        account_id = self.owner if self.token_id is None else self.token_id
+        return LimitedAccount(account_id, self.account_name, self.environment, self.queue_limits)
 
     @property
     def has_all_runs(self) -> bool:
@@ -70,6 +95,11 @@ class Identity:
 def account_of_token(token_id: str) -> str:
     """Return the account of all who send a token."""
     return f"token {token_id}"
+
+
+def owner_of_token(token_id: str) -> str:
+    """Return the owner of the limits of a token, as `Identity.owner`."""
+    return f"token:{token_id}"
 
 
 OPEN = Identity("anyone", "open", "operator", (ALL_RUNS,), contents=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from app.core.access.identity import Identity
-from app.core.access.queued import LimitedToken
 from lachesis.wire.access import ALL_RUNS, TOKEN_ID, Role
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
@@ -80,8 +79,6 @@ class TokenRecord:
 
     def identity(self, digest: str) -> Identity:
         """Return the identity of who has shown the token of this digest."""
-        limits = self.queue_limits
-        queue = None if limits is None else LimitedToken(self.token_id, self.environment, limits)
         return Identity(
             name=self.name or self.token_id,
             kind="token",
@@ -91,7 +88,7 @@ class TokenRecord:
             environment=self.environment,
             contents=self.contents,
             limits=self.limits,
-            queue=queue,
+            queue_limits=self.queue_limits,
             expires_at_s=None if self.expires_ms is None else self.expires_ms / 1000,
             digest=digest,
         )

@@ -1,6 +1,6 @@
 """Client certificates as a source of identities: rules map the names in them to roles."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -65,10 +65,11 @@ class CertificateSource:
         return identity
 
     async def is_valid(self, identity: Identity) -> bool | None:
-        """Return whether the rules still give this identity; None for identities of other sources."""
+        """Return whether the rules still give this identity, with any limits; None for identities of other sources."""
         if not isinstance(identity, CertificateIdentity):
             return None
-        return identity == self._identity(identity.certificate)
+        now = self._identity(identity.certificate)
+        return now is not None and identity == replace(now, limits=identity.limits, queue_limits=identity.queue_limits)
 
     def _identity(self, certificate: PeerCertificate) -> CertificateIdentity | None:
         grant = grant_of(self._rules.get(), {"dns": [*certificate.dns], "uri": [*certificate.uris]})
@@ -81,6 +82,8 @@ class CertificateSource:
             runs=grant.runs,
             environment=grant.environment,
             contents=grant.contents,
+            limits=grant.limits,
+            queue_limits=grant.queue_limits,
             expires_at_s=certificate.expires_at_s,
             certificate=certificate,
         )

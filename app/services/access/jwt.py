@@ -135,6 +135,8 @@ class JwtSource:
             runs=grant.runs,
             environment=grant.environment,
             contents=grant.contents,
+            limits=grant.limits,
+            queue_limits=grant.queue_limits,
             expires_at_s=claims["exp"] + LEEWAY_S,
             key=key.thumbprint,
         )

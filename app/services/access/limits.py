@@ -1,4 +1,4 @@
-"""Limit what each token and each run sends (`app.core.access.limits`)."""
+"""Limit what each account and each run sends (`app.core.access.limits`)."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.core.access.identity import Identity
 from app.core.access.limits import Use, costs
-from app.store.access.limits import LimitStore, of_run, of_token
+from app.store.access.limits import LimitStore, of_run
 from lachesis.wire.errors import LachesisError, RateLimited
 from lachesis.wire.limits import RateLimitSettings
 
@@ -18,11 +18,20 @@ log = logging.getLogger("lachesis.access")
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """An account or a run with limits: its name in Redis and in messages, and the limits."""
+
+    owner: str
+    name: str
+    limits: RateLimitSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Meter:
-    """Counts what a request uses against the limits of its token and its run."""
+    """Counts what a request uses against the limits of its account and its run."""
 
     store: LimitStore
-    limited: tuple[tuple[str, RateLimitSettings], ...]
+    limited: tuple[Limited, ...]
 
     async def count(self, use: Use) -> None:
         """Count a use, against all limits or none.
@@ -30,14 +39,14 @@ class Meter:
         Raises:
             RateLimited: A limit is reached.
         """
-        counted = [(owner, *cost) for owner, limits in self.limited for cost in costs(limits, use)]
+        counted = [(one, *cost) for one in self.limited for cost in costs(one.limits, use)]
         if not counted:
             return
-        waits_us = await self.store.count(counted)
+        waits_us = await self.store.count([(one.owner, name, limit, cost_us) for one, name, limit, cost_us in counted])
         longest_us = max(waits_us)
         if longest_us > 0:
-            owner, name, limit, _ = counted[waits_us.index(longest_us)]
-            raise RateLimited(f"{owner.replace(':', ' ')} has reached {name}={limit:g}", longest_us / _US)
+            one, name, limit, _ = counted[waits_us.index(longest_us)]
+            raise RateLimited(f"{one.name} has reached {name}={limit:g}", longest_us / _US)
 
 
 class RateLimiter:
@@ -89,8 +98,8 @@ class RateLimiter:
         if of_this_run is None and identity.limits is None:
             return None
         limited = []
-        if identity.limits is not None and identity.token_id is not None:
-            limited.append((of_token(identity.token_id), identity.limits))
+        if identity.limits is not None:
+            limited.append(Limited(identity.owner, identity.account_name, identity.limits))
         if run is not None and of_this_run is not None:
-            limited.append((of_run(run), of_this_run))
+            limited.append(Limited(of_run(run), f"run {run}", of_this_run))
         return Meter(self._store, tuple(limited))

@@ -5,12 +5,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.access.identity import Identity
+from app.core.access.identity import Identity, owner_of_token
 from app.core.access.limits import LimitUse
 from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
 from app.core.runs.capacity import Waiting
 from app.events import note
-from app.store.access.limits import LimitStore, of_token
+from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.access import ALL_RUNS, Role
@@ -158,7 +158,8 @@ class TokenAdministration:
         return TokenFacts(record, None, now_ms, used, queued.get(record.token_id, {}))
 
     async def _used(self, records: Sequence[TokenRecord]) -> Sequence[Sequence[LimitUse]]:
-        return await self._limits.used([(of_token(one.token_id), one.limits or RateLimitSettings()) for one in records])
+        none = RateLimitSettings()
+        return await self._limits.used([(owner_of_token(one.token_id), one.limits or none) for one in records])
 
     async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Mapping[str, Waiting]]:
         """Return what tokens have in queues. Without such a limit, it is not known and costs nothing."""

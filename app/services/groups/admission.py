@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
@@ -76,7 +76,7 @@ class Admission:
         announce: bool,
         limited: bool,
         only: str | None = None,
-        token: LimitedToken | None = None,
+        account: LimitedAccount | None = None,
     ) -> AdmittedGroups:
         """Store groups, all or none. Once this returns they survive any crash.
 
@@ -87,7 +87,7 @@ class Admission:
             announce: Whether to make the run if it does not exist.
             limited: Whether the run's limits and pauses apply.
             only: The only environment that the sender may act for, by name; None for any.
-            token: The token of the sender, if its groups in the queue are limited.
+            account: The account of the sender, if its groups in the queue are limited.
 
         Raises:
             RunArchived, IntakePaused, QueueFull, GroupExists, PermissionDenied, StoreFull: Nothing was stored.
@@ -109,7 +109,7 @@ class Admission:
                     _check_environments(groups, context, only)
                 lanes = _lanes(groups, placements)
                 room = await self._capacity.room(run, context, lanes) if limited else NO_LIMIT
-                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room, token))
+                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room, account))
             except QueueFull:
                 if room == NO_LIMIT or not await self._capacity.look_again(run):
                     raise

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
 from app.core.model import LaneId, PlannedGroup
@@ -45,7 +45,7 @@ class AtroposIngest:
         run: str,
         groups: Sequence[EncodedGroup],
         only: str | None = None,
-        token: LimitedToken | None = None,
+        account: LimitedAccount | None = None,
     ) -> list[AtroposReceipt]:
         """Store groups, all or none. Once this returns they survive any crash.
 
@@ -56,11 +56,11 @@ class AtroposIngest:
             run: The run's name.
             groups: The groups.
             only: The only environment that the sender may act for, by name; None for any.
-            token: The token of the sender, if its groups in the queue are limited.
+            account: The account of the sender, if its groups in the queue are limited.
 
         Raises:
             RunArchived: The run takes no groups.
-            QueueFull: The token has as many groups in the queue as it may; nothing was stored.
+            QueueFull: The account has as many groups in the queue as it may; nothing was stored.
             PermissionDenied: A group is not of environment ``only``.
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
@@ -68,7 +68,7 @@ class AtroposIngest:
         if not groups:
             return []
         admitted = await self._admission.admit(
-            run, groups, _place, announce=True, limited=False, only=only, token=token
+            run, groups, _place, announce=True, limited=False, only=only, account=account
         )
         environments = admitted.context.environments
         waiting: dict[int, int] = {}

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
 from app.store.groups.admission_context import AdmissionContext
@@ -39,14 +39,14 @@ class PlacedGroups:
         groups: The groups. Ids given by senders are unique among them.
         placements: Where each group goes.
         room: The limits for waiting groups.
-        token: The token of the sender, if its groups in the queue are limited.
+        account: The account of the sender, if its groups in the queue are limited.
     """
 
     context: AdmissionContext
     groups: Sequence[EncodedGroup]
     placements: Sequence[Placement]
     room: AdmissionLimits = NO_LIMIT
-    token: LimitedToken | None = None
+    account: LimitedAccount | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -158,8 +158,8 @@ class GroupCommit:
             ]
             for placed in together
         ]
-        tokens = [placed.token for placed in together] if any(placed.token for placed in together) else ()
-        preconditions = _preconditions(context, groups, together[0].room, tokens)
+        accounts = [placed.account for placed in together] if any(placed.account for placed in together) else ()
+        preconditions = _preconditions(context, groups, together[0].room, accounts)
         stored = await self._groups.admit(run, submissions, preconditions, observations_of(groups, placements, context))
         _warn(run, context, together, stored)
         return stored
@@ -189,7 +189,7 @@ def _preconditions(
     context: AdmissionContext,
     groups: Sequence[EncodedGroup],
     room: AdmissionLimits,
-    tokens: Sequence[LimitedToken | None],
+    accounts: Sequence[LimitedAccount | None],
 ) -> Preconditions:
     policy = context.policy
     versioned = any(group.policy_version is not None for group in groups)
@@ -199,7 +199,7 @@ def _preconditions(
         dedup_ms=policy.dedup_ms,
         max_groups=room.max_groups,
         max_bytes=room.max_bytes,
-        tokens=tokens,
+        accounts=accounts,
     )
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
@@ -26,7 +26,7 @@ class NativeIngest:
         run: str,
         groups: Sequence[EncodedGroup],
         only: str | None = None,
-        token: LimitedToken | None = None,
+        account: LimitedAccount | None = None,
     ) -> list[Outcome]:
         """Store groups, all or none. Once this returns they survive any crash. Safe to repeat.
 
@@ -34,7 +34,7 @@ class NativeIngest:
             run: The run's name.
             groups: The groups.
             only: The only environment that the sender may act for, by name; None for any.
-            token: The token of the sender, if its groups in the queue are limited.
+            account: The account of the sender, if its groups in the queue are limited.
 
         Returns:
             The outcome of each group.
@@ -68,7 +68,7 @@ class NativeIngest:
         while attempts.again():
             try:
                 admitted = await self._admission.admit(
-                    run, groups, place, announce=False, limited=True, only=only, token=token
+                    run, groups, place, announce=False, limited=True, only=only, account=account
                 )
                 return admitted.outcomes
             except InvalidField:

@@ -1,4 +1,4 @@
-"""Limits of rates in Redis: those of runs, and what is used of them and of those of tokens."""
+"""Limits of rates in Redis: those of runs, and what is used of them and of those of accounts."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger("lachesis.access")
 
 
 class LimitStore:
-    """Reads limits of runs, and counts what tokens and runs use."""
+    """Reads limits of runs, and counts what accounts and runs use."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
@@ -56,7 +56,8 @@ class LimitStore:
         """Count a use against limits, all or none.
 
         Args:
-            costs: The owner of each limit (`owner`), its name and value, and the cost of the use, microseconds.
+            costs: The owner of each limit (`of_run`, `Identity.owner`), its name and value, and the cost of the use,
+                microseconds.
 
         Returns:
             How long the use must wait for each limit, microseconds. If it must wait, nothing was counted.
@@ -76,24 +77,19 @@ class LimitStore:
         return [used(limits, list(islice(arrivals_us, sum(1 for _ in named(limits)))), now_us) for _, limits in limited]
 
     async def queued(self) -> Mapping[str, Mapping[str, Waiting]]:
-        """Read what tokens whose groups in the queue are limited have there, by token and run."""
+        """Read what accounts with a limit of that have in the queue, by `LimitedAccount.account_id` and run."""
         runs = [name.decode() for name in await self._connection.call("ZRANGE", self._keys.runs, 0, -1)]
         commands: list[Command] = [("HGETALL", RunKeys(run).token_queues) for run in runs]
         queued: defaultdict[str, dict[str, Waiting]] = defaultdict(dict)
         for run, found in sorted(zip(runs, await self._connection.pipeline(commands) if runs else [], strict=True)):
-            for token_id, text in found.items():
-                queued[token_id.decode()][run] = Waiting(*map(int, text.split()))
+            for account_id, text in found.items():
+                queued[account_id.decode()][run] = Waiting(*map(int, text.split()))
         return queued
 
 
 def of_run(run: str) -> str:
     """Return the owner of the limits of a run."""
     return f"run:{run}"
-
-
-def of_token(token_id: str) -> str:
-    """Return the owner of the limits of a token."""
-    return f"token:{token_id}"
 
 
 def limits_text(limits: RateLimitSettings | None) -> str:

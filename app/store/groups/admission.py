@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.model import DropReason
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
@@ -53,7 +53,7 @@ def admission(
     ]
     sizes, submitted = list(map(len, submissions)), list(map(_row, pending, lanes))
     unreserved = -1 if reserved else 0
-    limited = [_limited(number, token) for number, token in enumerate(preconditions.tokens, 1) if token]
+    limited = [_limited(number, account) for number, account in enumerate(preconditions.accounts, 1) if account]
     if not told:
         return scripts.admit_groups(
             keys,
@@ -86,11 +86,11 @@ def admission(
     )
 
 
-def _limited(number: int, token: LimitedToken) -> scripts.LimitedSubmission:
-    limits = token.limits
+def _limited(number: int, account: LimitedAccount) -> scripts.LimitedSubmission:
+    limits = account.limits
     return {
         "submission": number,
-        "token": token.token_id,
+        "account": account.account_id,
         "max_groups": limits.max_queued_groups,
         "max_bytes": limits.max_queued_bytes,
     }
@@ -139,7 +139,7 @@ def _observations(number: int, told: GroupObservations) -> list[scripts.Observat
 
 
 def parse_result(
-    submission: Submission, outcomes: Sequence[bytes], token: LimitedToken | None = None
+    submission: Submission, outcomes: Sequence[bytes], account: LimitedAccount | None = None
 ) -> AdmissionResult:
     """Read the reply about each group of a submission. One refused group refuses the whole submission."""
     told = []
@@ -151,8 +151,8 @@ def parse_result(
                 told.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
             case ["full", groups, size]:
                 return QueueFull(f"the run is full: it holds {groups} groups, {size} bytes")
-            case ["token_full", limit, groups, size] if token is not None:
-                return _token_full(token, limit, groups, size)
+            case ["account_full", limit, groups, size] if account is not None:
+                return _account_full(account, limit, groups, size)
             case ["exists", given]:
                 return GroupExists(f"the run has a group {given} with other contents")
             case ["outdated"]:
@@ -162,8 +162,8 @@ def parse_result(
     return told
 
 
-def _token_full(token: LimitedToken, limit: str, groups: str, size: str) -> QueueFull:
-    """Say which limit of which token a submission would exceed."""
-    whose = token.token_id + ("" if token.environment is None else f" (environment {token.environment!r})")
-    value = getattr(token.limits, limit)
-    return QueueFull(f"{limit}={value} of token {whose} leaves no room: it has {groups} groups queued, {size} bytes")
+def _account_full(account: LimitedAccount, limit: str, groups: str, size: str) -> QueueFull:
+    """Say which limit of which account a submission would exceed."""
+    whose = account.name + ("" if account.environment is None else f" (environment {account.environment!r})")
+    value = getattr(account.limits, limit)
+    return QueueFull(f"{limit}={value} of {whose} leaves no room: it has {groups} groups queued, {size} bytes")

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark
 from app.core.model import DropReason, LaneId
 from app.core.numeric.short_sums import mean
@@ -96,7 +96,7 @@ class Preconditions:
             run clock.
         max_groups: The number of waiting groups at which no group is admitted; None: no limit.
         max_bytes: The same in bytes of payload.
-        tokens: Of each submission the token whose groups in the queue are limited, or None. Empty: of none.
+        accounts: Of each submission the account whose groups in the queue are limited, or None. Empty: of none.
     """
 
     epoch: int
@@ -104,7 +104,7 @@ class Preconditions:
     dedup_ms: int = 0
     max_groups: int | None = None
     max_bytes: int | None = None
-    tokens: Sequence[LimitedToken | None] = ()
+    accounts: Sequence[LimitedAccount | None] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from app.store.redis.scripts import script
 
 
 class LimitedSubmission(TypedDict):
-    """A submission, from 1, of a token that may have only so many groups and bytes in the queue (None: any)."""
+    """A submission, from 1, of an account that may have only so many groups and bytes in the queue (None: any)."""
 
     submission: int
-    token: str
+    account: str
     max_groups: int | None
     max_bytes: int | None
 

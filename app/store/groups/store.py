@@ -90,8 +90,8 @@ class GroupStore:
         }
         index = partial(admission, keys, submissions, preconditions, told)
         outcomes, starvation = await write_then_index(self._connection, keys, payloads, index)
-        tokens = preconditions.tokens or [None] * len(submissions)
-        results = list(map(parse_result, submissions, outcomes, tokens))
+        accounts = preconditions.accounts or [None] * len(submissions)
+        results = list(map(parse_result, submissions, outcomes, accounts))
         return Stored(results, _starvation(starvation))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:

@@ -10,7 +10,7 @@
 | `lachesis:audit` | stream | who changed or removed what: JSON entries, bounded by LACHESIS_AUDIT_ENTRIES |
 | `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that stand for several |
 | `lachesis:5:limits` | hash | limits of rates: `run:RUN` -> JSON, for runs with limits; `generation` of all of them |
-| `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | use of a limit of a token or run (GCRA); expires |
+| `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | use of a limit of an account or run (GCRA); expires |
 | `lachesis:5:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
@@ -48,8 +48,8 @@
 | `…:dropped_told` | hash | the same, as far as events tell of it |
 | `…:events` | stream | events: JSON, age in ms when added, flush; bounded by LACHESIS_RUN_EVENTS |
 | `…:ledger` | hash | `state:environment` -> tokens of groups: `generated`, `leased`, `trained`, or why dropped |
-| `…:token_queues` | hash | token with a limit of what it has in the queue -> `groups bytes` of that |
-| `…:token_groups` | hash | id of such a group -> `token bytes` |
+| `…:token_queues` | hash | account with a limit of what it has in the queue -> `groups bytes` of that |
+| `…:token_groups` | hash | id of such a group -> `account bytes` |
 | `…:series:{step}` | stream | what happened in spans of time (`app.store.history`); one for each resolution |
 | `…:series_totals` | string | JSON: what dropped groups and uses of the replay buffer are in the history |
 | `…:traces` | hash | name of a group, or `batch:ID` -> the `traceparent` of its request, if that was traced |
@@ -101,7 +101,9 @@
 | `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 
 `…` is `lachesis:5:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
-cluster. `5` is the version of the format (`FORMAT`).
+cluster. `5` is the version of the format (`FORMAT`). An account is a token (kind `token`, its id), or a subject of JWTs
+or the name of a certificate: kind `jwt` or `certificate`, and the first 32 digits of the SHA-256 of the name. In
+`token_queues` and `token_groups` the account is `ID` or `KIND:DIGITS`.
 """
 
 import re

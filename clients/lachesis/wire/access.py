@@ -51,7 +51,11 @@ class TokenScope(BaseModel):
         return self
 
 
-class TokenCreate(Body, TokenScope, RateLimitSettings, QueueLimitSettings):
+class LimitedScope(Body, TokenScope, RateLimitSettings, QueueLimitSettings):
+    """What a token or a rule for other credentials allows, with limits."""
+
+
+class TokenCreate(LimitedScope):
     """A token to be made."""
 
     model_config = ConfigDict(

@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 from app.core.access.claim_rules import parse_rules
 from app.core.access.claims import Grant, grant_of
 from app.core.access.identity import matches
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from tests.api.access.conftest import Tokens, bearer, id_of
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
@@ -222,7 +223,11 @@ def test_the_rules_of_the_documentation_map_service_accounts() -> None:
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name}},
         }
 
-    assert grant_of(rules, account("rl-math", "gsm8k")) == Grant("environment", ("math-*",), "gsm8k", False)
+    assert grant_of(rules, account("rl-math", "gsm8k")) == Grant(
+        *("environment", ("math-*",), "gsm8k", False),
+        limits=RateLimitSettings(max_requests_per_s=50, max_bytes_per_s=20_000_000),
+        queue_limits=QueueLimitSettings(max_queued_groups=500),
+    )
     assert grant_of(rules, account("rl-code", "trainer")) == Grant("trainer", ("rl-code.*",), None, False)
     assert grant_of(rules, account("kube-system", "trainer")) is None
     ada = {"sub": "7", "groups": ["x", "rl-users"], "preferred_username": "ada"}

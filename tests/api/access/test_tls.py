@@ -16,6 +16,7 @@ from app.services.access.certificates import CertificateSource
 from app.services.access.credentials import Credentials, PeerCertificate
 from app.settings import Settings
 from lachesis.wire.errors import StoreMisconfigured, Unauthorized
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
@@ -149,6 +150,49 @@ async def test_changed_rules_hold_for_the_next_request(start: Start, lab: Lab, l
         assert (await client.get("/v1/runs")).status_code == 200
         lab.rules.write_text(RULES.replace("ops.example.org", "other.example.org"))
         assert (await client.get("/v1/runs")).status_code == 401
+
+
+async def test_each_certificate_has_the_limits_of_its_rule_and_a_change_needs_no_restart(
+    start: Start, lab: Lab
+) -> None:
+    limited = RULES.replace('["math-*"]', '["math-*"]\nmax_requests_per_s = 0.001')
+    lab.rules.write_text(limited)
+    service = await start(**lab.mutual_tls)
+    async with lab.client(service, "ops.example.org") as operator:
+        assert (await operator.post("/v1/runs", json=RUN)).status_code == 201
+    async with (
+        lab.client(service, "spiffe://lab/trainer/a") as one,
+        lab.client(service, "spiffe://lab/trainer/b") as two,
+    ):
+        assert (await one.get("/v1/runs/math-1")).status_code == 200
+        refused = await one.get("/v1/runs/math-1")
+        assert (refused.status_code, int(refused.headers["retry-after"]) > 1) == (429, True)
+        detail = "certificate 'spiffe://lab/trainer/a' has reached max_requests_per_s=0.001"
+        assert refused.json()["detail"] == detail
+        assert (await two.get("/v1/runs/math-1")).status_code == 200
+        lab.rules.write_text(limited.replace("0.001", "1000"))
+        for _ in range(2):
+            assert (await one.get("/v1/runs/math-1")).status_code == 200
+        lab.rules.write_text(limited.replace("0.001", "0.002"))
+        assert (await one.get("/v1/runs/math-1")).status_code == 200, "a changed limit begins unused"
+        assert (await one.get("/v1/runs/math-1")).status_code == 429
+
+
+async def test_a_change_of_limits_ends_no_request_that_waits(lab: Lab) -> None:
+    source = CertificateSource(lab.rules)
+    shown = Credentials(certificate=PeerCertificate(dns=("ops.example.org",), expires_at_s=1e12))
+    before = await source.identify(shown)
+    assert before is not None
+    lab.rules.write_text(RULES + "max_queued_groups = 3\nmax_bytes_per_s = 7\n")
+    assert await source.is_valid(before)
+    now = await source.identify(shown)
+    assert now is not None
+    assert now.limits == RateLimitSettings(max_bytes_per_s=7)
+    assert now.queue is not None
+    assert (now.queue.name, now.queue.limits) == (
+        "certificate 'ops.example.org'",
+        QueueLimitSettings(max_queued_groups=3),
+    )
 
 
 async def serial_of(service: httpx.AsyncClient, trust: ssl.SSLContext) -> int:
@@ -294,3 +338,4 @@ async def test_the_rules_of_the_documentation_map_a_spiffe_id(lab: Lab) -> None:
     identity = await CertificateSource(lab.rules).identify(Credentials(certificate=certificate))
     assert identity is not None
     assert (identity.role, identity.runs) == ("environment", ("math-*",))
+    assert identity.queue_limits == QueueLimitSettings(max_queued_groups=500)

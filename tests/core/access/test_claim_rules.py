@@ -4,6 +4,7 @@ import pytest
 
 from app.core.access.claim_rules import InvalidRules, parse_rules
 from app.core.access.claims import ClaimRule
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 RULES = """\
 [[rule]]
@@ -39,6 +40,18 @@ def test_rules_keep_their_order() -> None:
     )
 
 
+def test_a_rule_has_the_limits_of_tokens_and_none_by_default() -> None:
+    rules = parse_rules(RULES + "max_bytes_per_s = 5\nmax_queued_groups = 7\n")
+    assert (rules[2].limits, rules[2].queue_limits) == (
+        RateLimitSettings(max_bytes_per_s=5),
+        QueueLimitSettings(max_queued_groups=7),
+    )
+    assert (rules[1].limits, rules[1].queue_limits) == (None, None)
+    for name in (*RateLimitSettings.model_fields, *QueueLimitSettings.model_fields):
+        with pytest.raises(InvalidRules, match=f"a rule has .*{name}"):
+            parse_rules(RULES + "other = 5\n")
+
+
 def test_the_number_of_rules_has_a_limit() -> None:
     rule = "[[rule]]\nclaim = 'a'\nvalue = 'b'\nrole = 'operator'\n"
     assert len(parse_rules(100 * rule)) == 100
@@ -59,6 +72,20 @@ def test_the_number_of_rules_has_a_limit() -> None:
         ('"gsm8k"', '"{a}{b}"', "line 13: rule 2: environment: more than one {claim}"),
         ('role = "environment"', 'role = "trainer"', "line 6: rule 2: role trainer takes no environment"),
         ('runs = ["demo"]\n', "", "line 15: rule 3: role viewer needs runs"),
+        ("= true", "= true\nmax_requests_per_s = 0", "line 21: rule 3: max_requests_per_s: Input should be greater"),
+        ("= true", "= true\nmax_bytes_per_s = nan", "line 21: rule 3: max_bytes_per_s: Input should be a finite"),
+        (
+            "= true",
+            "= true\nmax_groups_per_s = true",
+            "line 21: rule 3: max_groups_per_s: should be a number, not true",
+        ),
+        (
+            "= true",
+            "= true\nmax_queued_groups = 1.5",
+            "line 21: rule 3: max_queued_groups: Input should be a valid int",
+        ),
+        ("= true", f"= true\nmax_queued_bytes = {2**53}", "line 21: rule 3: max_queued_bytes: Input should be less"),
+        ("= true", "= true\nmax_groups = 1", "line 21: rule 3: max_groups: unknown field; a rule has claim, value"),
         ('"gsm8k"', '"gsm8k', "(at line 13, column"),
         ("[[rule]]   #", "[rule]   #", "(at line 6, column"),
         ("[[rule]]\nclaim", "[rules]\nx = 1\n[[rule]]\nclaim", "line 1: rules: the file has only [[rule]] tables"),

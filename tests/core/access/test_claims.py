@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.access.claims import ClaimRule, Grant, claims_problem, grant_of, texts_of
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 
 ISSUER, AUDIENCE = "https://issuer.example.org", "lachesis"
 SECRET = "s" * 64
@@ -91,6 +92,8 @@ RULES = st.builds(
     runs=st.lists(TEMPLATES, min_size=1, max_size=3).map(tuple),
     environment=st.sampled_from([None, "gsm8k", "{c}"]),
     contents=st.booleans(),
+    limits=st.sampled_from([None, RateLimitSettings(max_bytes_per_s=5)]),
+    queue_limits=st.sampled_from([None, QueueLimitSettings(max_queued_groups=7)]),
 )
 
 
@@ -115,7 +118,8 @@ def slow(rules: list[ClaimRule], claims: dict[str, Any]) -> Grant | None:
         runs = [run for one in rule.runs for run in fill(one) if run.count("*") == given_stars[one]]
         environments = [None] if rule.environment is None else fill(rule.environment)
         if runs and len(environments) == 1:
-            return Grant(rule.role, tuple(sorted(set(runs), key=runs.index)), environments[0], rule.contents)
+            own = tuple(sorted(set(runs), key=runs.index))
+            return Grant(rule.role, own, environments[0], rule.contents, rule.limits, rule.queue_limits)
     return None
 
 

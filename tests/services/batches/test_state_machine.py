@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.groups.annotations import Rows
 from app.core.groups.listing import GroupQuery, parse_list_position
 from app.core.runs.settings import Policy
@@ -41,8 +41,8 @@ T = TypeVar("T")
 PASSES_S = 30
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
-COUNTED = LimitedToken("0" * 12, None, QueueLimitSettings(max_queued_groups=2**53 - 1))
-"""A token that never reaches its limit: `books_of` checks what counts for it."""
+COUNTED = LimitedAccount("0" * 12, "token", None, QueueLimitSettings(max_queued_groups=2**53 - 1))
+"""An account that never reaches its limit: `books_of` checks what counts for it."""
 
 LOOKED_AT = 7
 """Most groups that a page of a list looks at, in this test."""

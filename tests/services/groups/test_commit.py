@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import AdmissionContext
@@ -30,7 +30,10 @@ from tests.services.conftest import RUN, Process, config, encoded, join
 Told = list[Outcome] | tuple[type, str]
 
 OTHER_RUN = "other"
-TOKENS = [None, *(LimitedToken(str(most) * 12, None, QueueLimitSettings(max_queued_groups=most)) for most in (1, 2))]
+ACCOUNTS = [
+    None,
+    *(LimitedAccount(str(most) * 12, "token", None, QueueLimitSettings(max_queued_groups=most)) for most in (1, 2)),
+]
 NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 
@@ -44,11 +47,11 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
 
 
 async def submit(
-    services: Services, run: str, groups: Sequence[EncodedGroup], token: LimitedToken | None = None
+    services: Services, run: str, groups: Sequence[EncodedGroup], account: LimitedAccount | None = None
 ) -> Told:
     """Submit groups. Return the answer of the sender: the outcome of each group, or an error."""
     try:
-        return await services.groups.native.submit(run, groups, None, token)
+        return await services.groups.native.submit(run, groups, None, account)
     except ServiceError as error:
         return type(error), error.detail
 
@@ -57,9 +60,9 @@ async def together(
     services: Services,
     sent: Sequence[Sequence[EncodedGroup]],
     run: str = RUN,
-    tokens: Sequence[LimitedToken | None] = (),
+    accounts: Sequence[LimitedAccount | None] = (),
 ) -> list[Told]:
-    senders = tokens or [None] * len(sent)
+    senders = accounts or [None] * len(sent)
     return await asyncio.gather(*(submit(services, run, *each) for each in zip(sent, senders, strict=True)))
 
 
@@ -90,7 +93,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
             await run_with(services, run, max_staleness=5, max_queued_groups=most)
             await services.runs.administration.set_policy_version(run, 9)
             await submit(services, run, [named("g0"), named("g1", version=0)])
-        sent = [(groups, rng.choice(TOKENS)) for groups in submissions(rng)]
+        sent = [(groups, rng.choice(ACCOUNTS)) for groups in submissions(rng)]
         # Those with an unknown environment read the run again first: they would come in any order.
         direct = [each for each in sent if all(group.environment == 0 for group in each[0])]
         others = [each for each in sent if any(group.environment != 0 for group in each[0])]

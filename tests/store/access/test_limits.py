@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from app.core.access.identity import owner_of_token
 from app.core.access.limits import BURST_US
 from app.core.runs.settings import Policy
 from app.store.access import scripts
-from app.store.access.limits import LimitStore, of_run, of_token
+from app.store.access.limits import LimitStore, of_run
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS, ServiceKeys
 from lachesis.wire.limits import RateLimitSettings
@@ -69,7 +70,7 @@ def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int |
 async def test_what_is_used_expires_and_another_value_begins_unused(
     connection: RedisClient, redis_client: Redis
 ) -> None:
-    store, owner = LimitStore(connection), of_token("0" * 12)
+    store, owner = LimitStore(connection), owner_of_token("0" * 12)
     assert await store.count([(owner, "max_groups_per_s", 1.0, 60_000_000)]) == [0]
     (wait,) = await store.count([(owner, "max_groups_per_s", 1.0, 1_000_000)])
     assert 0 < wait <= 59_000_000
@@ -112,8 +113,8 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
 async def test_limits_that_cannot_be_read_stop_no_other_run(
     connection: RedisClient, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good, newer = '{"max_bytes_per_s": 3}', '{"max_samples_per_s": 3}'
-    await redis_client.hset(LIMITS, mapping={"run:a": "{", "run:b": good, "run:c": newer, "generation": 7})  # type: ignore[misc]
+    texts = {"run:a": "{", "run:b": '{"max_bytes_per_s": 3}', "run:c": '{"max_samples_per_s": 3}'}
+    await redis_client.hset(LIMITS, mapping=texts | {"generation": 7})  # type: ignore[misc]
     with caplog.at_level(logging.ERROR, "lachesis.access"):
         assert await LimitStore(connection).of_runs(3) == (7, {"b": RateLimitSettings(max_bytes_per_s=3)})
     assert "run a " in caplog.text

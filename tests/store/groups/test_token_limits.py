@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.model import DropReason
 from app.core.runs.capacity import Waiting
 from app.store.access.limits import LimitStore
@@ -20,20 +20,20 @@ from tests.core.access.limits import exceeded_limit
 from tests.seeds import FUZZ, seed_of
 from tests.store.conftest import KEYS, RUN, Store, encoded
 
-ONE = LimitedToken("1" * 12, "math", QueueLimitSettings(max_queued_groups=2))
+ONE = LimitedAccount("1" * 12, "token 111111111111", "math", QueueLimitSettings(max_queued_groups=2))
 PLACES = [Placement(0), Placement(0, buffered=True), Placement(0, dropped=DropReason.STALE)]
 
 
-def token(number: int, groups: int | None, size_bytes: int | None) -> LimitedToken:
-    return LimitedToken(
-        str(number) * 12, None, QueueLimitSettings(max_queued_groups=groups, max_queued_bytes=size_bytes)
+def token(number: int, groups: int | None, size_bytes: int | None) -> LimitedAccount:
+    return LimitedAccount(
+        str(number) * 12, "token", None, QueueLimitSettings(max_queued_groups=groups, max_queued_bytes=size_bytes)
     )
 
 
 async def submit(store: Store, *names: str, **limits: object) -> str:
     """Submit groups of a token with limits, each of 8 bytes; return why they are refused, or nothing."""
     try:
-        await store.admit(*(encoded() for _ in names), ids=names, tokens=[ONE], **limits)
+        await store.admit(*(encoded() for _ in names), ids=names, accounts=[ONE], **limits)
     except QueueFull as refused:
         return refused.detail
     return ""
@@ -49,31 +49,31 @@ async def test_the_script_decides_as_the_rule(store: Store) -> None:
     rng, numbers, outcomes = Random(seed_of(FUZZ)), count(), Counter[str]()
     held: dict[str, tuple[str | None, int]] = {}  # group in the queue -> its token, and bytes
     for _ in range(30):
-        tokens = [rng.choice([None, token(1, 3, None), token(2, None, 60), token(3, 4, 50)]) for _ in range(4)]
+        accounts = [rng.choice([None, token(1, 3, None), token(2, None, 60), token(3, 4, 50)]) for _ in range(4)]
         submissions = []
-        for _ in tokens:
+        for _ in accounts:
             places = rng.choices(
                 [Placement(0), Placement(0, buffered=True), Placement(0, dropped=DropReason.STALE)], k=3
             )
             new = [PendingGroup(f"g{next(numbers)}", encoded(rng.randint(0, 20)), place) for place in places]
             submissions.append(new[: rng.randint(1, 3)])
-        stored = await store.groups.admit(RUN, submissions, await store.preconditions(tokens=tokens))
-        for submission, sender, result in zip(submissions, tokens, stored.results, strict=True):
+        stored = await store.groups.admit(RUN, submissions, await store.preconditions(accounts=accounts))
+        for submission, sender, result in zip(submissions, accounts, stored.results, strict=True):
             kept = [group for group in submission if not group.place.dropped]
             new, limit = Waiting(len(kept), sum(len(group.encoded.payload) for group in kept)), None
             if sender is not None:
-                own = [size for name, size in held.values() if name == sender.token_id]
+                own = [size for name, size in held.values() if name == sender.account_id]
                 limit = exceeded_limit(sender.limits, Waiting(len(own), sum(own)), new)
             outcomes[str(limit)] += 1
             if limit is None:
-                name = None if sender is None else sender.token_id
+                name = None if sender is None else sender.account_id
                 held |= {group.group_id: (name, len(group.encoded.payload)) for group in kept}
                 assert isinstance(result, list)
             else:
                 assert isinstance(result, QueueFull)
                 assert result.detail.startswith(f"{limit}=")
         # the answer was lost
-        again = await store.groups.admit(RUN, submissions, await store.preconditions(tokens=tokens))
+        again = await store.groups.admit(RUN, submissions, await store.preconditions(accounts=accounts))
         for before, after in zip(stored.results, again.results, strict=True):
             assert isinstance(after, list) == isinstance(before, list) or after is None
         books = await store.books()
@@ -92,14 +92,14 @@ async def test_a_group_counts_until_first_taken_and_not_after_its_return(store: 
     assert [await submit(store, name) for name in ("a", "b")] == ["", ""]
     detail = "max_queued_groups=2 of token 111111111111 (environment 'math') leaves no room: it has 2 groups queued"
     assert await submit(store, "c") == f"{detail}, 16 bytes"
-    assert await queued(store) == {ONE.token_id: "2 16"}
+    assert await queued(store) == {ONE.account_id: "2 16"}
     leased = await store.leased(["a"])
     lease = await store.take(groups=leased)
-    assert await queued(store) == {ONE.token_id: "1 8"}
+    assert await queued(store) == {ONE.account_id: "1 8"}
     assert await submit(store, "d") == ""
     assert await store.batches.dissolve(RUN, lease, leased, 0)
     books = await store.books()
-    assert (books["queued"], await queued(store)) == ({"a", "b", "d"}, {ONE.token_id: "2 16"}), "a counts no more"
+    assert (books["queued"], await queued(store)) == ({"a", "b", "d"}, {ONE.account_id: "2 16"}), "a counts no more"
     await store.take("b", "d")
     assert await queued(store) == {}
     assert await store.redis.exists(KEYS.token_groups) == 0
@@ -107,10 +107,10 @@ async def test_a_group_counts_until_first_taken_and_not_after_its_return(store: 
 
 
 async def test_stale_groups_and_those_of_a_run_that_starts_over_count_no_longer(store: Store) -> None:
-    await store.admit(encoded(version=1), ids=["old"], tokens=[ONE])
+    await store.admit(encoded(version=1), ids=["old"], accounts=[ONE])
     assert await submit(store, "a") == ""
     assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, DropReason.STALE, await store.view()) == 1
-    assert await queued(store) == {ONE.token_id: "1 8"}
+    assert await queued(store) == {ONE.account_id: "1 8"}
     await store.runs.reset(RUN, "token")
     assert await store.redis.exists(KEYS.token_groups, KEYS.token_queues) == 0
 
@@ -134,7 +134,7 @@ async def test_the_limit_of_the_run_is_named_first(store: Store) -> None:
 async def test_submissions_at_a_time_do_not_exceed_a_limit(store: Store, redis_url: str, transacts: bool) -> None:
     connections = [RedisClient(redis_url, 5.0) for _ in range(4)]
     try:
-        preconditions = await store.preconditions(tokens=[ONE])
+        preconditions = await store.preconditions(accounts=[ONE])
         for connection in connections:
             connection.transacts = transacts
         stored = await asyncio.gather(
@@ -149,7 +149,7 @@ async def test_submissions_at_a_time_do_not_exceed_a_limit(store: Store, redis_u
         for connection in connections:
             await connection.aclose()
     assert sum(isinstance(one.results[0], list) for one in stored) == 2
-    assert await queued(store) == {ONE.token_id: "2 16"}
+    assert await queued(store) == {ONE.account_id: "2 16"}
     await store.books()
 
 
@@ -158,4 +158,4 @@ async def test_what_tokens_have_in_the_queue_is_listed_by_run(store: Store) -> N
     assert await limits.queued() == {}
     await submit(store, "a", "b")
     await store.admit(encoded(), ids=["c"])
-    assert await limits.queued() == {ONE.token_id: {RUN: Waiting(2, 16)}}
+    assert await limits.queued() == {ONE.account_id: {RUN: Waiting(2, 16)}}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from app.core.access.queued import LimitedToken
+from app.core.access.queued import LimitedAccount
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.history.series import Span
@@ -33,7 +33,7 @@ from tests.store.curriculum.moves import a_curriculum
 from tests.store.replay.moves import keys_of, replay_moves
 
 TOKEN = TokenRecord("0" * 12, "", "viewer", ("*",), None, False, 0, None, (TokenSecret("0" * 64),))
-LIMITED = LimitedToken("0" * 12, None, QueueLimitSettings(max_queued_groups=1))
+LIMITED = LimitedAccount("0" * 12, "token", None, QueueLimitSettings(max_queued_groups=1))
 
 
 def table() -> dict[str, str]:
@@ -61,7 +61,7 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     await store.tick(HeardOf({0: 1}, {(0, "one")}))
     own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
     await store.admit(*own, ids=["kept", "taken", "lost", "entered"])
-    await store.admit(encoded(), place=Placement(0, buffered=True), tokens=[LIMITED])
+    await store.admit(encoded(), place=Placement(0, buffered=True), accounts=[LIMITED])
     await store.acknowledge(await store.take("kept"), keep=True)
     await store.take("taken")
     lengths, entropy = np.array([1, 1]), {"entropy": np.zeros(2, np.float32)}

@@ -3,8 +3,8 @@
 --
 -- Returns {list per submission of an outcome per group, the starvation counts while it lasts, else {}}. Outcomes:
 -- 'new'; 'written' by an earlier call of this command whose answer was lost; 'repeated OUTCOME'. If a submission is
--- refused, none of it is stored and all its groups have one outcome: 'full GROUPS BYTES' that wait; 'token_full LIMIT
--- GROUPS BYTES' that its token has in the queue; 'exists GIVEN_ID', which has other contents; 'outdated': decide and
+-- refused, none of it is stored and all its groups have one outcome: 'full GROUPS BYTES' that wait; 'account_full LIMIT
+-- GROUPS BYTES' that its account has in the queue; 'exists GIVEN_ID', which has other contents; 'outdated': decide and
 -- write again.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --

@@ -58,7 +58,7 @@ local function decide_submissions(run)
       local outcome, why = outcome_of(n, groups, bytes, run.clock_ms)
       outcomes[n], refusal = outcome or why, refusal or why
     end
-    refusal = refusal or count_for_token(i, first, last, outcomes)
+    refusal = refusal or count_for_account(i, first, last, outcomes)
     for n = first, last do
       outcomes[n] = refusal or outcomes[n]
       own[n - first + 1] = outcomes[n]

@@ -18,8 +18,8 @@ local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
 local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
-local TOKEN_QUEUES = KEYS[12]  -- hash: token -> 'groups bytes' that it has in the queue, if that is limited
-local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'token bytes'
+local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' that it has in the queue, if that is limited
+local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'account bytes'
 local reason = ARGV[1]
 -- JSON list of lanes: their names, environments ('-' for none), how many groups
 local dropped_lanes = cjson.decode(ARGV[2])
