@@ -1,5 +1,6 @@
 """One real Redis for the whole session; every test starts with it empty."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ from redis.asyncio import Redis
 from app.store.server.embedded import EmbeddedRedis
 from tests import properties
 from tests.acl_user import restricted_url, unrestricted_url
+from tests.clock import LoopClock
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,6 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def log_level() -> None:
     """Reset the log level before each test: an application sets its own for the whole process."""
     logging.getLogger("lachesis").setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
+    """The clock of the test's event loop, to be put forward."""
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    monkeypatch.setattr(loop, "time", clock.time)
+    return clock
 
 
 @pytest.fixture(scope="session")

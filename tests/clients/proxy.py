@@ -16,12 +16,14 @@ class CuttingProxy:
         upstream: Port of the service; None: there is none, and connections are closed at once.
         passed: Bytes that went through so far, by direction.
         cuts: Connections that were cut.
+        refused: Connections that were closed because there was no service.
     """
 
     def __init__(self, upstream: int | None) -> None:
         self.upstream = upstream
         self.passed: dict[Direction, int] = {"request": 0, "reply": 0}
         self.cuts = 0
+        self.refused = 0
         self._cuts_to_come: Iterator[tuple[Direction, int]] = iter(())
         self._cut_after: dict[Direction, int | None] = {"request": None, "reply": None}
         self._connections: set[asyncio.Task[None]] = set()
@@ -70,6 +72,7 @@ class CuttingProxy:
             stack.callback(self._connections.discard, task)
             stack.callback(writer.close)
             if self.upstream is None:
+                self.refused += 1
                 return
             service_reader, service_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
             stack.callback(service_writer.close)

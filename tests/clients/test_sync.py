@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from lachesis import Environment, NoBatch, Settings, Trainer
+from tests.clients.conftest import outlast_a_lease
 from tests.clients.run import group
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -79,7 +79,7 @@ async def test_leases_are_extended_while_a_step_keeps_the_thread(run: Settings) 
                 environment.submit(group(position))
             environment.flush()
             for step, batch in enumerate(trainer.batches(prefetch=1, wait_s=5, lease_s=0.5), start=1):
-                time.sleep(1.2)
+                outlast_a_lease(run)
                 assert batch.extend(0.5) <= 0.5
                 batch.ack()
                 if step == 2:

@@ -107,7 +107,7 @@ async def test_a_service_that_restarts_holds_up_and_loses_nothing(redis_url: str
                 proxy.upstream = None
                 await proxy.drop_all()
                 await first.aclose()
-                await asyncio.sleep(0.3)
+                await wait_until(lambda: proxy.refused >= 4)  # both sides try again
                 async with running_service(redis_url) as again:
                     proxy.upstream = again.base_url.port
                     await working

@@ -29,6 +29,7 @@ from lachesis.wire.errors import (
     RequestTimeout,
     UnsupportedEncoding,
 )
+from tests.clock import LoopClock
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -218,7 +219,13 @@ async def test_a_body_that_drips_for_ever_is_given_up() -> None:
         await read(Sender(repeat(b"x"), pause_s=0.02), timeout_s=0.2)
 
 
-async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def waits(budget: BodyBudget) -> bool:
+    return budget.waiting == 1
+
+
+async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, loop_clock: LoopClock
+) -> None:
     """Not more of it is taken than is never counted."""
     monkeypatch.setattr(
         "app.api.http.body._SLOWEST_BYTES_PER_S", 10**9
@@ -233,8 +240,9 @@ async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(mon
         oldest = budget.share("a")
         await oldest.claim(4 * MIB)
         sender = Sender(pieces(sent, 64 * 1024))
-        reading = asyncio.create_task(read(sender, budget.share("a"), limit_bytes=4 * MIB, timeout_s=0.1, **headers))
-        await asyncio.sleep(0.3)
+        reading = asyncio.create_task(read(sender, budget.share("a"), limit_bytes=4 * MIB, timeout_s=100, **headers))
+        await wait_until(partial(waits, budget))
+        await loop_clock.advance(300)
         assert sender.taken_bytes <= UNCOUNTED_BYTES + 64 * 1024
         oldest.release()
         assert await reading == large

@@ -19,6 +19,7 @@ from app.api.http.client_connection import connection_of, has_arrived
 from app.api.http.replies import WatchedReply
 from app.api.http.server_protocol import MAX_HEADER_BYTES, make_protocol, missing_state, protocol_unless
 from lachesis.wire.errors import BY_CODE
+from tests import waiting
 from tests.authority import Authority, TlsSocket
 from tests.e2e.processes import wait_until
 
@@ -28,7 +29,12 @@ POST = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
 class Service:
-    """An application that answers ``?bytes=`` bytes in two halves, and notes which replies broke off."""
+    """An application that answers ``?bytes=`` bytes in two halves, and notes which replies broke off.
+
+    Requests to `HELD` wait for `release`. A request to ``/ping`` is answered unnoted.
+    """
+
+    HELD = ("/late", "/unwatched", "/watched")
 
     def __init__(self, tls: TlsContexts | None = None, trust: ssl.SSLContext | None = None) -> None:
         self.trust = trust
@@ -36,6 +42,7 @@ class Service:
         self.answered: queue.Queue[str] = queue.Queue()
         self.bodies: queue.Queue[bytes] = queue.Queue()
         self.arrived: queue.Queue[bool] = queue.Queue()
+        self.released = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         config = uvicorn.Config(
@@ -64,6 +71,10 @@ class Service:
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
+        if scope["path"] == "/ping":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+            return
         self.arrived.put(has_arrived(scope))
         path, half = scope["path"], int(scope["query_string"] or 2) // 2
         body, more = b"", True
@@ -74,8 +85,8 @@ class Service:
         self.bodies.put(body)
         connection = connection_of(scope)
         assert connection is not None
-        if path in ("/late", "/unwatched", "/watched"):  # the client leaves before it is asked about
-            await asyncio.sleep(0.2)
+        if path in self.HELD:
+            await waiting.wait_until(self.released.is_set)
         if path == "/watched":
             await WatchedReply([b"{}"], {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
             return
@@ -103,6 +114,22 @@ class Service:
             return client
         return cast("socket.socket", TlsSocket(client, self.trust, "localhost"))
 
+    def let_read(self) -> None:
+        """Return once the service has read all that was sent before: it has answered a later request."""
+        with self.connect() as other:
+            other.sendall(GET % b"/ping")
+            read_reply(other)
+
+    def release(self) -> None:
+        """Let requests be answered that wait, once all that was sent before has been read."""
+        self.let_read()
+        self.released.set()
+
+    def outlast_header_deadline(self) -> None:
+        """Return once a connection that begins now, and stays silent, has been closed."""
+        with self.connect() as silent:
+            seconds_until_closed(silent)
+
     @property
     def url(self) -> str:
         return "{}://localhost:{}/".format("https" if self.trust else "http", self.address[1])
@@ -125,6 +152,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def service(running: Service) -> Service:
     running.broken, running.answered = queue.Queue(), queue.Queue()
     running.bodies, running.arrived = queue.Queue(), queue.Queue()
+    running.released.clear()
     return running
 
 
@@ -196,11 +224,11 @@ def test_slow_headers_on_a_used_connection_are_cut_off(service: Service, drip: b
 def test_the_header_deadline_spares_slow_bodies_and_idle_connections(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
-        for _ in range(4):
-            time.sleep(HEADER_TIMEOUT_S / 2)
-            client.sendall(b"x")
+        for _ in range(2):
+            service.outlast_header_deadline()
+            client.sendall(b"xx")
         assert read_reply(client).startswith(b"HTTP/1.1 200")
-        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        service.outlast_header_deadline()
         client.sendall(GET % b"/")
         assert read_reply(client).startswith(b"HTTP/1.1 200")
 
@@ -209,7 +237,7 @@ def test_the_header_deadline_spares_slow_bodies_and_idle_connections(service: Se
 def test_half_a_next_request_does_not_cut_off_the_reply_under_way(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
-        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        service.outlast_header_deadline()
         client.sendall(b"x" + (GET % b"/")[:10])
         assert read_reply(client).startswith(b"HTTP/1.1 200")
 
@@ -248,8 +276,9 @@ def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
 def test_endless_headers_are_refused_after_a_request_in_progress(service: Service) -> None:
     with service.connect() as client:
         client.sendall((GET % b"/unwatched") + b"GET / HTTP/1.1\r\nx-endless: ")
-        time.sleep(0.05)  # so that what follows is read while the request waits for its answer
+        service.let_read()
         client.sendall(b"y" * (MAX_HEADER_BYTES + 1))
+        service.release()
         answer, refusal = replies_until_closed(client)
     assert (answer[:12], problem_of(refusal)[0]) == (b"HTTP/1.1 200", 431)
 
@@ -260,7 +289,7 @@ def test_header_sizes_of_requests_do_not_add_up(service: Service) -> None:
     with service.connect() as client:
         client.sendall(begin)
         for _ in range(4):
-            time.sleep(0.05)  # so that it arrives in two pieces, and the first is held back
+            service.let_read()  # so that it arrives in two pieces, and the first is held back
             client.sendall(part + b"\r\n\r\n" + body + begin)
             assert read_reply(client).startswith(b"HTTP/1.1 200")
 
@@ -345,7 +374,7 @@ def test_upgrade_is_ignored_and_the_body_is_read(service: Service) -> None:
         with service.connect() as client:
             for part in (asked[:cut], asked[cut:] + GET % b"/next"):
                 client.sendall(part)
-                time.sleep(0.02)
+                service.let_read()
             read_replies(client, 2)
         assert (service.answered.get(timeout=60), service.bodies.get(timeout=60)) == ("/h2c", b"body")
         assert (service.answered.get(timeout=60), service.bodies.get(timeout=60)) == ("/next", b"")
@@ -378,7 +407,7 @@ def test_an_upgrade_in_a_list_of_options_is_ignored_too(service: Service, connec
     for upgrade in (b"h2c", b"websocket"):
         with service.connect() as client:
             client.sendall(head[:-2] + b"Connection: " + connection + b"\r\nUpgrade: " + upgrade + b"\r\n\r\nbo")
-            time.sleep(0.02)
+            service.let_read()
             client.sendall(b"dy")
             read_replies(client, 1)
             if b"lose" in connection or version == b"1.0":
@@ -440,6 +469,7 @@ def test_a_client_that_half_closes_gets_an_unwatched_reply(service: Service, req
     with service.connect() as client:
         client.sendall(b"".join([POST % (b"/unwatched", 4) + b"body"] * requests))
         client.shutdown(socket.SHUT_WR)
+        service.release()
         replies = replies_until_closed(client)
     assert [reply.endswith(b"xx") for reply in replies] == [True] * requests
 
@@ -448,6 +478,7 @@ def test_a_client_that_half_closes_gets_no_watched_reply(service: Service) -> No
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
         client.shutdown(socket.SHUT_WR)
+        service.release()
         assert replies_until_closed(client) == []
         assert service.broken.get(timeout=60) == "/late"
 
@@ -456,12 +487,14 @@ def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Servic
     with service.connect() as client:
         client.sendall(POST % (b"/unwatched", 5) + b"body")
         client.shutdown(socket.SHUT_WR)
+        service.release()
         assert replies_until_closed(client) == []
 
 
 def test_a_late_watcher_is_called_at_once(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
+    service.release()
     assert service.broken.get(timeout=60) == "/late"
 
 
@@ -469,6 +502,7 @@ def test_a_reply_to_a_gone_client_does_not_count_as_sent(service: Service) -> No
     """It would acknowledge the batch before it."""
     with service.connect() as client:
         client.sendall(GET % b"/watched")
+    service.release()
     assert service.broken.get(timeout=60) == "/watched"
     assert service.answered.empty()
     with service.connect() as client:

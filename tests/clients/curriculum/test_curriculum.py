@@ -12,6 +12,7 @@ from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from lachesis.wire.curriculum_items import SampledItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
+from tests.clock import LoopClock
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -142,7 +143,7 @@ async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: S
         assert (await waiting).key == "late"
 
 
-async def test_a_stream_that_gave_up_draws_nothing_until_asked_again() -> None:
+async def test_a_stream_that_gave_up_draws_nothing_until_asked_again(loop_clock: LoopClock) -> None:
     drawn: list[int] = []
 
     async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:
@@ -159,7 +160,8 @@ async def test_a_stream_that_gave_up_draws_nothing_until_asked_again() -> None:
             await queue.next()
         given_up_at = len(drawn)
         assert given_up_at > before
-        await asyncio.sleep(0.2)  # many of its pauses
+        for _ in range(20):  # many of its pauses
+            await loop_clock.advance(1)
         assert len(drawn) == given_up_at
     await queue.aclose()
 

@@ -113,7 +113,8 @@ async def test_cancelling_waits_for_calls_in_threads_without_stopping_the_event_
         training = asyncio.create_task(train())
         await begun.wait()
         training.cancel()
-        await asyncio.sleep(0.01)
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert not training.done()
         released.set()
         with pytest.raises(asyncio.CancelledError):

@@ -1,7 +1,6 @@
 """Workers and trainers of a replay buffer against the real service."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -24,7 +23,7 @@ from lachesis.loader.nested import Nested
 from lachesis.wire.blob import LABELLED, MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay.calls import in_json
-from tests.clients.conftest import settings_of
+from tests.clients.conftest import outlast_a_lease, settings_of
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
@@ -317,7 +316,7 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
             assert worker.outcomes == {"stored": 3}, "the rest at the end of the block"
             seen: list[int] = []
             for sample in replay.samples(num_chunks=1, wait_s=10, lease_s=0.3):
-                time.sleep(0.4)  # longer than the lease, which is extended
+                outlast_a_lease(run)
                 with sample:
                     seen += sample.fragments()[0]["action"].tolist()
                     shown = replay.show(sample.info.sample)

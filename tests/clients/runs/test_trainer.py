@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+import httpx
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, NoBatch, Settings, Unreachable
@@ -13,6 +14,7 @@ from lachesis.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, 
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
+from tests.scenarios.native_calls import trainers_wait
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -385,7 +387,8 @@ async def test_a_repeated_request_gets_its_batch_while_another_trainer_waits(
         with pytest.raises(Unreachable):
             await trainer.take()
         waiting = asyncio.create_task(another.take(wait_s=20))
-        await wait_until(lambda: _nothing_happens(waiting))
+        async with httpx.AsyncClient(base_url=direct.url, trust_env=False) as client:
+            await trainers_wait(client, 1)
         batch = await trainer.take(wait_s=5)
         assert batch is not None
         assert [one.id for one in batch.groups] == ids
@@ -393,11 +396,6 @@ async def test_a_repeated_request_gets_its_batch_while_another_trainer_waits(
         theirs = await waiting
         assert theirs is not None
         assert [one.id for one in theirs.groups] == ids
-
-
-async def _nothing_happens(waiting: "asyncio.Task[object]") -> bool:
-    await asyncio.sleep(0.3)
-    return not waiting.done()
 
 
 async def test_a_batch_that_kills_its_trainers_is_quarantined_then_released_or_dropped(run: Settings) -> None:

@@ -19,6 +19,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Pipeline, packed, parse_error
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
+from tests.clock import LoopClock
 from tests.waiting import wait_until
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))
@@ -216,15 +217,24 @@ async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None
     await pipeline.aclose()
 
 
-async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, redis_client: Redis) -> None:
-    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 2.5)
+async def two_are_blocked(redis: Redis) -> bool:
+    return bool((await redis.info("clients"))["blocked_clients"] == 2)
+
+
+async def test_time_that_passed_while_waiting_for_others_counts(
+    redis_url: str, redis_client: Redis, loop_clock: LoopClock
+) -> None:
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 250)
     at_once = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     ahead = asyncio.create_task(pipeline.send([("BLPOP", "comes-in-time", "0")]))
     behind = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
-    await asyncio.sleep(1.5)  # of the 2.5 s that all three have
+    await wait_until(lambda: two_are_blocked(redis_client))
+    await loop_clock.advance(150)  # of the 250 s that all three have
     await redis_client.rpush("comes-in-time", "a")
     await ahead
+    await wait_until(lambda: two_are_blocked(redis_client))
     assert not behind.done()
+    await loop_clock.advance(101)
     with pytest.raises(RedisTimeoutError):
         await at_once
     await asyncio.sleep(0)

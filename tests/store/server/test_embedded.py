@@ -406,5 +406,18 @@ def test_an_almost_empty_server_returns_the_memory_of_deleted_data(
         assert client.get("kept") == b"1"
         second = server.pid
         client.set("more", b"x" * (1 << 20))
-        time.sleep(0.5)  # several looks
+        first_calls, own_calls = info_calls(client), 0
+
+        def has_looked() -> bool:
+            nonlocal own_calls
+            own_calls += 1
+            # Each look asks four times. It restarts a server after the fifth.
+            return server.pid != second or info_calls(client) - first_calls - own_calls > 4 * 10
+
+        wait_until("it has looked ten times", has_looked, 60)
         assert server.pid == second
+
+
+def info_calls(client: Redis) -> int:
+    """Count the calls of INFO that the server has answered."""
+    return int(client.info("commandstats")["cmdstat_info"]["calls"])
