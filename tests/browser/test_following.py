@@ -73,20 +73,12 @@ async def test_a_change_shows_up(
 
 
 async def send(client: httpx.AsyncClient) -> None:
-    await submit(client, group("a", environment=0), group("b", environment=0), group("c", environment=0))
+    await submit(client, *(group(name, environment=0, policy_version=0) for name in "abc"))
 
 
 async def deliver(client: httpx.AsyncClient) -> None:
     await send(client)
     await end(client, await taken(client))
-
-
-async def divide(client: httpx.AsyncClient) -> None:
-    await send(client)
-    for rank in range(2):
-        query = {"rank": rank, "world_size": 2}
-        reply = await client.post(f"{RUN}/batches", params=query, json={})
-        assert reply.status_code == 201, reply.text
 
 
 async def add_items(client: httpx.AsyncClient) -> None:
@@ -139,7 +131,6 @@ def has_items(series: Series) -> bool:
         ("/runs/run/rewards", "^Lengths generated", ".labels", send, has("tokens_in"), "median 2"),
         ("/runs/run/rewards", "^Bias by length", ".labels", send, has("tokens_in"), "3 groups"),
         ("/runs/run/rewards", "^Bias by environment", "[data-environment]", send, has("tokens_in"), "math"),
-        ("/runs/run/batches", "^Imbalance between ranks", ".labels", divide, measured("rank_imbalance"), "imbalance"),
         ("/runs/run/curriculum", "^Items by mean reward over time", ".labels", add_items, has_items, KNOWN),
         ("/runs/r/replay", "^Age and uses", "", put_in, None, "All 3 were looked at"),
         ("/runs/r/replay", "^Age of samples", ".labels", draw, measured("replay_age_versions"), "age 0"),
