@@ -26,15 +26,17 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs 127.0.0.2
 
 
 class Names(asyncio.DatagramProtocol):
-    """A DNS server that answers every A question with ``addresses``."""
+    """A DNS server that answers every A question with ``addresses``, and counts the questions."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = addresses
+        self.asked = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self.asked += 1
         question = data[12 : data.index(b"\0", 12) + 5]
         header = data[:2] + struct.pack("!HHHHH", 0x8180, 1, len(self.addresses), 0, 0)
         answers = [struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(a) for a in self.addresses]

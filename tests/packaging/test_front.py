@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tests.packaging.conftest import FIRST, SECOND, Front, linux_only
 from tests.packaging.tree import BIN, check
+from tests.waiting import wait_until
 
 pytestmark = [linux_only, pytest.mark.long]
 
@@ -150,8 +151,10 @@ async def test_without_a_container_a_request_waits_then_gets_502(front: Front) -
     assert (reply.status, (await reply.json())["code"]) == (502, "no_api_process")
     assert reply.headers["Retry-After"] == "1"
 
+    asked = front.names.asked
     waiting = asyncio.create_task(front.session.post(front.url, data=b"x" * 200_000))
-    await asyncio.sleep(1)  # the request must be under way with nobody there: there is no event for "nothing happened"
+    # Only a request makes it ask, once a second: the second time, the first container it found has refused.
+    await wait_until(lambda: front.names.asked >= asked + 2)
     async with api(front, FIRST, mirror), api(front, SECOND, mirror):
         answered = await waiting
         assert (await answered.json())["bytes"] == 200_000

@@ -10,7 +10,7 @@ from random import Random
 import httpx
 import pytest
 
-from tests.clients.proxy import CuttingProxy
+from tests.clients.proxy import CuttingProxy, Direction
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
 from tests.scenarios.native_calls import RUN, Batch, end, ids, make_run, status, submit
@@ -51,16 +51,16 @@ async def test_each_group_is_trained_on_once_whatever_is_killed(service: Service
             return False
 
         ranks = [asyncio.create_task(Racer(proxy.url, rank, given, trained).run()) for rank in range(WORLD)]
-        cuts = asyncio.create_task(cut_now_and_then(proxy))
+        proxy.keep_cutting(cuts())
         for quarter, disaster in enumerate((service.worker_pids, lambda: [service.redis_pid()], service.worker_pids)):
             await wait_until(lambda: delivered(len(NAMES) * (quarter + 1) // 4), 60)  # noqa: B023
             kill(disaster()[0])
         await wait_until(lambda: delivered(len(NAMES)), 90)
         await wait_until(lambda: all_told(trained))
-        assert [task for task in (*ranks, cuts) if task.done()] == []
-        for task in (*ranks, cuts):
+        assert [task for task in ranks if task.done()] == []
+        for task in ranks:
             task.cancel()
-        await asyncio.gather(*ranks, cuts, return_exceptions=True)
+        await asyncio.gather(*ranks, return_exceptions=True)
         groups = (await status(owner))["groups"]
     assert (groups["delivered"], groups["queued"], groups["leased"]) == (len(NAMES), 0, 0)
     for shards in given.values():
@@ -131,8 +131,8 @@ class Racer:
             await asyncio.sleep(0.05)
 
 
-async def cut_now_and_then(proxy: CuttingProxy) -> None:
+def cuts() -> Iterator[tuple[Direction, int]]:
+    """Cut a reply now and then: a few requests pass in between."""
     chance = Random(1)
     while True:
-        await asyncio.sleep(0.3)
-        proxy.cut("reply", chance.randrange(1, 4000))
+        yield "reply", chance.randrange(1, 40_000)
