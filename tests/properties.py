@@ -17,6 +17,9 @@ settings.register_profile(FULL, _PATIENT)
 settings.register_profile(UNSHRUNK, _PATIENT, phases=(Phase.explicit, Phase.generate))  # that it fails is enough
 settings.register_profile(FAST, _PATIENT, max_examples=_FULL_EXAMPLES // 10)
 
+LONG = [pytest.mark.long, pytest.mark.at_length]
+"""The marks of cases that only `make test-long` runs."""
+
 
 def examples(full: int) -> settings:
     """Decorate a property so that it runs on ``full`` examples, or on a tenth of them under the profile ``fast``."""
@@ -25,10 +28,9 @@ def examples(full: int) -> settings:
 
 def briefly_and_at_length(names: str | tuple[str, ...], brief: Any, full: Any) -> pytest.MarkDecorator:
     """Run a test on a few cases in `make test`, and on many in `make test-long`: the two values of ``names``."""
-    long = [pytest.mark.long, pytest.mark.at_length]
     few, many = (given if isinstance(given, tuple) else (given,) for given in (brief, full))
     return pytest.mark.parametrize(
-        names, [pytest.param(*few, id="briefly"), pytest.param(*many, id="at length", marks=long)]
+        names, [pytest.param(*few, id="briefly"), pytest.param(*many, id="at length", marks=LONG)]
     )
 
 

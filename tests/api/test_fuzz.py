@@ -27,7 +27,7 @@ from tests.properties import briefly_and_at_length
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_once_settled
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8

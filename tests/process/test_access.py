@@ -18,7 +18,7 @@ from tests.ports import free_port
 from tests.process.test_serve import ROOT, Serve, serve
 
 __all__ = ["serve"]  # a fixture
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SERVE = ["app", "serve"]
 

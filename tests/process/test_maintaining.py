@@ -16,7 +16,7 @@ from tests.e2e.service import Service
 
 KEYS = RunKeys("run")
 LONG_S = 60.0  # far longer than it takes; a busy machine is slow
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

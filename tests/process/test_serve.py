@@ -111,7 +111,7 @@ class Served:
 
 
 Serve = Callable[..., Served]
-pytestmark = pytest.mark.slow  # about a second each, and there are many
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.authority import Authority, TlsSocket
 from tests.process.test_serve import ROOT, Serve, serve, workers
 
 __all__ = ["serve"]  # a fixture
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @workers

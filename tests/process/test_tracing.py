@@ -19,7 +19,7 @@ from tests.e2e.processes import wait_until
 from tests.process.test_serve import ROOT, Serve, Served, serve
 
 __all__ = ["serve"]  # a fixture
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

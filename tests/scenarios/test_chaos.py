@@ -19,7 +19,7 @@ from tests.scenarios.chaos_clients import Ledger, Producer, Trainer
 from tests.seeds import CHAOS, seed_of
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BATCH_SIZE = 32
 WORKERS = 3

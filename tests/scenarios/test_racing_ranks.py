@@ -16,7 +16,7 @@ from tests.e2e.service import Service
 from tests.scenarios.native_calls import RUN, Batch, end, ids, make_run, status, submit
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 WORLD, BATCHES, GROUPS_EACH = 8, 40, 12
 LEASE_S = 2.0

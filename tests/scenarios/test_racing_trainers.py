@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.service import Service
 from tests.scenarios.native_calls import Batch, end, ids, make_run, status, submit, take, taken
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TRAINERS, BATCHES = 24, 8
 

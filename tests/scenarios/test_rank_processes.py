@@ -15,7 +15,7 @@ from tests.e2e.service import Service
 from tests.scenarios.native_calls import make_run, status, submit
 from tests.scenarios.rank_process import ALONE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 WORLD, STEPS, DIES_AT = 4, 8, 5

@@ -16,9 +16,18 @@ from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import LeaseLost, RewindImpossible, RunRewound
 from tests.clients.docs.test_snippets import snippets
 from tests.clients.run import counts, group, submitted
+from tests.properties import LONG
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+BRIEF = [(0, None), (1, 0), (2, 1), (3, 2), (2, 3)]
+"""Batches to prefetch, and the maximum staleness: each value once in `make test`, each pair in `make test-long`."""
+PAIRS = [
+    pytest.param(prefetch, staleness, marks=[] if (prefetch, staleness) in BRIEF else LONG)
+    for prefetch in range(4)
+    for staleness in (None, 0, 1, 2, 3)
+]
 
 AROUND = """
 import json, os, pathlib, sys
@@ -102,8 +111,7 @@ class Story:
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("max_staleness", [None, 0, 1, 2, 3])
-@pytest.mark.parametrize("prefetch", [0, 1, 2, 3])
+@pytest.mark.parametrize(("prefetch", "max_staleness"), PAIRS)
 async def test_every_batch_since_the_checkpoint_comes_again_in_order(
     settings: Settings, tmp_path: Path, prefetch: int, max_staleness: int | None
 ) -> None:

@@ -44,7 +44,7 @@ async def round_of_both(settings: Settings, first: str, second: str) -> dict[str
     return {program: (await output(process)).splitlines() for program, process in running.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_the_two_programs_work_together_as_often_as_they_are_run(settings: Settings) -> None:
     async with AsyncTrainer(settings) as watching:
         orders = [("environment.py", "trainer.py"), ("trainer.py", "environment.py"), ("environment.py", "trainer.py")]
@@ -58,7 +58,7 @@ async def test_the_two_programs_work_together_as_often_as_they_are_run(settings:
             assert status.policy_version == 5 * (done + 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_program_that_waits_in_vain_ends_with_the_reason(settings: Settings) -> None:
     for program, said in (
         ("environment.py", "WARNING there is no run math\\. .*create_run.* Waiting for it, 1 s at most\n.*no run math"),
@@ -81,7 +81,7 @@ async def start_cartpole(settings: Settings, *arguments: str) -> tuple[asyncio.s
     return process, descendants(process.pid)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_the_learner_of_cartpole_learns_to_hold_the_pole_up(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +106,7 @@ async def test_the_learner_of_cartpole_learns_to_hold_the_pole_up(
     assert all(worker.accepted_fragments > 0 for worker in state.workers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Settings, tmp_path: Path) -> None:
     process, workers = await start_cartpole(settings, "--target", "501", "--weights", str(tmp_path / "weights.npz"))
     assert process.stdout is not None
@@ -121,7 +121,7 @@ async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Set
         assert (await replay.state()).samples_held == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_learner_is_followed_by_its_curriculum_as_often_as_it_is_run(settings: Settings) -> None:
     for attempts, told in (("80", ["20", "40", "60", "80"]), ("2", ["1", "2"])):
         process = await start("curriculum.py", settings, "--strategy", "plr", "--attempts", attempts)
