@@ -1,11 +1,13 @@
 """A small application and a way to serve it as a process, for `test_serve.py`.
 
 ``GET /pid`` answers this process's id. ``GET /slow/<seconds>`` sets the key ``begun``, takes that long, then writes to
-Redis: its 200 proves that Redis was still there.
+Redis: its 200 proves that Redis was still there. On SIGURG the first process writes its stack to stderr.
 """
 
 import asyncio
+import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -43,4 +45,5 @@ async def lifespan(receive: Callable[[], Awaitable[dict[str, Any]]], send: Send)
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGURG)
     sys.exit(serve(Settings(), "tests.serve_app:app"))

@@ -11,6 +11,7 @@ import pytest
 
 from lachesis import AsyncReplay, AsyncTrainer, Settings
 from tests.clients.docs.test_cartpole import load_cartpole
+from tests.clients.proxy import CuttingProxy
 from tests.e2e.processes import descendants, is_running
 from tests.waiting import wait_until
 
@@ -36,22 +37,26 @@ async def output(process: asyncio.subprocess.Process, code: int = 0, within_s: f
     return out.decode()
 
 
-async def round_of_both(settings: Settings, first: str, second: str) -> dict[str, list[str]]:
-    """Start one program and then the other, as a reader would; the lines of each."""
+async def round_of_both(settings: Settings, proxy: CuttingProxy, first: str, second: str) -> dict[str, list[str]]:
+    """Start one program and, once it has been answered, the other; the lines of each."""
+    before = proxy.passed["reply"]
     running = {first: await start(first, settings)}
-    await asyncio.sleep(0.5)
+    await wait_until(lambda: proxy.passed["reply"] > before)
     running[second] = await start(second, settings)
     return {program: (await output(process)).splitlines() for program, process in running.items()}
 
 
 @pytest.mark.long
-async def test_the_two_programs_work_together_as_often_as_they_are_run(settings: Settings) -> None:
+async def test_the_two_programs_work_together_as_often_as_they_are_run(settings: Settings, proxy: CuttingProxy) -> None:
     async with AsyncTrainer(settings) as watching:
         orders = [("environment.py", "trainer.py"), ("trainer.py", "environment.py"), ("environment.py", "trainer.py")]
         for done, order in enumerate(orders):
-            lines = await round_of_both(settings, *order)
+            lines = await round_of_both(settings, proxy, *order)
             steps = range(5 * done + 1, 5 * done + 6)
-            assert [line.split(":")[0] for line in lines["trainer.py"]] == [f"step {step}" for step in steps]
+            said = [
+                line.split(":")[0] for line in lines["trainer.py"] if not line.startswith("WARNING")
+            ]  # that it waits
+            assert said == [f"step {step}" for step in steps]
             assert lines["environment.py"][-1] == "addition: {'accepted': 20}"
             status = await watching.status()
             assert (status.groups.delivered, status.queue_size) == (20 * (done + 1), 0)
