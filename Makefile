@@ -22,7 +22,7 @@ two_processes := -n 2 --dist worksteal
 test: venv-dev  ## all tests but e2e, long ones and those in a browser, in two processes
 	@$(python) -m pytest $(two_processes) -m "not e2e and not long and not browser" $(ARGS)
 
-test-long: venv-dev  ## what takes long by choice: services as processes, chaos, many cases of fuzzers, packaging
+test-long: venv-dev  ## what takes long by choice: programs as processes, chaos, many cases of fuzzers, packaging
 	@$(python) -m pytest $(two_processes) -m "long and not e2e" $(ARGS)
 
 test-browser: venv-dev  ## the operators' page in a real browser; it needs Chromium (tools/chromium installs it)

@@ -18,7 +18,7 @@ from tests.clients.command_line.terminal import piped
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 
 
 async def command(data_dir: Path, *words: str, **variables: str) -> tuple[int | None, str, str]:

@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 __all__ = ["start"]  # the fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 async def examined(data_dir: Path, **settings: object) -> tuple[int, dict[str, Any]]:

@@ -40,7 +40,7 @@ async def status(service: httpx.AsyncClient, *arguments: str) -> tuple[int, str,
     return await invoked("status", *arguments, "--url", str(service.base_url))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [80, 200])
 async def test_what_only_the_server_has_is_shown_on_a_terminal(tmp_path: Path, columns: int) -> None:
     settings = {"LACHESIS_DATA_DIR": str(tmp_path / "data")}

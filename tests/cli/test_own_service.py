@@ -19,7 +19,7 @@ from tests.ports import free_port
 TOKEN = "canary-of-the-operator-0123456789abcdef"
 ANSWER = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 class Listener:

@@ -12,7 +12,7 @@ import pytest
 from lachesis.wire.shards import ShardPlanInfo
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines
 
-pytestmark = pytest.mark.slow  # a process each
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 LENGTHS = [*range(10, 410, 10)]  # growing, as where a policy learns to live longer
 

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 __all__ = ["tokens"]  # the fixture
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\u202e\u2028 " + "n" * 180
 WIDTHS = (80, 200)

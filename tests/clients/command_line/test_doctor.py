@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 __all__ = ["start", "tokens"]  # fixtures
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 
 Examine = Callable[..., Awaitable[tuple[int, dict[str, Any]]]]
 

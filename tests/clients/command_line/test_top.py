@@ -16,7 +16,7 @@ from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 
 HOSTILE = "[red]x[/red]\x1b[2J\u202e"
 

@@ -20,7 +20,7 @@ from tests.clients.command_line.terminal import environment, in_terminal, piped
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
 
 EVERYTHING = Group(
     [[1, 2, 2**40], [4, 5]],

@@ -84,6 +84,7 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     await store.tick()
     await look()
     assert await HistoryStore(store.connection).append(RUN, Span(), {})
+    await HistoryStore(store.connection).watch(RUN)
     await TraceStore(store.connection).keep(RUN, ["batch:1"], "context")
     await look()
     await store.runs.reset(RUN, "token")

@@ -17,8 +17,8 @@ export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", tim
 export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
 
 /**
- * The range: `{range, from, to, seconds, step, isLive}`. `from` and `to` are seconds, or null where the API's default does.
- * `step` is the shortest span that a chart can show.
+ * The range: `{range, from, to, seconds, step, isLive}`. `from` and `to` are seconds, or null where the API's default
+ * does. `step` is the shortest span that a chart can show.
  */
 export function useTime() {
   const { query } = useRoute();

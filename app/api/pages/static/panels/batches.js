@@ -29,7 +29,8 @@ export function BatchesView({ run }) {
       html`<${Headline} status=${data} />
         ${
           opened === null
-            ? html`<${TimeBar} /><${Latest} run=${run} status=${data} query=${query} /><${Imbalance} run=${run} status=${data} />`
+            ? html`<${TimeBar} /><${Latest} run=${run} status=${data} query=${query} />
+                <${Imbalance} run=${run} status=${data} />`
             : html`<${BatchView} key=${opened} run=${run} id=${opened} />`
         }`}
   <//>`;

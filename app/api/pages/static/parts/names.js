@@ -41,7 +41,8 @@ export function Stroke({ token, dash = 0 }) {
 
 /** The mark of an environment, in its colour. On that colour it is `inverse`. */
 export function Mark({ id, inverse = false }) {
-  return html`<i class="mark" data-hue=${inverse ? null : hue(id)} data-mark=${MARKS[form(id)]} aria-hidden="true"></i>`;
+  const own = inverse ? null : hue(id);
+  return html`<i class="mark" data-hue=${own} data-mark=${MARKS[form(id)]} aria-hidden="true"></i>`;
 }
 
 /** The name of an environment behind its mark. */
