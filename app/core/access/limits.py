@@ -53,10 +53,8 @@ def costs(limits: RateLimitSettings, use: Use) -> Iterator[tuple[str, float, int
 
     The cost is the time that the use takes at exactly the limit, microseconds, rounded up.
     """
-    amounts = (use.requests, use.bytes, use.groups)
-    values = (limits.max_requests_per_s, limits.max_bytes_per_s, limits.max_groups_per_s)
-    for name, amount, limit in zip(_RATES, amounts, values, strict=True):
-        if amount and limit is not None:
+    for name, amount in zip(_RATES, (use.requests, use.bytes, use.groups), strict=True):
+        if amount and (limit := getattr(limits, name)) is not None:
             yield name, limit, ceil(1_000_000 * amount / limit)
 
 
