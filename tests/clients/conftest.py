@@ -1,17 +1,14 @@
 """A real service behind a proxy that can break connections."""
 
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 from redis.asyncio import Redis
 
 from lachesis import AsyncTrainer, Settings
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy
-from tests.e2e.processes import wait_until
 
 
 @pytest.fixture
@@ -38,15 +35,3 @@ async def run(settings: Settings) -> Settings:
 def settings_of(proxy: CuttingProxy, **changed: Any) -> Settings:
     """The same with other values."""
     return Settings(**{"url": proxy.url, "run": "math", "timeout_s": 10, "retry_budget_s": 10, **changed})
-
-
-def outlast_a_lease(settings: Settings) -> None:
-    """Keep the thread until a lease would be over, had nobody extended it. Each third of a lease extends it."""
-
-    def extensions() -> float:
-        page = httpx.get(f"{settings.url}/metrics", trust_env=False).text
-        counted = re.findall(r'^lachesis_http_requests_total\S*/extend"\S*status="2..".* (\S+)$', page, re.M)
-        return sum(map(float, counted))
-
-    before = extensions()
-    wait_until("leases are extended", lambda: extensions() >= before + 8, 60)  # at most two leases are held

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lachesis import Environment, NoBatch, Settings, Trainer
-from tests.clients.conftest import outlast_a_lease
+from tests.clients.leases import outlast_a_lease
 from tests.clients.run import group
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

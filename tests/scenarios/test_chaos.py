@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.atropos_calls import registration
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
 from tests.properties import briefly_and_at_length
@@ -177,8 +178,8 @@ async def call_anything(client: Producer, choices: Random, calls: int) -> None:
     for _ in range(calls):
         size, environment = choices.choice((1, 2, 4, 8, 16)), choices.randrange(3)
         identity = {"env_id": environment}
-        registration = {"desired_name": f"env{environment}", "group_size": size, "min_batch_allocation": 0.3}
-        registration |= {"max_token_length": 512, "weight": 1.0}
+        joining = {"desired_name": f"env{environment}", "group_size": size, "min_batch_allocation": 0.3}
+        joining |= {"max_token_length": 512, "weight": 1.0}
         call = choices.choices(
             (
                 partial(client.send, [size] * choices.randint(1, 4), choices.choice((None, environment))),
@@ -186,7 +187,7 @@ async def call_anything(client: Producer, choices: Random, calls: int) -> None:
                 partial(client.call, "GET", choices.choice(("/status", "/latest_example"))),
                 partial(client.call, "GET", "/status-env", identity.copy),
                 partial(client.call, "POST", "/disconnect-env", identity.copy),
-                partial(client.call, "POST", "/register-env", registration.copy),
+                partial(client.call, "POST", "/register-env", joining.copy),
                 partial(client.call, "POST", "/register", registration(size).copy),
                 partial(client.call, "GET", "/reset_data"),
             ),

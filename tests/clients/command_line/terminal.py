@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,19 @@ async def in_terminal(columns: int, *words: str, module: str = "lachesis", **var
     return code, _STYLE.sub("", written.decode()).splitlines()
 
 
-async def on_screen(columns: int, *words: str, until: str, keys: str, **variables: str) -> tuple[int, str]:
-    """Run a command that uses the whole screen, and type keys when it shows ``until``; its exit code, and all bytes."""
-    given = until.encode(), keys.encode()
+async def on_screen(columns: int, *words: str, until: tuple[str, ...], keys: str, **variables: str) -> tuple[int, str]:
+    """Run a command that uses the whole screen, and type keys once it showed all of ``until``.
+
+    Returns:
+        Its exit code, and all bytes that it wrote.
+    """
+    given = [text.encode() for text in until], keys.encode()
     code, written = await asyncio.to_thread(_in_terminal, columns, ("lachesis", *words), variables, *given)
     return code, written.decode(errors="replace")
 
 
 def _in_terminal(
-    columns: int, words: tuple[str, ...], variables: dict[str, str], until: bytes = b"", keys: bytes = b""
+    columns: int, words: tuple[str, ...], variables: dict[str, str], until: Sequence[bytes] = (), keys: bytes = b""
 ) -> tuple[int, bytes]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -66,7 +71,7 @@ def _in_terminal(
             if not piece:
                 break
             written += piece
-            if keys and until in written:
+            if keys and all(text in written for text in until):
                 os.write(ours, keys)
                 keys = b""
         code = process.wait(timeout=100)

@@ -23,7 +23,8 @@ from lachesis.loader.nested import Nested
 from lachesis.wire.blob import LABELLED, MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay.calls import in_json
-from tests.clients.conftest import outlast_a_lease, settings_of
+from tests.clients.conftest import settings_of
+from tests.clients.leases import outlast_a_lease
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
