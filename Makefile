@@ -47,7 +47,7 @@ format: venv-dev  ## rewrite the code in the house format
 	@$(python) -m ruff format .
 
 e2e: venv-dev  ## real Atropos clients, workers and Redis killed in the middle (a virtual environment of its own, once)
-	@$(python) -m pytest -m e2e tests/e2e $(ARGS)
+	@$(python) -m pytest -n 2 --dist loadfile -m e2e tests/e2e $(ARGS)
 
 bench: venv-dev  ## measure against Atropos and against the limit of this machine
 	@$(python) -m benchmarks $(ARGS)
