@@ -30,6 +30,9 @@ STEPS_S = tuple(sorted({*(one.step_s for one in KEPT), HOUR_S, DAY_S}))
 NEXT = tuple(pairwise(KEPT))
 """Each resolution that is kept, and the one that its spans are added up to."""
 
+_FRESH_S = 0.2  # charts of one page ask at about the same time
+_ENVIRONMENTS_PER_S = 50.0
+
 MOST_POINTS = 3000
 """Spans of a history."""
 
@@ -97,3 +100,11 @@ def chosen_range(
 def kept_resolution(step_s: int) -> Resolution:
     """Return the coarsest resolution kept whose spans add up to ``step_s``."""
     return [one for one in KEPT if step_s % one.step_s == 0][-1]
+
+
+def fresh_s(environments: int) -> float:
+    """Return how long what was written of a watched run counts as fresh, seconds.
+
+    A write costs about as much as the environments that it covers. So what it costs in a second is bounded.
+    """
+    return max(_FRESH_S, environments / _ENVIRONMENTS_PER_S)

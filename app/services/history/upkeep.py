@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
-from app.core.history.resolution import KEPT, NEXT, Resolution, span_begin
+from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_begin
 from app.core.history.series import Span, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
@@ -17,7 +17,6 @@ from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
 from lachesis.wire.errors import StoreFull, StoreUnavailable
 
 _EVERY_S = float(KEPT[0].step_s)
-_FRESH_S = 0.2  # charts of one page ask at about the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,8 @@ class _Written:
 
 class HistoryUpkeep:
     """Keeps the history of runs, each ten seconds. Of a run that somebody looks at, it does so each second.
+
+    It does so less often if the run has many environments: see `fresh_s`.
 
     What is written within the same ten seconds is one entry, which grows. What this process has counted since it wrote
     is lost if it dies.
@@ -60,7 +61,7 @@ class HistoryUpkeep:
         self._next_s = clock() + _EVERY_S
         self._merged_s: dict[tuple[str, int], int] = {}  # up to where, by run and step
         self._written: dict[str, _Written] = {}
-        self._kept_s: dict[str, float] = {}
+        self._fresh_until_s: dict[str, float] = {}
         self._keeping: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._maintained: Mapping[str, bool] = {}
 
@@ -93,7 +94,7 @@ class HistoryUpkeep:
                 await isolated(self.keep(run, maintained=is_maintained, replay=replay, unless_fresh=True))
 
     def _is_fresh(self, run: str) -> bool:
-        return self._clock() - self._kept_s.get(run, -_FRESH_S) < _FRESH_S
+        return self._clock() < self._fresh_until_s.get(run, 0.0)
 
     def counted(self) -> list[str]:
         """Return the runs of which this process has counted something."""
@@ -113,12 +114,14 @@ class HistoryUpkeep:
                 return
             began_s = self._clock()
             if maintained:
-                span, totals = await self._sampler.sample(run, replay=replay)
-                await self._write(run, added([self._recorder.take(run), span]), totals)
+                seen, totals = await self._sampler.sample(run, replay=replay)
+                span = added([self._recorder.take(run), seen])
+                await self._write(run, span, totals)
                 await self._merge(run)
             else:
-                await self._write(run, self._recorder.take(run), None)
-            self._kept_s[run] = began_s
+                span = self._recorder.take(run)
+                await self._write(run, span, None)
+            self._fresh_until_s[run] = began_s + fresh_s(len(span.environments))
 
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
@@ -131,7 +134,7 @@ class HistoryUpkeep:
         kept = set(runs)
         self._merged_s = {place: time_s for place, time_s in self._merged_s.items() if place[0] in kept}
         self._written = {run: written for run, written in self._written.items() if run in kept}
-        self._kept_s = {run: kept_s for run, kept_s in self._kept_s.items() if run in kept}
+        self._fresh_until_s = {run: until_s for run, until_s in self._fresh_until_s.items() if run in kept}
         for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
             del self._keeping[run]
 

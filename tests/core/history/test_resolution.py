@@ -11,9 +11,11 @@ from app.core.history.resolution import (
     STEPS_S,
     Range,
     chosen_range,
+    fresh_s,
     kept_resolution,
     span_begin,
 )
+from app.core.history.series import MOST_ENVIRONMENTS
 
 NOW_S = 1_800_000_000
 times = st.floats(-1e18, 1e18) | st.floats(NOW_S - 2 * LONGEST_S, NOW_S + LONGEST_S)
@@ -74,3 +76,8 @@ def test_each_time_is_in_one_span() -> None:
     shown = Range(100, 160, 20)
     assert shown.times_s == [100, 120, 140]
     assert [shown.place(time_s) for time_s in (99, 100, 119, 120, 159, 160)] == [None, 0, 0, 1, 2, None]
+
+
+def test_what_was_written_is_fresh_for_longer_in_a_larger_run() -> None:
+    assert [fresh_s(environments) for environments in (0, 1, 10, 50, 200)] == [0.2, 0.2, 0.2, 1.0, 4.0]
+    assert fresh_s(MOST_ENVIRONMENTS + 1) < KEPT[0].step_s

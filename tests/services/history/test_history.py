@@ -1,5 +1,6 @@
 """The history of a run is what its processes counted, at every resolution."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.groups.listing import GroupQuery
-from app.core.history.resolution import KEPT, MOST_CELLS
+from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
 from app.core.history.wanted import Wanted
 from app.core.ranks.costs import Weight
@@ -150,6 +151,25 @@ async def test_other_processes_write_while_somebody_looks(process: Callable[...,
         return total((await read(one)).environments["math"]["groups_in"]) == 2
 
     await wait_until(is_there)
+
+
+async def test_a_watched_run_of_many_environments_is_written_less_often(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    await make_run(services)
+    many = [(await join(services, f"e{n}")).environment for n in range(100)]
+    await read(services)
+    while True:  # a busy machine may be too slow to look while what was written is fresh
+        began_s = time.monotonic()
+        await services.groups.native.submit(RUN, [group(f"{began_s} {one}", one, 0.0, 1.0) for one in many])
+        await keep(services)
+        kept_s = time.monotonic()
+        await wait_until(lambda kept_s=kept_s: time.monotonic() > kept_s + fresh_s(1))
+        await read(services)
+        due = await services.history.upkeep.due({RUN: False})
+        if time.monotonic() < began_s + fresh_s(100):
+            break
+    assert due == []
+    assert services.history.upkeep.counted() == []
 
 
 async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Process]) -> None:
