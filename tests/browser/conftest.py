@@ -5,16 +5,18 @@ A page fails its test if it logs an error, throws, or asks another host for anyt
 
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
+from anyio.from_thread import start_blocking_portal
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 __all__ = ["start", "tokens"]  # fixtures
@@ -50,21 +52,34 @@ async def client(start: Start) -> httpx.AsyncClient:
 
 
 @contextlib.asynccontextmanager
-async def launched(chromium: str) -> AsyncIterator[Browser]:
+async def launched(chromium: str, *arguments: str) -> AsyncIterator[Browser]:
     """Run a browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--no-proxy-server", OFFLINE]
+            executable_path=chromium, args=["--no-sandbox", "--no-proxy-server", "--disable-gpu", OFFLINE, *arguments]
         )
         yield browser
         await browser.close()
 
 
+@pytest.fixture(scope="session")
+def running_chromium(chromium: str) -> Iterator[str]:
+    """The address of a browser that all tests share: to start one takes longer than most tests."""
+    port = free_port()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(launched(chromium, f"--remote-debugging-port={port}")),
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
 @pytest.fixture
-async def browser(chromium: str) -> AsyncIterator[Browser]:
-    """A browser of the test's own."""
-    async with launched(chromium) as browser:
+async def browser(running_chromium: str) -> AsyncIterator[Browser]:
+    """The browser. Its contexts share nothing, and end with the test."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect_over_cdp(running_chromium)
         yield browser
+        await browser.close()
 
 
 @pytest.fixture
@@ -132,10 +147,13 @@ async def watch(client: httpx.AsyncClient) -> AsyncIterator[Watch]:
 async def show(browser: Browser, client: httpx.AsyncClient, watch: Watch) -> AsyncIterator[Open]:
     """Open a page of the service: ``page = await show("/runs/run/now", width=360, color_scheme="dark")``."""
 
+    opened: list[BrowserContext] = []
+
     async def show(path: str, width: int = 1280, height: int = 800, **options: Any) -> Page:
         context = await browser.new_context(
             base_url=str(client.base_url), viewport={"width": width, "height": height}, **options
         )
+        opened.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
         watch.follow(page)
@@ -143,5 +161,5 @@ async def show(browser: Browser, client: httpx.AsyncClient, watch: Watch) -> Asy
         return page
 
     yield show
-    for context in browser.contexts:
+    for context in opened:
         await context.close()
