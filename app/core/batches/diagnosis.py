@@ -198,10 +198,12 @@ def _detail(
     promised = ", ".join(f"environment {supply.environment} at least {supply.least}" for supply in needs.values())
     if blocker is Blocker.MINIMUMS_CONFLICT:
         return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
-    kept = f" with {promised}" if promised else ""
-    sizes = ", ".join(map(str, sorted({size for supply in supplies for size in supply.counts})))
-    queued = sum(supply.available for supply in supplies)
-    return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
+    if blocker is Blocker.NO_EXACT_FIT:
+        kept = f" with {promised}" if promised else ""
+        sizes = ", ".join(map(str, sorted({size for supply in supplies for size in supply.counts})))
+        queued = sum(supply.available for supply in supplies)
+        return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
+    raise AssertionError(f"the queue alone does not cause {blocker}")
 
 
 def _oversized_clause(oversized: Mapping[int | None, int]) -> str:

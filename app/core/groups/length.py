@@ -17,7 +17,7 @@ def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
     return config.max_token_len if config is not None and config.max_token_len > 0 else None
 
 
-def too_long(lengths: NDArray[Any], limit: int | None) -> int | None:
+def position_of_too_long(lengths: NDArray[Any], limit: int | None) -> int | None:
     """Return the position of the longest sequence if it is too long, else None.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
-from app.core.groups.length import too_long
+from app.core.groups.length import position_of_too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import Policy
@@ -126,8 +126,8 @@ class Admission:
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
                 self._history.submitted(run, groups, placements, outcomes, context.environments)
-                too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
-                await self._warnings.admitted(run, context.epoch, lanes, too_long=too_long)
+                dropped_too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
+                await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
                 return AdmittedGroups(context, placements, outcomes)
             context, fresh = await self._context(run), True
 
@@ -165,7 +165,7 @@ def checked(
     Raises:
         SequenceTooLong: A sequence is longer than the run allows, and the run refuses such groups.
     """
-    sequence = too_long(group.lengths, context.max_sequence_tokens)
+    sequence = position_of_too_long(group.lengths, context.max_sequence_tokens)
     if sequence is None:
         return filtered(group, place, context.policy)
     if long_sequences == "drop":
