@@ -19,10 +19,10 @@ async def test_the_page_runs_as_it_is_written(reader: Settings, run: Settings, m
     trained: list[Any] = []
     rows = np.ones((2, 3), np.int64)
 
-    def rollouts() -> list[Group]:
-        return [Group(tokens=rows, masks=rows, scores=[0.0, 1.0])]
+    def rollout(_: str, policy_version: int) -> Group:
+        return Group(tokens=rows, masks=rows, scores=[0.0, 1.0], policy_version=policy_version)
 
-    names: dict[str, Any] = {"rollouts": rollouts, "train_on": trained.append}
+    names: dict[str, Any] = {"tasks": ["a task"], "rollout": rollout, "train_on": trained.append}
     for snippet in snippets("docs/how-to/tracing.md"):
         await asyncio.to_thread(exec, snippet, names)
     assert len(trained) == 1
