@@ -125,6 +125,7 @@ def test_where_debian_left_ensurepip_out_its_package_is_named(tree: Path, path_o
 
 
 @pytest.mark.long
+@pytest.mark.at_length
 def test_a_shim_that_fails_is_passed_over_for_a_python_that_works(tree: Path, path_of: Path) -> None:
     interpreter(path_of, "python3", "echo 'pyenv: python3: command not found' >&2; exit 127")
     interpreter(path_of, "python3.13", "exit 127")
@@ -139,6 +140,7 @@ def test_a_shim_that_fails_is_passed_over_for_a_python_that_works(tree: Path, pa
 
 
 @pytest.mark.long
+@pytest.mark.at_length
 def test_only_a_failed_install_is_tried_again(tree: Path) -> None:
     lock = tree / "requirements/dev.lock"
     lock.write_text("nothing-of-this-name-exists==1 --hash=sha256:" + "0" * 64)

@@ -156,4 +156,4 @@ def _wanted(fields: str | None, environment: str | None) -> Wanted:
             known = ", ".join(_FIELDS.get(part, _FIELDS))
             raise InvalidField(f"there is no series {field[:MOST_SHOWN]!r}; there are: {known}", ("query", "fields"))
         asked[part].update([name] if name else _FIELDS[part])
-    return Wanted(asked["run"], asked["environments"], environment)
+    return Wanted(tuple(sorted(asked["run"])), tuple(sorted(asked["environments"])), environment)

@@ -1,6 +1,5 @@
 """Say what of a history somebody wants to see, so that nothing else is read."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 SKETCHES = ("reward_in", "reward_out", "length_in", "length_out", "staleness_out", "waiting_s")
@@ -17,8 +16,8 @@ class Wanted:
         environment: The name of the only environment. None for all.
     """
 
-    run: Collection[str] | None = None
-    environments: Collection[str] | None = None
+    run: tuple[str, ...] | None = None
+    environments: tuple[str, ...] | None = None
     environment: str | None = None
 
     @property

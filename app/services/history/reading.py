@@ -1,8 +1,9 @@
 """Read the history of a run for charts."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 from app.core.history.charts import (
@@ -14,7 +15,7 @@ from app.core.history.charts import (
     run_series,
 )
 from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen_range, kept_resolution
-from app.core.history.series import MOST_ENVIRONMENTS, Span, busiest
+from app.core.history.series import MOST_ENVIRONMENTS, Span, added, busiest
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, Wanted
 from app.services.history.upkeep import HistoryUpkeep
@@ -25,6 +26,7 @@ from lachesis.wire.history import HistoryCount
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
 _MOST_HISTOGRAMS = 400  # times of a heat map
+_END = 64  # spans: an answer with fewer is the end of a chart that somebody follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Histograms]:
         """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
-        wanted = Wanted((), [name for name in SKETCHES_OF[value] if name], environment)
+        wanted = Wanted((), tuple(name for name in SKETCHES_OF[value] if name), environment)
         shown, spans = await self._spans(run, from_s, to_s, wanted, _MOST_HISTOGRAMS, least_step_s)
         return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
 
@@ -92,7 +94,7 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
-        wanted = Wanted((), [f"{counted}_in", f"{counted}_out"])
+        wanted = Wanted((), (f"{counted}_in", f"{counted}_out"))
         shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
         return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
@@ -121,25 +123,46 @@ class Histories:
         """Read the coarsest spans that fit, and then finer ones of the time that was not added up yet."""
         coarsest, begin_s = kept_resolution(shown.step_s), shown.from_s
         spans: dict[int, Span] = {}
+        sums: set[int] = set()
         for resolution in reversed(KEPT[: KEPT.index(coarsest) + 1]):
             end_s = shown.to_s
             if resolution is not KEPT[0]:
                 last_s = await self._histories.last_s(run, resolution)
                 end_s = begin_s if last_s is None else min(end_s, last_s + resolution.step_s)
             stored = await self._histories.spans(run, resolution, begin_s, end_s) if begin_s < end_s else []
+            parse = parse_span if len(stored) > _END else _parse_again
             for first in range(0, len(stored), _AT_ONCE):
-                await asyncio.to_thread(_add, run, stored[first : first + _AT_ONCE], spans, shown, wanted)
+                some = stored[first : first + _AT_ONCE]
+                await asyncio.to_thread(_add, partial(parse, run, wanted=wanted), some, shown, spans, sums)
             begin_s = max(begin_s, end_s)
         return spans
 
 
-def _add(run: str, stored: Sequence[StoredSpan], spans: dict[int, Span], shown: Range, wanted: Wanted) -> None:
+@lru_cache(_END)
+def _parse_again(run: str, stored: StoredSpan, wanted: Wanted) -> Span:
+    """Read a stored span that readers who follow a run ask for again and again. Nobody may change the result."""
+    return parse_span(run, stored, wanted)
+
+
+def _add(
+    parse: Callable[[StoredSpan], Span],
+    stored: Sequence[StoredSpan],
+    shown: Range,
+    spans: dict[int, Span],
+    sums: set[int],
+) -> None:
+    """Add stored spans to those of the places that they are in. The spans of ``sums`` are sums, which may grow."""
     for one in stored:
         place = shown.place(one.time_s)
-        if place in spans:
-            spans[place].add(parse_span(run, one, wanted))
-        elif place is not None:
-            spans[place] = parse_span(run, one, wanted)
+        if place is None:
+            continue
+        if place not in spans:
+            spans[place] = parse(one)
+            continue
+        if place not in sums:
+            spans[place] = added([spans[place]])
+            sums.add(place)
+        spans[place].add(parse(one))
 
 
 def _series(spans: Mapping[int, Span], points: int, wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:

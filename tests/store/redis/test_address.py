@@ -49,6 +49,7 @@ def test_the_user_may_do_all_that_scripts_do_and_nothing_dangerous(own_server: E
 
 
 @pytest.mark.long
+@pytest.mark.at_length
 def test_one_scenario_of_each_noun_passes_as_the_user() -> None:
     scenarios = ("replay", "curriculum", "ranks", "deleting", "crash_and_rewind", "long_poll")
     tests = [f"tests/scenarios/test_{name}.py" for name in scenarios] + ["tests/api/access/test_tokens.py"]
