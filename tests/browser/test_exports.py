@@ -293,7 +293,10 @@ async def recorded(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("view", "theme"), [("now", "light"), ("rewards?environment=1", "dark")])
+@pytest.mark.parametrize(
+    ("view", "theme"),
+    [("rewards?environment=1", "dark"), pytest.param("now", "light", marks=pytest.mark.at_length)],
+)
 async def test_an_exported_time_shows_what_the_service_holds(
     client: httpx.AsyncClient, show: Open, browser: Browser, watch: Watch, tmp_path: Path, view: str, theme: Theme
 ) -> None:
