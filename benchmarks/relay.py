@@ -12,6 +12,7 @@ from benchmarks.native_batch import ARRAYS, Arrays, arrays_of_file
 from benchmarks.results import US, Results, Table
 from lachesis.wire import blob, frame
 from lachesis.wire.batch_file import parts_of
+from lachesis.wire.columns import unpack
 
 CASES = ((32, Shape(8, 2048)), (256, Shape(4, 512)))
 RELAYING = "relaying"
@@ -60,6 +61,8 @@ def relayed(payloads: list[bytes]) -> list[blob.Buffer]:
 def arrays_of_frame(body: bytes) -> Arrays:
     """Lay the columns of relayed groups end to end."""
     _, blobs = frame.split(body)
-    headers = [blob.read_header(found) for found in blobs]
-    pairs = list(zip(blobs, headers, strict=True))
-    return {name: np.concatenate([blob.tensor(b, h.tensors[name]) for b, h in pairs]) for name in ARRAYS}
+    groups = [unpack(found).columns for found in blobs]
+    arrays = {
+        name: np.concatenate([group[name].values for group in groups]) for name in ARRAYS if name != "tokens.lengths"
+    }
+    return {**arrays, "tokens.lengths": np.concatenate([group["tokens"].lengths[0] for group in groups])}
