@@ -75,6 +75,7 @@ class Service:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
             return
+        answered, broken, released = self.answered, self.broken, self.released  # those of the test that asks
         self.arrived.put(has_arrived(scope))
         path, half = scope["path"], int(scope["query_string"] or 2) // 2
         body, more = b"", True
@@ -86,12 +87,12 @@ class Service:
         connection = connection_of(scope)
         assert connection is not None
         if path in self.HELD:
-            await waiting.wait_until(self.released.is_set)
+            await waiting.wait_until(released.is_set)
         if path == "/watched":
-            await WatchedReply([b"{}"], {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
+            await WatchedReply([b"{}"], {}, self._note(answered), self._note(broken))(scope, receive, send)
             return
         if path != "/unwatched":
-            connection.on_reset(lambda: self.broken.put(path))
+            connection.on_reset(lambda: broken.put(path))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (2 * half))]})
         await send({"type": "http.response.body", "body": b"x" * half, "more_body": True})
         if path == "/unfinished":
@@ -99,7 +100,7 @@ class Service:
                 pass
             return
         await send({"type": "http.response.body", "body": b"x" * half})
-        self.answered.put(path)
+        answered.put(path)
 
     def _note(self, notes: queue.Queue[str]) -> Callable[[], Coroutine[Any, Any, None]]:
         async def note() -> None:
@@ -152,7 +153,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def service(running: Service) -> Service:
     running.broken, running.answered = queue.Queue(), queue.Queue()
     running.bodies, running.arrived = queue.Queue(), queue.Queue()
-    running.released.clear()
+    running.released = threading.Event()
     return running
 
 
