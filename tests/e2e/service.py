@@ -13,7 +13,7 @@ from tests.e2e.processes import Process, command_line, descendants, kill, wait_u
 from tests.e2e.venv import REPOSITORY
 from tests.ports import free_port
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 
 
 class Service:
@@ -58,11 +58,16 @@ class Service:
         log = self.folder / "service.log"
         said_before = log.read_text().count("listening on") if log.exists() else 0
         self.process = Process("service", [sys.executable, "-m", "app", "serve"], log, self._env, self._tree)
-        wait_until(
-            f"the service listens\n{self.process.last_words()}",
-            lambda: not self.process.alive or log.read_text().count("listening on") > said_before,
-            READY_WITHIN_S,
-        )
+        try:
+            wait_until(
+                "the service listens",
+                lambda: not self.process.alive or log.read_text().count("listening on") > said_before,
+                READY_WITHIN_S,
+            )
+        except TimeoutError as late:
+            self.process.stop()
+            late.add_note(self.process.last_words())
+            raise
         assert self.process.alive, self.process.last_words()
 
     def token(self, role: str, **scope: Any) -> str:
