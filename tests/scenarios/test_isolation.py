@@ -5,7 +5,7 @@ from redis.asyncio import Redis
 
 from tests.scenarios.native_calls import content, end, group, ids, make_run, submit, taken, trained
 
-TIMED = (b":run", b":workers", b":seen")
+TIMED = (b":run", b":workers", b":seen", b":events")
 LEFT, RIGHT = "/v1/runs/lefty", "/v1/runs/right"
 
 
@@ -20,7 +20,7 @@ async def live(client: httpx.AsyncClient, run: str) -> None:
 
 
 async def keys_of(redis: Redis, name: str) -> dict[bytes, bytes]:
-    """Return the keys and values of a run in Redis, without what time changes: its clock and its history."""
+    """Return the keys and values of a run in Redis, without what time changes: clock, events, history."""
     keys = [key async for key in redis.scan_iter(f"*{name}*")]
     return {key: await redis.dump(key) for key in keys if not key.endswith(TIMED) and b":series" not in key}
 
