@@ -24,7 +24,7 @@ from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set
 from benchmarks.load import Caller, HttpCaller, RedisCaller
 from benchmarks.results import US
-from tests.e2e.processes import Process, descendants, wait_until
+from tests.e2e.processes import Process, descendants
 from tests.e2e.service import Service
 from tests.e2e.venv import REPOSITORY, atropos_python
 from tests.ports import free_port
@@ -165,7 +165,9 @@ class Atropos(AtroposSpeaker):
         self.port = free_port()
         command = [str(atropos_python()), "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port"]
         self._process = Process(self.name, [*command, str(self.port)], folder / "atropos.log", {})
-        wait_until("Atropos listens", lambda: "running on" in self._process.log.read_text(), START_WITHIN_S)
+        self._process.wait_until(
+            "Atropos listens", lambda: "running on" in self._process.log.read_text(), START_WITHIN_S
+        )
 
     def pids(self) -> list[int]:
         return [self._process.pid]
@@ -235,7 +237,9 @@ class BareEndpoint(Contestant):
         options = ["--no-access-log", "--lifespan", "off", "--port", str(self.port)]
         env = {"LIMIT_REDIS_URL": redis_alone.url}
         self._process = Process(name, [*command, *options], folder / f"{name}.log", env, REPOSITORY)
-        wait_until(f"{name} listens", lambda: "running on" in self._process.log.read_text(), START_WITHIN_S)
+        self._process.wait_until(
+            f"{name} listens", lambda: "running on" in self._process.log.read_text(), START_WITHIN_S
+        )
 
     def fresh(self, batch_size: int, stored_bytes: int) -> None:
         self._redis.fresh(batch_size, stored_bytes)

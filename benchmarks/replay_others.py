@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.arena import Effort
 from benchmarks.contestants import PlainRedis
-from tests.e2e.processes import Process, wait_until
+from tests.e2e.processes import Process
 from tests.e2e.venv import REPOSITORY, is_built, python_with
 from tests.ports import free_port
 
@@ -35,7 +35,9 @@ class Reverb:
         port = free_port()
         run = [str(python), "-P", str(_SIDE)]
         self._server = Process(self.name, [*run, "serve", str(port), *map(str, sizes)], folder / "reverb.log", {})
-        wait_until("Reverb listens", lambda: "Started replay" in self._server.log.read_text(), START_WITHIN_S)
+        self._server.wait_until(
+            "Reverb listens", lambda: "Started replay" in self._server.log.read_text(), START_WITHIN_S
+        )
         with (folder / "reverb-client.log").open("ab") as log:
             self._client = subprocess.Popen(
                 [*run, "call", str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True

@@ -54,6 +54,21 @@ class Process:
         """Whether it still runs."""
         return self._child.poll() is None
 
+    def wait_until(self, what: str, condition: Callable[[], bool], within_s: float = LONG_S) -> None:
+        """Block until ``condition()`` holds. Stop the process if that takes too long.
+
+        Raises:
+            TimeoutError: It took too long. A note has the end of its output.
+            AssertionError: The process ended. The message is the end of its output.
+        """
+        try:
+            wait_until(what, lambda: not self.alive or condition(), within_s)
+        except TimeoutError as late:
+            self.stop()
+            late.add_note(self.last_words())
+            raise
+        assert self.alive, self.last_words()
+
     def wait(self, within_s: float = LONG_S) -> int:
         """Wait for its end and give its exit code."""
         return self._child.wait(within_s)

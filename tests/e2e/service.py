@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.processes import Process, command_line, descendants, kill, wait_until
+from tests.e2e.processes import Process, command_line, descendants, kill
 from tests.e2e.venv import REPOSITORY
 from tests.ports import free_port
 
@@ -58,17 +58,9 @@ class Service:
         log = self.folder / "service.log"
         said_before = log.read_text().count("listening on") if log.exists() else 0
         self.process = Process("service", [sys.executable, "-m", "app", "serve"], log, self._env, self._tree)
-        try:
-            wait_until(
-                "the service listens",
-                lambda: not self.process.alive or log.read_text().count("listening on") > said_before,
-                READY_WITHIN_S,
-            )
-        except TimeoutError as late:
-            self.process.stop()
-            late.add_note(self.process.last_words())
-            raise
-        assert self.process.alive, self.process.last_words()
+        self.process.wait_until(
+            "the service listens", lambda: log.read_text().count("listening on") > said_before, READY_WITHIN_S
+        )
 
     def token(self, role: str, **scope: Any) -> str:
         """Create a token."""

@@ -56,7 +56,7 @@ class Story:
         built = self._run("tokenizer", "tokenizer.py", str(tokenizer))
         assert built.wait(60) == 0, built.last_words()
         self._model = self._run("model", "model_server.py")
-        wait_until("the model server listens", lambda: "http://" in self._model.log.read_text())
+        self._model.wait_until("the model server listens", lambda: "http://" in self._model.log.read_text())
         model_url = self._model.log.read_text().strip()
         journal = str(self._journal("trainer"))
         self.trainer = self._run(
