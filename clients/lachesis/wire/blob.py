@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +41,8 @@ DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, 
 _LABELS = {labelled: name for name, labelled in LABELLED.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
+_METADATA_FIRST = b'{"__metadata__":'
+_MOST_KEPT_BYTES = 4096  # of the header without its metadata
 _WHOLE = {int}
 _MOST_DIMENSIONS = 32  # the limit of the oldest version of numpy
 _MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths beside a length of 0 count, too
@@ -73,7 +77,7 @@ class TensorInfo(NamedTuple):  # a dataclass would take twice as long to make, a
 class Header:
     """The header of a file: its tensors by name, in the order of their bytes, and its metadata."""
 
-    tensors: dict[str, TensorInfo]
+    tensors: Mapping[str, TensorInfo]
     metadata: dict[str, str] = field(default_factory=dict)
 
 
@@ -117,21 +121,22 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
     Args:
         text: The JSON after the length.
         size: Bytes of the file.
-        quick: Whether a quick parser, which accepts duplicate keys, may read the header first. Tests turn it off.
+        quick: Whether quick parsers, which accept duplicate keys, may read the header first. Tests turn them off.
 
     Raises:
         DamagedBlob: As for `read_header`.
     """
     start = LENGTH_BYTES + len(text)
-    if quick:
-        try:
-            entries = from_json(text, allow_inf_nan=False, cache_strings="keys")
-            header = _header(entries, start, size)
-            if _strings_read(entries, header) == _strings_in(text):
-                return header
-        except ValueError:
-            pass  # the slower parser says what is wrong
-    return _header(_parse(text), start, size)
+    if not quick:
+        return _header(_parse(text), start, size)
+    try:
+        return _read_by_shape(text, start, size)
+    except ValueError:
+        pass
+    try:
+        return _read_at_once(text, start, size)
+    except ValueError:
+        return _header(_parse(text), start, size)  # the slow parser says what is wrong
 
 
 def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
@@ -208,12 +213,68 @@ def header_of(
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
+def _read_by_shape(text: bytes, start: int, size: int) -> Header:
+    """Read a header that begins with its metadata. Its tensors are parsed once for all files of the same shape.
+
+    If the first member of an object is followed by text that is an object without its brace, then both are one object.
+
+    Raises:
+        ValueError: Another parser must read it.
+    """
+    begin, end = len(_METADATA_FIRST), text.find(b'},"') + 1
+    if not (text.startswith(_METADATA_FIRST) and end and len(text) - end <= _MOST_KEPT_BYTES):
+        raise ValueError("the metadata does not come first, or the header is long")
+    metadata = from_json(text[begin:end], allow_inf_nan=False)
+    _check_metadata(metadata)
+    tensors, tensors_end = _tensors_by_shape(b"{" + text[end + 1 :], start)
+    if tensors_end != size or 2 * len(metadata) != _strings_in(text[begin:end]):
+        raise ValueError("the tensors do not end with the file, or a key came twice")
+    return Header(tensors, metadata)
+
+
+@lru_cache(maxsize=256)
+def _tensors_by_shape(text: bytes, start: int) -> tuple[Mapping[str, TensorInfo], int]:
+    """Read a header without metadata. Return its tensors, and the end of the last one."""
+    entries = from_json(text, allow_inf_nan=False, cache_strings="keys")
+    if METADATA in entries:
+        raise ValueError("the metadata came twice")
+    tensors, end = _tensors(entries, start)
+    if _strings_read(entries, Header(tensors)) != _strings_in(text):
+        raise ValueError("a key came twice")
+    return MappingProxyType(tensors), end
+
+
+def _read_at_once(text: bytes, start: int, size: int) -> Header:
+    """Read a header.
+
+    Raises:
+        ValueError: A slower parser must read it.
+    """
+    entries = from_json(text, allow_inf_nan=False, cache_strings="keys")
+    header = _header(entries, start, size)
+    if _strings_read(entries, header) != _strings_in(text):
+        raise ValueError("a key came twice")
+    return header
+
+
+def _check_metadata(metadata: Any) -> None:
+    if not isinstance(metadata, dict) or not {*map(type, metadata.values())} <= {str}:
+        raise DamagedBlob(f"{METADATA} is not a map of strings")
+
+
 def _header(entries: Any, start: int, size: int) -> Header:
     if not isinstance(entries, dict):
         raise DamagedBlob("the header is not a JSON object")
     metadata = entries.get(METADATA, {})
-    if not isinstance(metadata, dict) or not {*map(type, metadata.values())} <= {str}:
-        raise DamagedBlob(f"{METADATA} is not a map of strings")
+    _check_metadata(metadata)
+    tensors, end = _tensors(entries, start)
+    if end != size:
+        raise DamagedBlob(f"the tensors end at byte {end} of {size}")
+    return Header(tensors, metadata)
+
+
+def _tensors(entries: Mapping[str, Any], start: int) -> tuple[dict[str, TensorInfo], int]:
+    """Return the tensors in a header, in the order of their bytes, and the end of the last one."""
     infos = [(name, _info(name, entry, start)) for name, entry in entries.items() if name != METADATA]
     infos.sort(key=_place)
     end = start
@@ -221,9 +282,7 @@ def _header(entries: Any, start: int, size: int) -> Header:
         if info.start != end:
             raise DamagedBlob(f"tensor {name!r} starts at byte {info.start}; the previous tensor ends at {end}")
         end = info.end
-    if end != size:
-        raise DamagedBlob(f"the tensors end at byte {end} of {size}")
-    return Header(dict(infos), metadata)
+    return dict(infos), end
 
 
 def _strings_read(entries: dict[str, Any], header: Header) -> int:
@@ -282,6 +341,10 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         raise DamagedBlob(f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
     if item_bytes is None:
         raise DamagedBlob(f"tensor {name!r} has a dtype unknown here: {str(dtype)[:20]!r}")
+    if type(shape) is list and len(shape) == 1:  # most tensors: these checks take a third of those below
+        (length,) = shape
+        if type(length) is type(first) is type(last) is int and 0 <= first < last == first + length * item_bytes:
+            return TensorInfo(start + first, start + last, dtype, (length,))
     if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != _WHOLE or min(numbers) < 0:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     size = last - first

@@ -185,7 +185,7 @@ def test_the_quick_parser_takes_what_the_strict_one_takes_and_nothing_else() -> 
 
 def mutated_header(rnd: Random) -> tuple[bytes, int]:
     """A header that is right, or was until something was put into it; and the size of its file."""
-    keys = ("a", "x", "shape", "é", '"', "\\", "", '{"a":"\\"}')
+    keys = ("a", "x", "shape", "é", '"', "\\", "", '{"a":"\\"}', '},"')
     tensors = [(name, "U8", (size,), size) for name, size in zip(rnd.sample(keys, 2), (2, 3), strict=True)]
     metadata = {name: rnd.choice(keys) for name in rnd.sample(keys, rnd.randint(0, 2))}
     text = header_of(tensors, metadata)[LENGTH_BYTES:]
