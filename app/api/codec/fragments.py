@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.api.codec.fragment_keys import as_strings, encoded, values_of
-from app.api.codec.group_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_header, check_name, check_names, flat, opened
+from app.api.codec.group_blob import FORMAT_OF_OTHERS, check_header, flat, opened
 from app.api.codec.group_json import read_tensor
+from app.api.codec.group_layout import MAX_TENSORS, check_name, check_names
 from app.api.codec.json_reader import Path, described, parse_in_python
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
@@ -57,7 +58,7 @@ def decode_fragments_json(body: bytes) -> list[EncodedFragment]:
 
 
 def _of_blob(blob: Payload, header: Header, path: Path) -> EncodedFragment:
-    check_names(header, path)
+    check_names(header.tensors, path)
     if not header.tensors:
         raise InvalidField("has no tensor", path)
     versions = None

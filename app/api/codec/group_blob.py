@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from app.api.codec.group_details import NATIVE_DETAILS, check_details
 from app.api.codec.group_fields import read_fields
 from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
+from app.api.codec.group_layout import ColumnPlace, layout_of
 from app.api.codec.json_reader import Path, members
 from app.api.codec.scored_data import check_rows
 from app.core.numeric.short_sums import total
@@ -31,25 +32,15 @@ from lachesis.wire.blob import (
     tensor,
     with_metadata,
 )
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged, lengths_name
-from lachesis.wire.compact import COMPACT, FORMS, TRAINED, form_of
+from lachesis.wire.columns import DETAILS, Column, Ragged
+from lachesis.wire.compact import TRAINED
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.frame import FORMAT, cut
 from lachesis.wire.groups import MAX_GROUPS
 
-MAX_TENSORS = 256
-"""Most tensors in a group. Every reader reads the header of each."""
-
-_MAX_NAME = 256
 _FRAMED = "groups"
 _WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
-_LENGTHS = {
-    lengths_name(column.name, level): (column.name, level < column.depth - 1)
-    for column in NATIVE_COLUMNS
-    for level in range(len(LENGTHS))
-}
-_NAMES = {DETAILS, *_LENGTHS, *COMPACT, *(column.name for column in NATIVE_COLUMNS)}
 _NO_DETAILS = b"{}"
 FORMAT_OF_OTHERS = "format"
 """A key of metadata that torch and others set to "pt". It is ignored."""
@@ -98,21 +89,15 @@ def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header,
 
 
 def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
-    check_names(header, path)
-    for name in header.tensors:
-        if name in _LENGTHS:
-            _check_own_lengths(name, header, path)
-        elif name in COMPACT:
-            _check_alone(name, header, path)
-    columns = {}
+    try:
+        layout = layout_of(tuple(header.tensors))
+    except InvalidField as error:
+        raise InvalidField(error.message, (*path, *error.location)) from None
     rows = _Rows(blob, header, path)
-    for column in NATIVE_COLUMNS:
-        if column.name in header.tensors:
-            columns[column.name] = _column(blob, header, column, rows, (*path, column.name))
-        elif (form := form_of(column.name, header.tensors)) is not None:
-            columns[column.name] = _compact_column(blob, header, column, form, rows, (*path, form))
-        elif column.required:
-            raise InvalidField("is required", (*path, column.name))
+    columns = {
+        place.column.name: _column(blob, header.tensors[place.tensor], place, rows, (*path, place.tensor))
+        for place in layout
+    }
     check_rows(columns, path)
     if DETAILS in header.tensors:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
@@ -153,19 +138,6 @@ def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
     return with_metadata(blob, header, keys.as_strings())
 
 
-def check_names(header: Header, path: Path) -> None:
-    """Check how many tensors there are, and their names.
-
-    Raises:
-        InvalidField: There are too many, or a name is invalid.
-    """
-    if len(header.tensors) > MAX_TENSORS:
-        raise InvalidField(f"{len(header.tensors)} tensors; the limit is {MAX_TENSORS}", path)
-    for name in header.tensors:
-        if name not in _NAMES:
-            check_name(name, path)
-
-
 def check_header(payload: Payload, path: Path) -> None:
     """Check the header of a blob that was written from JSON.
 
@@ -177,33 +149,6 @@ def check_header(payload: Payload, path: Path) -> None:
         raise InvalidField(f"needs a header of {length} bytes; the limit is {MAX_HEADER_BYTES}", path)
 
 
-def check_name(name: str, path: Path) -> None:
-    """Check the name of a tensor.
-
-    Raises:
-        InvalidField: It is empty, too long or not printable.
-    """
-    if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-        shown = reprlib.repr(name)
-        raise InvalidField(f"invalid name {shown}: use 1 to {_MAX_NAME} printable characters", path)
-
-
-def _check_own_lengths(name: str, header: Header, path: Path) -> None:
-    column, has_such = _LENGTHS[name]
-    if column not in header.tensors:
-        raise InvalidField(f"has the lengths of {column}, which is missing", (*path, name))
-    if not has_such:
-        raise InvalidField(f"{column} has no lengths at this level", (*path, name))
-
-
-def _check_alone(name: str, header: Header, path: Path) -> None:
-    """Check that nothing else stands for the column of a compact tensor."""
-    column = COMPACT[name]
-    others = [other for other in (column, *FORMS[column]) if other != name and other in header.tensors]
-    if others:
-        raise InvalidField(f"stands for {column}, as does {others[0]}: send one of them", (*path, name))
-
-
 class _Rows:
     """The lengths of a group's rows. Each tensor of lengths is checked once: most columns share one."""
 
@@ -213,12 +158,8 @@ class _Rows:
         self._path = path
         self._seen: dict[str, tuple[NDArray[Any], int]] = {}
 
-    def of(self, column: str, level: int) -> tuple[NDArray[Any], int]:
-        """Return the lengths of a column's rows at a level of nesting, and their sum."""
-        own = lengths_name(column, level)
-        name = own if own in self._tensors else lengths_name(MEASURES[level], level)
-        if name not in self._tensors:
-            raise InvalidField(f"needs {own}", (*self._path, column))
+    def of(self, name: str) -> tuple[NDArray[Any], int]:
+        """Return the lengths in a tensor, and their sum."""
         if name not in self._seen:
             self._seen[name] = self._read(name)
         return self._seen[name]
@@ -236,9 +177,11 @@ class _Rows:
         return lengths, total(lengths)
 
 
-def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
-    values = _values(blob, header.tensors[column.name], column, path)
-    lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
+def _column(blob: Buffer, info: TensorInfo, place: ColumnPlace, rows: _Rows, path: Path) -> Ragged:
+    if place.compact:
+        return _compact_column(blob, info, place, rows, path)
+    values = _values(blob, info, place.column, path)
+    lengths = [rows.of(name) for name in place.lengths]
     held = len(values)
     for level, wanted in reversed(lengths):
         if wanted != held:
@@ -247,14 +190,14 @@ def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Pat
     return Ragged(values, tuple([level for level, _ in lengths]))
 
 
-def _compact_column(blob: Buffer, header: Header, column: Column, form: str, rows: _Rows, path: Path) -> Ragged:
+def _compact_column(blob: Buffer, info: TensorInfo, place: ColumnPlace, rows: _Rows, path: Path) -> Ragged:
     """Check a compact tensor. Return the rows of its column; of the values, one for each sequence, or none for bits."""
-    lengths, tokens = rows.of("tokens", 0)
-    if form == TRAINED:
-        held, wanted = flat(blob, header.tensors[form], ("U8",), path), (tokens + 7) // 8
+    lengths, tokens = rows.of(place.lengths[0])
+    if place.tensor == TRAINED:
+        held, wanted = flat(blob, info, ("U8",), path), (tokens + 7) // 8
         values = held[:0]
     else:
-        held, wanted = _values(blob, header.tensors[form], column, path), len(lengths)
+        held, wanted = _values(blob, info, place.column, path), len(lengths)
         values = held
     if len(held) != wanted:
         raise InvalidField(f"has {len(held)} values; {len(lengths)} sequences of {tokens} tokens need {wanted}", path)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.api.codec.group_blob import MAX_TENSORS, check_name, keys_and_payload
+from app.api.codec.group_blob import keys_and_payload
 from app.api.codec.group_details import NATIVE_DETAILS
 from app.api.codec.group_fields import GroupFields
 from app.api.codec.group_keys import read_keys
+from app.api.codec.group_layout import MAX_TENSORS, check_name
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
 from app.store.groups.codec import EncodedGroup
