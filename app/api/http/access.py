@@ -60,14 +60,15 @@ class AccessControl:
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             services: Services = scope["state"]["services"]
             authenticator = services.access.authenticator
-            # A process that needs credentials goes on to need them: without any, the answer needs no Redis.
-            is_page = self._is_page(scope)
-            if authenticator.required and not is_page and credentials_of(scope) is None:
-                raise Unauthorized(NO_CREDENTIALS)
+            credentials, is_page = None, self._is_page(scope)
+            if authenticator.required and not is_page:
+                credentials = credentials_of(scope)
+                if credentials is None:  # the process goes on to need them, so the answer needs no Redis
+                    raise Unauthorized(NO_CREDENTIALS)
             await authenticator.refresh()
             if authenticator.required:
                 if not is_page:
-                    identity = scope[IDENTITY] = await authenticator.identify(credentials_of(scope))
+                    identity = scope[IDENTITY] = await authenticator.identify(credentials or credentials_of(scope))
                     count_connection(scope, identity.account)
             else:
                 if not (authenticator.insecure or self._is_published_here):

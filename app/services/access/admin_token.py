@@ -48,7 +48,7 @@ class AdminTokenFile:
     async def identify(self, credentials: Credentials) -> Identity | None:
         """Return the operator if the credentials are the token of the file, else None."""
         self._refresh()
-        if self._digest is None or not hmac.compare_digest(self._digest, digest_of(credentials.secret)):
+        if self._digest is None or not hmac.compare_digest(self._digest, credentials.digest):
             return None
         return self._identity
 

@@ -1,6 +1,9 @@
 """What a request shows to say who sends it."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
+
+from app.core.access.tokens import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class PeerCertificate:
         return self.uris + self.dns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Credentials:
     """The credentials of a request. Their text never shows the secret.
 
@@ -34,3 +37,8 @@ class Credentials:
 
     secret: bytes = field(default=b"", repr=False)
     certificate: PeerCertificate | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the secret, in hexadecimal. Every source that needs it shares it."""
+        return digest_of(self.secret)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.access.identity import Identity
-from app.core.access.tokens import TokenRecord, TokenState, check_token, digest_of, token_id_of
+from app.core.access.tokens import TokenRecord, TokenState, check_token, token_id_of
 from app.services.access.credentials import Credentials
 from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
@@ -119,7 +119,7 @@ class TokenSource:
         token_id = token_id_of(credentials.secret)
         if token_id is None:
             return None
-        digest = digest_of(credentials.secret)
+        digest = credentials.digest
         known = self._known.get(token_id)
         if known is None:
             known = await self._read(token_id)
