@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from app.api.http.body_budget import BodyShare
 from app.api.http.client_connection import has_arrived
+from app.api.http.headers import header_of, headers_of
 from app.api.http.inflate import OUTPUT_BYTES, Inflater
 from app.api.http.limits import count_more
 from app.core.access.limits import Use
@@ -108,7 +109,7 @@ class _Deadline:
 
 
 def _is_gzip(request: Request) -> bool:
-    coding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
+    coding = b", ".join(headers_of(request.scope, b"content-encoding")).decode("latin-1").strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):
         raise UnsupportedEncoding(f"Content-Encoding {reprlib.repr(coding)}; send the body as it is, or as gzip")
     return coding.endswith("gzip")
@@ -116,7 +117,8 @@ def _is_gzip(request: Request) -> bool:
 
 def _announced_bytes(request: Request, limit_bytes: int) -> int:
     """Return the Content-Length; 0 if the header is missing."""
-    announced = request.headers.get("content-length", "0")
+    given = header_of(request.scope, b"content-length")
+    announced = "0" if given is None else given.decode("latin-1")
     if not (announced.isascii() and announced.isdigit()):
         raise MalformedBody(f"Content-Length {reprlib.repr(announced)}: send a whole number")
     if len(announced) > _MAX_LENGTH_DIGITS or int(announced) > limit_bytes:

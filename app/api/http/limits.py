@@ -2,6 +2,7 @@
 
 from starlette.types import Scope
 
+from app.api.http.headers import header_of
 from app.core.access.limits import Use
 from app.services.access.limits import Meter
 
@@ -18,7 +19,7 @@ async def count_request(scope: Scope, meter: Meter, limit_bytes: int) -> None:
         RateLimited: A limit is reached.
     """
     scope[_METER] = meter
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    announced = header_of(scope, b"content-length") or b""
     known = announced.isdigit() and len(announced) <= _MAX_LENGTH_DIGITS
     size_bytes = int(announced) if known else 0
     await meter.count(Use(requests=1, bytes=size_bytes if size_bytes <= limit_bytes else 0))

@@ -2,6 +2,7 @@
 
 from starlette.requests import Request
 
+from app.api.http.headers import header_of
 from lachesis.wire.errors import NotAcceptable, UnsupportedMediaType
 from lachesis.wire.events import EVENT_STREAM
 from lachesis.wire.groups import COMPACT_SAFETENSORS, SAFETENSORS
@@ -87,7 +88,8 @@ def prefers_html(request: Request) -> bool:
 
 def media_type(request: Request, default: str) -> str:
     """Return the media type of a request's body in lower case, without parameters."""
-    return request.headers.get("content-type", default).partition(";")[0].strip().lower()
+    named = header_of(request.scope, b"content-type")
+    return default if named is None else named.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def sends_binary(request: Request, noun: str) -> bool:

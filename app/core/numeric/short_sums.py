@@ -13,17 +13,21 @@ def total(values: NDArray[np.integer]) -> int:
     return int(values.sum(dtype=np.int64))
 
 
+def total_of_squares(values: NDArray[np.integer]) -> int:
+    """Return the sum of the squares of whole numbers. It must fit into 64 bits."""
+    if len(values) <= _FEW:
+        return sum([value * value for value in values.tolist()])
+    wide = values.astype(np.int64, copy=False)
+    return int(wide.dot(wide))
+
+
 def mean(values: NDArray[np.floating]) -> float:
     """Return the mean of at least one finite number. It is within their range, so it is finite, too."""
-    lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
-    return min(max(_mean(values), lowest), highest)
-
-
-def _mean(values: NDArray[np.floating]) -> float:
-    """Return the mean up to rounding. An overflow on the way gives infinity, never NaN."""
     count = len(values)
     if count <= _FEW:
-        return float(sum(values.tolist()) / count)
-    # With numpy divide first: two of its partial sums could overflow to infinities of opposite signs.
+        numbers = values.tolist()
+        return float(min(max(sum(numbers) / count, min(numbers)), max(numbers)))
+    # Divide first: two partial sums of numpy could overflow to infinities of opposite signs.
     with np.errstate(over="ignore"):
-        return float((values.astype(np.float64) / count).sum())
+        found = float((values.astype(np.float64) / count).sum())
+    return min(max(found, float(values.min())), float(values.max()))

@@ -1,5 +1,7 @@
 """Define the settings of a run as the rules read them."""
 
+from functools import cached_property
+
 from lachesis.wire.filters import RunFilters
 from lachesis.wire.runs import AtroposSettings, BatchSize, RunSettings
 
@@ -20,7 +22,7 @@ class Policy(RunSettings):
     keep_batches: int = 0
     keep_bytes: int = 0
 
-    @property
+    @cached_property
     def filters_groups(self) -> bool:
         """Whether the run looks at the rewards of groups when they arrive."""
         return any(getattr(self, name) is not None for name in RunFilters.model_fields)

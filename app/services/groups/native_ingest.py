@@ -46,13 +46,7 @@ class NativeIngest:
             RunArchived, IntakePaused, QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
-        ids = Counter(group.group_id for group in groups)
-        for group in groups:
-            if group.group_id is None:
-                raise InvalidField("is required", (*group.place, "id"))
-            if ids[group.group_id] > 1:
-                raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (*group.place, "id"))
-
+        ids = _checked_ids(groups)
         known: frozenset[str | None] = frozenset()
 
         def place(group: EncodedGroup, context: AdmissionContext) -> Placement:
@@ -73,10 +67,27 @@ class NativeIngest:
                 return admitted.outcomes
             except InvalidField:
                 # A known group gets its first outcome again, even if it would be refused now.
-                found = await self._groups.recognised(run, [one for one in ids if one is not None])
+                found = await self._groups.recognised(run, ids)
                 if found <= known:
                     raise
                 known = found
+
+
+def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
+    """Return the ids of groups.
+
+    Raises:
+        InvalidField: A group has none, or two have the same one.
+    """
+    ids: list[str] = []
+    for group in groups:
+        if group.group_id is None:
+            raise InvalidField("is required", (*group.place, "id"))
+        ids.append(group.group_id)
+    if len(set(ids)) < len(ids):
+        twice, times = next(pair for pair in Counter(ids).items() if pair[1] > 1)
+        raise InvalidField(f"{times} groups have the id {twice}", (*groups[ids.index(twice)].place, "id"))
+    return ids
 
 
 def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:
