@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Path, Query, Request
@@ -133,7 +134,13 @@ def _located(error: ValidationError, where: str) -> list[dict[str, Any]]:
 
 async def run_name(request: Request) -> str:
     """Return the run of a request: the checked name in its path, or the default run."""
-    return parameters(InRun, request.path_params, "path").run
+    name = request.scope["path_params"].get("run")
+    return DEFAULT_RUN if name is None else _checked_name(name)
+
+
+@lru_cache(maxsize=1024)
+def _checked_name(name: str) -> str:
+    return parameters(InRun, {"run": name}, "path").run
 
 
 class SubmittedBody:

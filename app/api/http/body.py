@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from app.api.http.body_budget import BodyShare
 from app.api.http.client_connection import has_arrived
@@ -44,7 +44,10 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
     announced_bytes = _announced_bytes(request, limit_bytes)
     if inflater is None and announced_bytes and has_arrived(request.scope):
         await share.claim(announced_bytes)
-        return b"".join([chunk async for chunk in request.stream() if chunk])  # one chunk, which is not copied
+        message = await request.receive()  # one message has all of it
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        return bytes(message["body"])
     collected, deadline, sent_bytes = io.BytesIO(), _Deadline(timeout_s), 0
     share.begin(deadline.end)
     try:
