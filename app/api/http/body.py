@@ -18,6 +18,7 @@ from lachesis.wire.errors import BodyTooLarge, MalformedBody, RequestTimeout, Un
 
 _MAX_LENGTH_DIGITS = 20
 _SLOWEST_BYTES_PER_S = 16 * 1024
+_FEW_PARTS = 64  # usually 64 kB each. Many small parts would take much more memory than their bytes
 
 
 async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, timeout_s: float) -> bytes:
@@ -48,7 +49,7 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         return bytes(message["body"])
-    collected, deadline, sent_bytes = io.BytesIO(), _Deadline(timeout_s), 0
+    collected, deadline, sent_bytes = _Parts(), _Deadline(timeout_s), 0
     share.begin(deadline.end)
     try:
         async with deadline.timeout:
@@ -57,11 +58,11 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
                 if sent_bytes > limit_bytes:
                     raise BodyTooLarge(f"the body is larger than {limit_bytes} bytes")
                 for part in inflater.feed(chunk) if inflater else (chunk,):
-                    size_bytes = collected.tell() + len(part)
+                    size_bytes = collected.size_bytes + len(part)
                     if not share.covers(size_bytes):
                         with deadline.paused():
                             await share.claim(size_bytes)
-                    collected.write(part)
+                    collected.add(part)
                     if len(part) >= OUTPUT_BYTES:
                         await asyncio.sleep(0)  # others are served while much is inflated
                 if not has_arrived(request.scope):
@@ -76,7 +77,34 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
         await count_more(request.scope, Use(bytes=sent_bytes))
     if inflater:
         inflater.finish()
-    return collected.getvalue()
+    return collected.joined()
+
+
+class _Parts:
+    """The parts of a body. A few are joined at the end, which copies them once. Many grow in place instead."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._few: list[bytes] = []
+        self._many = io.BytesIO()
+
+    def add(self, part: bytes) -> None:
+        """Add the next part."""
+        self.size_bytes += len(part)
+        self._few.append(part)
+        if len(self._few) > _FEW_PARTS:
+            self._write()
+
+    def joined(self) -> bytes:
+        """Return the body."""
+        if not self._many.tell():
+            return b"".join(self._few)
+        self._write()
+        return self._many.getvalue()
+
+    def _write(self) -> None:
+        self._many.writelines(self._few)
+        self._few.clear()
 
 
 class _Deadline:
