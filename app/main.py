@@ -212,7 +212,7 @@ def wire(settings: Settings, connection: RedisClient, durability: str, worker: s
         worker: The name of this process in leases; None for a new name.
     """
     stores, timing = Stores.on(connection, settings.run_events), Timing.of(settings)
-    worker, events = worker or worker_name(), EventServices.create(stores.events, timing.environment_ttl_ms)
+    worker, events = worker or worker_name(), EventServices.create(stores, timing.environment_ttl_ms)
     capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
     warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
     replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()

@@ -26,6 +26,7 @@ from app.store.replay.samples import SampleStore
 from app.store.replay.snapshots import SnapshotStore
 from app.store.replay.store import ReplayStore
 from app.store.runs.processes import ProcessStore
+from app.store.runs.revision import RevisionStore
 from app.store.runs.sleeps import SleepStore
 from app.store.runs.store import RunStore
 from app.store.runs.turns import TurnStore
@@ -52,6 +53,7 @@ class Stores:
     processes: ProcessStore
     events: EventStore
     runs: RunStore
+    revisions: RevisionStore
     sleeps: SleepStore
     turns: TurnStore
     members: MemberStore
@@ -81,6 +83,7 @@ class Stores:
             processes=ProcessStore(connection),
             events=EventStore(connection, most_events),
             runs=RunStore(connection, most_events),
+            revisions=RevisionStore(connection),
             sleeps=SleepStore(connection),
             turns=TurnStore(connection),
             members=MemberStore(connection),

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.api.replay import calls
 from tests.browser.conftest import Open, Watch
@@ -175,3 +175,57 @@ async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
     await page.clock.run_for(2000)
     region = page.get_by_role("region", name=re.compile(panel))
     await expect(region.locator(place).first if place else region).to_contain_text(shown)
+
+
+async def wait_until_quiet(page: Page, watch: Watch) -> None:
+    """Wait until the page has stopped asking."""
+
+    async def is_quiet() -> bool:
+        before = len(watch.asked)
+        await page.clock.run_for(3_000)
+        return len(watch.asked) == before
+
+    await wait_until(is_quiet)
+
+
+async def test_an_idle_run_is_asked_for_only_when_it_changes(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    await make_run(client)
+    page = await show("/runs/run/now")
+    await expect(page.locator("main h1")).to_be_visible()
+    await page.clock.install()
+    await page.goto("/runs/run/now")
+    await expect(page.locator("main h1")).to_be_visible()
+    await page.clock.run_for(5_000)
+    await wait_until_quiet(page, watch)
+    watch.asked.clear()
+    await page.clock.run_for(5_000)
+    assert [url for url in watch.asked if "/v1/runs/run/" in url] == []
+    await register(client)
+    await expect(page.locator("main")).to_contain_text("later")
+
+
+async def test_more_pages_of_one_browser_than_it_has_connections_all_follow(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    await make_run(client)
+    page = await show("/runs/run/workers")
+    pages = [page, *[await page.context.new_page() for _ in range(7)]]
+    for one in pages[1:]:
+        watch.follow(one)
+        await one.goto("/runs/run/workers")
+    await register(client)
+    for one in pages:
+        await expect(one.locator("main")).to_contain_text("later")
+
+
+async def test_a_page_follows_without_a_stream(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
+    watch.expected.append("ERR_FAILED")
+    await make_run(client)
+    page = await show("/")
+    await page.route("**/events?*", lambda route: route.abort())
+    await page.goto("/runs/run/workers")
+    await expect(page.locator("main h1")).to_be_visible()
+    await register(client)
+    await expect(page.locator("main")).to_contain_text("later")

@@ -2,6 +2,9 @@
 
 A request says so with ``Cache-Control: max-age=1``. All others get a new answer. So clients that write and then read
 see what they wrote, and ten open pages cost about as much as one.
+
+A reader that knows a newer revision of a run asks with ``Cache-Control: revision=REVISION``, an extension (RFC 9111, 5.2.3). It gets
+an answer that began after somebody else had asked with the same revision, so it has the change.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ OLDEST_S = 10.0
 """An answer is kept no longer, whatever age requests accept."""
 
 _MOST = 100  # answers that are kept
+_REVISION = re.compile(r"(?:^|,)\s*revision=([0-9a-f]{1,64})\s*(?:,|$)")
 _MAX_AGE = re.compile(r"(?:^|,)\s*max-age=(\d{1,9})\s*(?:,|$)", re.IGNORECASE)
 
 Compute = Callable[[], Awaitable[bytes]]
@@ -41,7 +45,7 @@ class SharedAnswers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._answers: dict[tuple[str, bytes, bool], _Answer] = {}
+        self._answers: dict[tuple[str, bytes, bool, str], _Answer] = {}
 
     async def reply(self, request: Request, compute: Compute) -> Response:
         """Answer with JSON: of another request for the same address if the request accepts that, or a new one.
@@ -50,10 +54,10 @@ class SharedAnswers:
             request: The request. Its path and query say what is asked for.
             compute: Compute the answer. It must depend on the address alone.
         """
-        accepted_s = _accepted_age_s(request)
+        accepted_s, revision = _accepted(request.headers.get("cache-control") or "")
         if not accepted_s:
             return await large_json_reply(request, await compute())
-        key = request.scope["path"], request.scope["query_string"], _takes_gzip(request)
+        key = request.scope["path"], request.scope["query_string"], _takes_gzip(request), revision
         now_s, found = self._clock(), self._answers.get(key)
         if found is None or now_s - found.began_s > accepted_s:
             found = self._answers[key] = _Answer(now_s, asyncio.create_task(_computed(request, compute)))
@@ -81,6 +85,9 @@ def _takes_gzip(request: Request) -> bool:
     return accepts_gzip(request.headers.get("accept-encoding") or "")
 
 
-def _accepted_age_s(request: Request) -> float:
-    found = _MAX_AGE.search(request.headers.get("cache-control") or "")
-    return min(float(found[1]), OLDEST_S) if found else 0.0
+def _accepted(cache_control: str) -> tuple[float, str]:
+    """Return how old an answer may be, seconds, and the revision that its reader must have known; empty if any."""
+    if (known := _REVISION.search(cache_control)) is not None:
+        return OLDEST_S, known[1]
+    found = _MAX_AGE.search(cache_control)
+    return (min(float(found[1]), OLDEST_S) if found else 0.0), ""

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator
-from typing import Annotated
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -16,7 +18,8 @@ from app.api.http.openapi import Responses, read_responses
 from app.api.http.replies import large_json_reply
 from app.api.http.routing import NativeRoute, requires
 from app.core.access.permissions import Permission
-from app.services.events.following import FellBehind
+from app.services.events.changes import WatchedRun
+from app.services.events.following import FellBehind, Follower
 from lachesis.wire import errors
 from lachesis.wire.errors import InvalidField, LachesisError
 from lachesis.wire.events import EVENT_ID, EVENT_STREAM, RunEvents
@@ -47,6 +50,9 @@ async def get_events(
     request: Request,
     after: AfterEvent = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of events of a page in JSON.")] = 100,
+    changes: Annotated[
+        bool, Query(description="Whether a stream also tells when the run has changed, with `changed`.")
+    ] = False,
     last_event_id: Annotated[str | None, Header(description="As `after`, which it takes precedence over.")] = None,
 ) -> Response:
     """Return a page of the events of a run, oldest first: those that are kept, or those after `after`.
@@ -56,13 +62,17 @@ async def get_events(
     deleted. A client whose connection breaks asks again with the id of its last event in `Last-Event-ID`.
 
     An event `gap` says that events are missing: a run keeps `LACHESIS_RUN_EVENTS` of them.
+
+    With `changes=true`, a stream also has `changed`: at the beginning, and then within 2 s of any change that a status
+    shows, such as a new group or a heartbeat. It has no id. Its data has the `revision` of the run. Who asks with
+    `Cache-Control: revision=REVISION` gets an answer that has the change, and shares it with others who ask so.
     """
     await services.runs.administration.check(run)
     after = checked_id(last_event_id) if last_event_id else after
     if after is not None and "-" not in after:
         after += "-0"
     if accepts_events(request):
-        return EventStream(_pieces(services, run, after), Waiting(request))
+        return EventStream(_pieces(services, run, after, changes=changes), Waiting(request))
     page = await services.events.feeds.page(run, after, limit)
     following = page[-1].event_id if page else after or "0-0"
     text = b'{"events":[%b],"next_after":"%b"}' % (b",".join(event.text for event in page), following.encode())
@@ -80,25 +90,53 @@ def checked_id(event_id: str) -> str:
     return event_id
 
 
-async def _pieces(services: Services, run: str, after: str | None) -> AsyncGenerator[bytes, None]:
+Source = Callable[[], Coroutine[Any, Any, bytes]]
+"""Waits for the next piece of a stream. An empty one means that no more come."""
+
+
+async def _pieces(services: Services, run: str, after: str | None, *, changes: bool) -> AsyncGenerator[bytes, None]:
     """Yield what is sent, until no more events come, the client is too slow, or Redis does not answer."""
-    async with services.events.feeds.following(run, after) as follower:
+    async with AsyncExitStack() as stack:
+        follower = await stack.enter_async_context(services.events.feeds.following(run, after))
+        sources: list[Source] = [partial(_next_events, follower)]
+        if changes:
+            watched = await stack.enter_async_context(services.events.changes.watching(run))
+            sources.append(_Changes(watched).next)
         # Without data this is no event: a client that loses the connection before the first one goes on from this id.
         yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, follower.last.encode())
-        coming = asyncio.create_task(follower.next())
+        coming = {asyncio.create_task(source()): source for source in sources}
         try:
             while True:
-                await asyncio.wait({coming}, timeout=_HEARTBEAT_S)
-                if not coming.done():
+                done, _ = await asyncio.wait(coming, timeout=_HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
                     yield HEARTBEAT
-                    continue
-                events = coming.result()
-                if not events:
-                    return
-                coming = asyncio.create_task(follower.next())
-                yield b"".join(frame(event.event_id, event.kind, event.text) for event in events)
+                for task in done:
+                    source, piece = coming.pop(task), task.result()
+                    if not piece:
+                        return
+                    coming[asyncio.create_task(source())] = source
+                    yield piece
         except (FellBehind, LachesisError) as error:
             log.debug("a stream of events of run %s ends: %r", run, error)
         finally:
-            coming.cancel()
-            await asyncio.wait({coming})
+            for task in coming:
+                task.cancel()
+            if coming:
+                await asyncio.wait(coming)
+
+
+async def _next_events(follower: Follower) -> bytes:
+    return b"".join(frame(event.event_id, event.kind, event.text) for event in await follower.next())
+
+
+class _Changes:
+    """The changes of a run, for one reader."""
+
+    def __init__(self, watched: WatchedRun) -> None:
+        self._watched = watched
+        self._told: str | None = None
+
+    async def next(self) -> bytes:
+        """Wait for the next one. Without an id, `Last-Event-ID` stays that of the last event."""
+        self._told = await self._watched.next(self._told)
+        return b'event: changed\ndata: {"kind":"changed","revision":"%b"}\n\n' % self._told.encode()

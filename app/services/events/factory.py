@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from app.services.events.alerts import AlertWatch
+from app.services.events.changes import ChangeWatch
 from app.services.events.following import EventFeeds
 from app.services.events.recording import EventRecorder
-from app.store.events.store import EventStore
+from app.services.stores import Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +15,18 @@ class EventServices:
 
     recorder: EventRecorder
     feeds: EventFeeds
+    changes: ChangeWatch
     alerts: AlertWatch
 
     @classmethod
-    def create(cls, store: EventStore, environment_ttl_ms: int) -> "EventServices":
+    def create(cls, stores: Stores, environment_ttl_ms: int) -> "EventServices":
         """Build the use cases."""
-        return cls(EventRecorder(store), EventFeeds(store), AlertWatch(store, environment_ttl_ms))
+        store = stores.events
+        changes, alerts = ChangeWatch(stores.revisions), AlertWatch(store, environment_ttl_ms)
+        return cls(EventRecorder(store), EventFeeds(store), changes, alerts)
 
     async def stop(self) -> None:
         """Write what waits, and end all tasks."""
         await self.feeds.stop()
+        await self.changes.stop()
         await self.recorder.stop()

@@ -34,8 +34,10 @@ class Stream:
                     self.heartbeats += 1
                 elif "data" in said:
                     found: dict[str, Any] = json.loads(said["data"])
-                    assert (said["id"], said["event"]) == (found["id"], found["kind"])
+                    assert (said.get("id"), said["event"]) == (found.get("id"), found["kind"])
                     return found
+                else:
+                    said.clear()
         return None
 
     async def until(self, kind: str) -> list[dict[str, Any]]:

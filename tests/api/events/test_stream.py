@@ -203,3 +203,25 @@ async def test_hostile_text_stays_inside_its_event(client: httpx.AsyncClient) ->
         batch = await taken(client)
         (await end(client, batch, "nack", reason=hostile)).raise_for_status()
         assert (await stream.until("batch given back"))[-1]["reason"] == hostile
+
+
+async def test_a_stream_tells_of_changes_of_all_kinds_to_who_asks(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    (await client.post(f"{RUN}/environments", json={"name": "math", "member": "m"})).raise_for_status()
+    changes = [
+        client.post(f"{RUN}/environments/0/heartbeat", json={"member": "m", "running_groups": 1}),
+        client.patch(RUN, json={"max_staleness": 7}),
+        client.put(f"{RUN}/replay", json={"max_chunks": 20}),
+        client.put(f"{RUN}/curricula/tasks", json={"strategy": "learnability"}),
+        client.post(f"{RUN}/curricula/tasks/items", json={"items": ["x"]}),
+        client.post(f"{RUN}/groups", json={"groups": [group("a")]}),
+    ]
+    async with following(client, f"{EVENTS}?changes=true") as stream, following(client) as other:
+        told = [(await stream.until("changed"))[-1]["revision"]]
+        for change in changes:
+            (await change).raise_for_status()
+            while (found := (await stream.until("changed"))[-1]["revision"]) in told:
+                pass
+            told.append(found)
+        (await client.delete(RUN)).raise_for_status()
+        assert "changed" not in [event["kind"] for event in await other.until("run deleted")]

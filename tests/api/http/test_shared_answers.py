@@ -52,6 +52,19 @@ async def test_an_answer_is_shared_as_long_as_each_reader_accepts_its_age() -> N
     assert await source.ask("max-age=999999999") == b'{"answer":4}', "nothing is kept longer"
 
 
+async def test_readers_of_a_revision_share_an_answer_that_began_after_one_of_them_asked() -> None:
+    source = Source()
+    assert await source.ask("max-age=1") == b'{"answer":1}'
+    assert await source.ask("revision=ab12") == b'{"answer":2}', "the first may lack the change"
+    source.now_s += 5
+    assert await source.ask("max-age=1, revision=ab12") == b'{"answer":2}'
+    assert await source.ask("revision=ab13") == b'{"answer":3}'
+    assert await source.ask("max-age=1") == b'{"answer":4}'
+    assert await source.ask("revision=?") == b'{"answer":5}', "it names none"
+    source.now_s += OLDEST_S
+    assert await source.ask("revision=ab12") == b'{"answer":6}'
+
+
 async def test_an_error_is_told_to_all_who_wait_and_to_nobody_after_them() -> None:
     source = Source()
 

@@ -1,4 +1,5 @@
 // The operators' page: finds the view of the address, and draws it in the frame.
+import { follow } from "./lib/feeds.js";
 import { html, render, useEffect, useErrorBoundary } from "./lib/html.js";
 import { address, useRoute } from "./lib/route.js";
 import { timeOf } from "./lib/time.js";
@@ -42,6 +43,7 @@ function App() {
   useEffect(() => {
     document.title = `${shown(title, 80)} · Lachesis`;
   }, [title]);
+  useEffect(() => (run === null ? undefined : follow(run)), [run]);
   return html`<${Frame} view=${view} run=${run} tabs=${tabs}>
     <${Guarded} key=${`${run} ${view}`}>
       ${View ? html`<${View} run=${run} />` : html`<p class="quiet">There is no view ${shown(view)}.</p>`}

@@ -35,12 +35,15 @@ export function headers() {
 }
 
 /**
- * Ask for a path below the root, and return the text of the answer. With a body, the request is a POST. With
- * `maxAgeSeconds`, the service may send what it told another reader so long ago: ten open pages then cost it about as
- * much as one.
+ * Ask for a path below the root, and return the text of the answer. With a body, the request is a POST. `sharing` says
+ * which answer to another reader will do, too: ten open pages then cost the service about as much as one.
  */
-export const ask = (path, signal, body = null, maxAgeSeconds = 0) =>
-  exchange({ method: body === null ? "GET" : "POST", path, body, maxAgeSeconds }, signal);
+export const ask = (path, signal, body = null, sharing = null) =>
+  exchange({ method: body === null ? "GET" : "POST", path, body, sharing }, signal);
+
+/** One that is at most a second old, and one that has the change with this revision. */
+export const OF_A_SECOND = "max-age=1";
+export const withChange = (revision) => `revision=${revision}`;
 
 /** Send a request that changes something, and return the answer, null without one. It is never repeated by itself. */
 export async function send({ method, path, body }) {
@@ -48,9 +51,9 @@ export async function send({ method, path, body }) {
   return text === "" ? null : JSON.parse(text);
 }
 
-async function exchange({ method, path, body, maxAgeSeconds = 0 }, signal) {
+async function exchange({ method, path, body, sharing = null }, signal) {
   const type = body === null ? {} : { "Content-Type": "application/json" };
-  const shared = maxAgeSeconds > 0 ? { "Cache-Control": `max-age=${maxAgeSeconds}` } : {};
+  const shared = sharing === null ? {} : { "Cache-Control": sharing };
   let reply;
   let text;
   try {

@@ -1,14 +1,19 @@
 // Answers of the API that are asked for again and again, shared by all panels that show them.
-import { ask, Unreachable } from "./api.js";
+import { ask, OF_A_SECOND, Unreachable, withChange } from "./api.js";
 import { useEffect, useRedraw } from "./html.js";
+import { followRun } from "./stream.js";
 
 /** In place of a number of seconds: ask once. */
 export const ONCE = Infinity;
 
-/** How often to ask, if nothing else is said. */
-export const EVERY_S = 1; // with an answer that is a second old, what is shown is at most two seconds old
-const SHARED_S = 1;
-const FRESH_S = 3; // of an answer that comes every second; a busy service may take a moment
+/**
+ * How often to ask, if nothing else is said. Of a run that the page follows, what is to be as new as this is asked for
+ * when the run changes, and rarely else: what changes by time alone, such as ages, may be that old.
+ */
+export const EVERY_S = 1;
+const FOLLOWED_S = 10;
+const UNTOLD_S = 2; // while the stream of changes is not there
+const FRESH_S = 3; // until an answer is there; a busy service may take a moment
 const RETRY_S = 10; // at most, after a failure that passes
 
 const feeds = new Map();
@@ -23,12 +28,52 @@ export const connection = { error: null, answeredAt: null, isLive: true };
 /** Whether a failure says nothing about what was asked for: the service does not answer, or cannot now. */
 const isPassing = (error) => error instanceof Unreachable || error?.status >= 500 || error?.status === 429;
 
-/** Seconds since the last answer of what is asked for each second, or null if it is fresh or asked for less often. */
+/** Seconds since the last answer of what should be there already, or null if all is. */
 export function lateSeconds() {
-  const followed = [...feeds.values()].filter((feed) => feed.answeredAt !== null && feed.period() <= EVERY_S);
-  const ages = followed.map((feed) => (Date.now() - feed.answeredAt) / 1000);
-  const oldest = Math.max(0, ...ages);
-  return oldest > FRESH_S ? oldest : null;
+  const now = Date.now();
+  const late = [...feeds.values()].filter((feed) => feed.answeredAt !== null && now > feed.wantedAt + FRESH_S * 1000);
+  return late.length === 0 ? null : Math.max(...late.map((feed) => (now - feed.answeredAt) / 1000));
+}
+
+/** The stream of changes of the run that is shown, if there is one: what it tells of, and whether it is there. */
+const stream = { prefix: null, isOpen: false, openedAt: 0, follower: null };
+
+/** Ask for what is shown of a run when it changes. Returns a function that ends this. */
+export function follow(run) {
+  stream.prefix = `v1/runs/${encodeURIComponent(run)}/`;
+  listen();
+  return () => {
+    stream.prefix = null;
+    listen();
+  };
+}
+
+function listen() {
+  stream.follower?.stop();
+  stream.follower = null;
+  setOpen(false);
+  if (stream.prefix === null || document.hidden) return;
+  const run = decodeURIComponent(stream.prefix.split("/")[2]);
+  const own = followRun(
+    run,
+    (revision) => stream.follower === own && eachFollowed((feed) => feed.hear(revision)),
+    (isOpen) => stream.follower === own && setOpen(isOpen),
+  );
+  stream.follower = own;
+}
+
+// What was asked for before the stream was there may lack a change that it does not tell: it is asked for once more.
+function setOpen(isOpen) {
+  if (isOpen && !stream.isOpen) stream.openedAt = Date.now();
+  stream.isOpen = isOpen;
+  if (!isOpen) eachFollowed((feed) => feed.timer !== null && feed.schedule());
+}
+
+const followedSeconds = () =>
+  stream.isOpen && Date.now() >= stream.openedAt + UNTOLD_S * 1000 ? FOLLOWED_S : UNTOLD_S;
+
+function eachFollowed(work) {
+  for (const feed of feeds.values()) if (feed.isOfStream()) work(feed);
 }
 
 function noteConnection() {
@@ -66,6 +111,8 @@ class Feed {
     this.timer = null;
     this.dueAt = null; // when the timer ends
     this.asking = null;
+    this.wantedAt = Infinity; // since when an answer is awaited, or when it is to be asked for
+    this.news = null; // the revision of a change that the answer on its way may lack
   }
 
   add(reader, everySeconds) {
@@ -88,21 +135,36 @@ class Feed {
     this.timer = null;
     this.asking?.abort();
     this.asking = null;
+    this.wantedAt = Infinity;
   }
 
-  async refresh({ whole = false, fresh = false } = {}) {
+  /** The run has changed. An answer on its way is awaited: to break it off would cost the service another one. */
+  hear(revision) {
+    if (this.asking !== null) this.news = revision;
+    else if (!this.isOver()) this.refresh({ revision });
+  }
+
+  /** Whether the stream tells when to ask again. */
+  isOfStream() {
+    return stream.prefix !== null && this.path.startsWith(stream.prefix) && this.period() <= EVERY_S;
+  }
+
+  async refresh({ whole = false, fresh = false, revision = null } = {}) {
     this.stop();
+    this.wantedAt = Date.now();
+    this.news = null;
     const asking = (this.asking = new AbortController());
     const known = whole || this.growth === null ? null : this.now.data;
     try {
       const path = known === null ? this.path : this.growth.path(this.path, known);
-      const text = await ask(path, asking.signal, this.body, fresh || this.isOnce() ? 0 : SHARED_S);
+      const shared = revision === null ? OF_A_SECOND : withChange(revision);
+      const text = await ask(path, asking.signal, this.body, fresh || this.isOnce() ? null : shared);
       if (asking.signal.aborted) return;
       this.answeredAt = Date.now();
       if (text !== this.text || this.now.error !== null) {
         const data = known === null ? this.read(text) : this.growth.join(known, JSON.parse(text));
         if (data === null) {
-          this.refresh({ whole: true });
+          this.refresh({ whole: true, revision });
           return;
         }
         this.set({ data, error: null }, text);
@@ -115,10 +177,13 @@ class Feed {
       this.set({ data: stays ? this.now.data : null, error }, stays ? this.text : null);
     }
     this.asking = null;
+    this.wantedAt = Infinity;
     const wasLost = connection.error instanceof Unreachable;
     noteConnection();
     if (wasLost && this.now.error === null) askAgain();
-    if (!document.hidden) this.schedule();
+    if (document.hidden) return;
+    if (this.news !== null && this.now.error === null) this.refresh({ revision: this.news });
+    else this.schedule();
   }
 
   set(now, text) {
@@ -145,9 +210,10 @@ class Feed {
   schedule() {
     const isFailing = isPassing(this.now.error);
     if ((this.isOnce() && !isFailing) || this.isOver()) return;
-    const seconds = Math.min(this.period(), isFailing ? RETRY_S : ONCE);
+    const seconds = Math.min(this.isOfStream() ? followedSeconds() : this.period(), isFailing ? RETRY_S : ONCE);
     clearTimeout(this.timer);
     this.dueAt = Date.now() + seconds * 1000;
+    this.wantedAt = seconds === ONCE ? Infinity : this.dueAt;
     this.timer = setTimeout(() => this.refresh(), seconds * 1000);
   }
 }
@@ -161,6 +227,7 @@ export function refreshLive() {
 }
 
 document.addEventListener("visibilitychange", () => {
+  listen();
   if (!document.hidden) refreshLive();
   else for (const feed of feeds.values()) feed.stop();
 });

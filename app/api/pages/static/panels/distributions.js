@@ -31,9 +31,9 @@ function Chosen({ status, draw }) {
   return html`<${TimeBar} environments=${status.environments} />${draw(environment, status)}`;
 }
 
-function useHistograms(run, value, environment, count) {
+function useHistograms(run, value, environment) {
   const more = { value, environment: environment.name };
-  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, LEAST_STEP_S, count);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, LEAST_STEP_S);
   return [path, useFeed(path, every)];
 }
 
@@ -43,8 +43,7 @@ export function FreshnessView({ run }) {
       <${Forecast} forecast=${status.staleness_forecast} />
     <//>`;
   return html`<${OfOne} run=${run} above=${forecast}>
-    ${(environment, status) =>
-      html`<${Freshness} run=${run} environment=${environment} count=${status.environments.length} />`}
+    ${(environment) => html`<${Freshness} run=${run} environment=${environment} />`}
   <//>`;
 }
 
@@ -61,8 +60,8 @@ function Forecast({ forecast }) {
     />`;
 }
 
-function Freshness({ run, environment, count }) {
-  const histograms = { staleness: useHistograms(run, "staleness", environment, count) };
+function Freshness({ run, environment }) {
+  const histograms = { staleness: useHistograms(run, "staleness", environment) };
   return html`<${History} run=${run} environment=${environment.name} fields=${FRESHNESS} least=${LEAST_STEP_S}>
     ${(history, path) =>
       html`<${FreshnessCharts} run=${run} environment=${environment} history=${history} path=${path}
@@ -73,17 +72,17 @@ function Freshness({ run, environment, count }) {
 export function RewardsView({ run }) {
   return html`<${OfOne} run=${run}>
     ${(environment, status) =>
-      html`<${Rewards} run=${run} environment=${environment} count=${status.environments.length} />
+      html`<${Rewards} run=${run} environment=${environment} />
         <${EnvironmentBias} run=${run} environments=${status.environments} chosen=${environment}
           least=${LEAST_STEP_S} />`}
   <//>`;
 }
 
-function Rewards({ run, environment, count }) {
+function Rewards({ run, environment }) {
   const histograms = {
-    reward: useHistograms(run, "reward", environment, count),
-    length: useHistograms(run, "length", environment, count),
-    waiting: useHistograms(run, "waiting", environment, count),
+    reward: useHistograms(run, "reward", environment),
+    length: useHistograms(run, "length", environment),
+    waiting: useHistograms(run, "waiting", environment),
   };
   return html`<${History} run=${run} environment=${environment.name} fields=${REWARDS} least=${LEAST_STEP_S}>
     ${(history, path) =>

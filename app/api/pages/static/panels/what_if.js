@@ -1,5 +1,5 @@
 // What-if: the distribution that other settings of a curriculum would give. Nothing changes and nothing is handed out.
-import { useFeed } from "../lib/feeds.js";
+import { EVERY_S, useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { measured, number, percent, shown } from "../lib/text.js";
@@ -8,7 +8,6 @@ import { Select } from "../parts/fields.js";
 import { Panel } from "../parts/panel.js";
 import { Shown } from "../parts/states.js";
 
-const EVERY_S = 10;
 const ITEMS = 16;
 
 // Sliders: title, ends, and whether equal ways are equal factors. Without ends they are those of the rewards.

@@ -64,7 +64,7 @@ export function TimeBias({ history, own, words, paths }) {
 export function EnvironmentBias({ run, environments, chosen, least }) {
   const wanted = useRoute().query.get("count");
   const count = COUNTS.includes(wanted) ? wanted : COUNTS[0];
-  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, least, environments.length);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, least);
   const feed = useFeed(path, every);
   const pick = (name) => choose({ count: name === COUNTS[0] ? null : name });
   return html`<${Panel} title="Bias by environment" unit=${`shares in all ${count}`} paths=${[path]} wide>

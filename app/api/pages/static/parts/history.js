@@ -7,18 +7,13 @@ import { duration } from "../lib/text.js";
 import { useTime } from "../lib/time.js";
 import { Shown } from "./states.js";
 
-const MOST_A_SECOND = 1200; // spans × environments to read: all of a time is read each time
-const SLOW_S = 60;
-
 /**
  * The path of what is known of the time that the reader chose, with `more` parameters and spans of at least
- * `least` seconds, and how often to ask for all of it if the spans have so many environments.
+ * `least` seconds, and how often to ask for it.
  */
-export function useTimePath(place, more = {}, least = 0, environments = 1) {
+export function useTimePath(place, more = {}, least = 0) {
   const time = useTime();
-  const spans = time.seconds / Math.max(time.step, least);
-  const every = Math.max(EVERY_S, Math.min(SLOW_S, (spans * environments) / MOST_A_SECOND));
-  return [timePath(place, time, more, least), time.isLive ? every : ONCE];
+  return [timePath(place, time, more, least), time.isLive ? EVERY_S : ONCE];
 }
 
 /** The path for a time as `useTime` has it. */
@@ -37,7 +32,7 @@ export function timePath(place, { from, to, step }, more = {}, least = 0) {
  */
 export function History({ run, fields, environment, least, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, least);
-  const feed = useFeed(path, every === ONCE ? ONCE : EVERY_S, { growth: every === ONCE ? null : growing });
+  const feed = useFeed(path, every, { growth: every === ONCE ? null : growing });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 

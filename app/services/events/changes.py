@@ -1,0 +1,93 @@
+"""Tell readers that follow a run when something in it has changed. One task of the process looks at all such runs."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from app.services.runs.isolation import each
+from app.store.runs.revision import RevisionStore
+from lachesis.wire.errors import LachesisError
+
+LOOK_EVERY_S = 0.5
+TOLD_EVERY_S = 1.4
+"""How often readers get news at most. They ask for the news within this time, so they are never 2 s behind."""
+
+log = logging.getLogger("lachesis.events.stored")
+
+
+class WatchedRun:
+    """A run that somebody follows.
+
+    Attributes:
+        revision: Its last revision that was told; None before the first.
+        readers: How many follow it.
+    """
+
+    def __init__(self) -> None:
+        self.revision: str | None = None
+        self.readers = 0
+        self._told_s = 0.0
+        self._news = asyncio.Event()
+
+    def note(self, revision: str, now_s: float) -> None:
+        """Tell a revision to all readers if it is new, and the last one was told long enough ago."""
+        if revision != self.revision and now_s - self._told_s >= TOLD_EVERY_S:
+            self.revision, self._told_s = revision, now_s
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def next(self, told: str | None) -> str:
+        """Wait until another revision than this one was told, and return it."""
+        while self.revision is None or self.revision == told:
+            await self._news.wait()
+        return self.revision
+
+
+class ChangeWatch:
+    """Looks at runs while somebody follows them. All readers of a run hear at the same moment.
+
+    So they ask for the same at the same time, and can share the answers.
+    """
+
+    def __init__(self, store: RevisionStore) -> None:
+        self._store = store
+        self._watched: dict[str, WatchedRun] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def watching(self, run: str) -> AsyncIterator[WatchedRun]:
+        """Follow a run."""
+        watched = self._watched.setdefault(run, WatchedRun())
+        watched.readers += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look(), name="changes of followed runs")
+        try:
+            yield watched
+        finally:
+            watched.readers -= 1
+            if not watched.readers and self._watched.get(run) is watched:
+                del self._watched[run]
+                self._store.keep_only(list(self._watched))
+
+    async def stop(self) -> None:
+        """End the task that looks."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _look(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while self._watched:
+            try:
+                found, _ = await each(self._read, list(self._watched))
+            except LachesisError as error:
+                log.debug("changes of runs are not read: %s", error)
+            else:
+                for run, revision in found.items():
+                    if run in self._watched:
+                        self._watched[run].note(revision, clock())
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _read(self, runs: Sequence[str]) -> dict[str, str]:
+        return await self._store.read(runs)
