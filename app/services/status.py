@@ -201,9 +201,13 @@ class Status:
 
     async def _oldest_waiting_ms(self, run: str, view: RunView) -> int | None:
         limit = view.config.batch_size if view.config else None
-        wanted = {lane: (count, 1) for lane, count in view.lanes.items() if limit is None or lane[1] <= limit}
-        heads = [head for lane in await self._groups.heads(run, wanted) for head in lane.heads]
-        if not heads:
+        by_age = await self._groups.lanes_by_age(run) if view.lanes else iter(())
+        oldest = next((lane for lane in by_age if limit is None or lane[1] <= limit), None)
+        if oldest is None:
+            return None
+        (lane,) = await self._groups.heads(run, {oldest: (1, 1)})
+        heads = lane.heads
+        if not heads:  # it has left in the meantime
             return None
         (entry,) = await self._groups.entries(run, [min(heads).group_id])
         return None if entry is None else view.clock_ms - entry.accepted_ms

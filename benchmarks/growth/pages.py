@@ -24,6 +24,7 @@ from benchmarks import native
 from benchmarks.growth.effort import Effort
 from benchmarks.growth.environments import TINY, State, prepare
 from benchmarks.growth.server import Server, Versions
+from benchmarks.load import RequestFailed
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
 
@@ -38,6 +39,7 @@ HISTORY = {10: (HOUR_S, 1), 60: (DAY_S, 3), 900: (DAY_S, 10)}
 
 # Ten readers, who do not all look at the same.
 VIEWS = ("now", "now", "now", "shares", "freshness", "rewards", "groups", "workers", "now?range=1d", "rewards?range=1d")
+STREAM = "/events?changes=true"
 LOADED = ("now", "now?range=1d", "shares?range=1d", "freshness?range=1d", "rewards?range=1d", "groups")
 
 Asked = list[tuple[float, bytes]]
@@ -171,6 +173,8 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
     for page, asked in zip(pages, found.values(), strict=True):
 
         def note(request: Request, asked: Asked = asked) -> None:
+            if STREAM in request.url:
+                return
             path = request.url.removeprefix(server.service.url)
             headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
             text = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n{headers}\r\n"
@@ -184,7 +188,22 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
 
 
 async def replay(server: Server, asked: Asked, seconds: float) -> None:
-    """Ask what a page has asked, again and again."""
+    """Ask what a page has asked, again and again, and hold a stream of changes as it does."""
+    async with background([follow(server)]):
+        await ask_again(server, asked, seconds)
+
+
+async def follow(server: Server) -> None:
+    """Read the stream of changes that a page holds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.service.port)
+    writer.write(f"GET {RUN}{STREAM} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n".encode())
+    while await reader.read(65536):
+        pass
+    raise RequestFailed("the stream of changes ended")
+
+
+async def ask_again(server: Server, asked: Asked, seconds: float) -> None:
+    """Ask for the same, at the same times after the start."""
     caller = await server.dial()
     while True:
         began = time.perf_counter()

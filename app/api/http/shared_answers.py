@@ -3,8 +3,8 @@
 A request says so with ``Cache-Control: max-age=1``. All others get a new answer. So clients that write and then read
 see what they wrote, and ten open pages cost about as much as one.
 
-A reader that knows a newer revision of a run asks with ``Cache-Control: revision=REVISION``, an extension (RFC 9111, 5.2.3). It gets
-an answer that began after somebody else had asked with the same revision, so it has the change.
+A reader that knows a newer revision of a run asks with ``Cache-Control: revision=REVISION``, an extension (RFC 9111,
+5.2.3). It gets an answer that began after somebody had asked with this revision, so it has the change.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The history of a run, for charts."""
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 import orjson
@@ -12,7 +12,9 @@ from app.api.http.openapi import read_responses
 from app.api.http.routing import NativeRoute, requires
 from app.api.wire.time_query import FromTime, ToTime
 from app.core.access.permissions import Permission
+from app.core.history.charts import Histograms
 from app.core.history.resolution import DAY_S, Range
+from app.core.history.shares import Shares
 from app.core.history.wanted import Wanted
 from lachesis.wire import errors
 from lachesis.wire.errors import InvalidField
@@ -101,7 +103,7 @@ async def get_histograms(
     async def over_time() -> bytes:
         reading = services.history.reading
         shown, found = await reading.histograms(run, value, from_s, to_s, environment, step_s or 0)
-        return await _text(shown, {"value": value, **asdict(found)})
+        return await _text(shown, {"value": value, **_fields_of(found)})
 
     return await services.answers.reply(request, over_time)
 
@@ -130,10 +132,15 @@ async def get_shares(
 
     async def compared() -> bytes:
         shown, found = await services.history.reading.shares(run, count, from_s, to_s, step_s or 0)
-        answer = {"from_s": shown.from_s, "to_s": shown.to_s, "count": count, **asdict(found)}
+        answer = {"from_s": shown.from_s, "to_s": shown.to_s, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)
 
     return await services.answers.reply(request, compared)
+
+
+def _fields_of(found: Histograms | Shares) -> dict[str, Any]:
+    """Return the fields of an answer by name. `asdict` would copy all that is in them."""
+    return {field.name: getattr(found, field.name) for field in fields(found)}
 
 
 async def _text(shown: Range, contents: dict[str, Any]) -> bytes:

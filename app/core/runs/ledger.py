@@ -8,8 +8,8 @@ workers send straight to a replay buffer are not in groups, and do not count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 from app.core.model import DropReason
 
@@ -35,6 +35,7 @@ WASTE: Mapping[DropReason, WasteKind] = {
 }
 """The kind of waste of each reason why groups are dropped."""
 
+_KIND_OF: Mapping[str, WasteKind] = {reason.value: kind for reason, kind in WASTE.items()}
 _MILLION = 1_000_000
 
 
@@ -53,7 +54,15 @@ class TokenLedger:
 
     def by_state(self) -> dict[str, int]:
         """Return the tokens by state, without ``generated``: each token once."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return {
+            "trained": self.trained,
+            "queued": self.queued,
+            "leased": self.leased,
+            "stale": self.stale,
+            "filtered": self.filtered,
+            "dropped": self.dropped,
+            "surplus": self.surplus,
+        }
 
     def cost(self, per_million_tokens: float) -> dict[str, float]:
         """Return what the tokens cost, with ``generated`` first, in the unit of the price."""
@@ -63,12 +72,13 @@ class TokenLedger:
 
 def ledger_of(tokens: Mapping[str, int]) -> TokenLedger:
     """Return the ledger of tokens by state: ``generated``, ``leased``, ``trained``, or why they were dropped."""
-    generated, leased, trained = (tokens.get(state, 0) for state in ("generated", "leased", "trained"))
-    waste: dict[WasteKind, int] = dict.fromkeys(get_args(WasteKind), 0)
-    for reason, kind in WASTE.items():
-        waste[kind] += tokens.get(reason, 0)
+    generated, leased, trained = tokens.get("generated", 0), tokens.get("leased", 0), tokens.get("trained", 0)
+    waste: dict[WasteKind, int] = {"stale": 0, "filtered": 0, "dropped": 0, "surplus": 0}
+    for reason, count in tokens.items():
+        if (kind := _KIND_OF.get(reason)) is not None:
+            waste[kind] += count
     queued = generated - leased - trained - sum(waste.values())
-    return TokenLedger(generated=generated, trained=trained, queued=queued, leased=leased, **waste)
+    return TokenLedger(generated, trained, queued, leased, **waste)
 
 
 def ledger_of_run(tokens: Mapping[tuple[str, int | None], int]) -> TokenLedger:

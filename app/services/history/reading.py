@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 from app.core.history.charts import (
-    SKETCHES_OF,
     Histograms,
     Measured,
     environment_series,
@@ -17,7 +16,7 @@ from app.core.history.charts import (
 from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen_range, kept_resolution
 from app.core.history.series import MOST_ENVIRONMENTS, Span, added, busiest
 from app.core.history.shares import Shares, shares
-from app.core.history.wanted import EVERYTHING, Wanted
+from app.core.history.wanted import EVERYTHING, SKETCHES, Wanted
 from app.services.history.upkeep import HistoryUpkeep
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
@@ -26,7 +25,8 @@ from lachesis.wire.history import HistoryCount
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
 _MOST_HISTOGRAMS = 400  # times of a heat map
-_END = 64  # spans: an answer with fewer is the end of a chart that somebody follows
+_FOLLOWED = 128  # spans: an answer with fewer is one that somebody may follow, who soon reads most of them again
+_MOST_PARSED = 192  # spans that are kept for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Histograms]:
         """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
-        wanted = Wanted((), tuple(name for name in SKETCHES_OF[value] if name), environment)
+        wanted = Wanted((), SKETCHES, environment)  # those of all values: who looks at one looks at others, too
         shown, spans = await self._spans(run, from_s, to_s, wanted, _MOST_HISTOGRAMS, least_step_s)
         return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
 
@@ -130,7 +130,7 @@ class Histories:
                 last_s = await self._histories.last_s(run, resolution)
                 end_s = begin_s if last_s is None else min(end_s, last_s + resolution.step_s)
             stored = await self._histories.spans(run, resolution, begin_s, end_s) if begin_s < end_s else []
-            parse = parse_span if len(stored) > _END else _parse_again
+            parse = parse_span if len(stored) > _FOLLOWED else _parse_again
             for first in range(0, len(stored), _AT_ONCE):
                 some = stored[first : first + _AT_ONCE]
                 await asyncio.to_thread(_add, partial(parse, run, wanted=wanted), some, shown, spans, sums)
@@ -138,7 +138,7 @@ class Histories:
         return spans
 
 
-@lru_cache(_END)
+@lru_cache(_MOST_PARSED)
 def _parse_again(run: str, stored: StoredSpan, wanted: Wanted) -> Span:
     """Read a stored span that readers who follow a run ask for again and again. Nobody may change the result."""
     return parse_span(run, stored, wanted)
