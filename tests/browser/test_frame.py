@@ -7,7 +7,8 @@ import httpx
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.browser.conftest import Open
+from app.api.pages.operators import TABS
+from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 
 RUN = "/v1/runs/run"
@@ -59,7 +60,7 @@ async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, 
     await expect(panel).to_have_count(0)
 
 
-@pytest.mark.parametrize("view", ["now", "shares", "workers", "rewards"])
+@pytest.mark.parametrize("view", ["shares", "freshness", "rewards"])
 async def test_a_view_says_that_it_leaves_environments_out(client: httpx.AsyncClient, show: Open, view: str) -> None:
     await make_run(client)
     for name in ("first", "second", "third"):
@@ -97,7 +98,41 @@ async def test_the_parts_of_now_have_the_order_of_their_questions(client: httpx.
     await environment(client, "math")
     page = await show("/runs/run/now")
     await expect(page.locator(".panel", has_text="Stalls")).to_be_visible()
+    ledger, tabs = page.get_by_role("region", name="Token ledger"), page.get_by_role("navigation", name="Views")
+    tops = [(await one.bounding_box() or {})["y"] for one in (ledger, tabs, page.locator("main h1"))]
+    assert tops == sorted(tops)
     titles = await page.locator("main .panel > header h2").all_inner_texts()
     first = [re.split(r"\s{2,}|\n| what", title)[0] for title in titles]
-    assert first[:2] == ["Token ledger", "Stalls"]
+    assert first[0] == "Stalls"
     assert first.index("Stalls") < first.index("Progress")
+
+
+@pytest.mark.parametrize("view", TABS)
+async def test_every_view_of_a_run_has_its_ledger(
+    client: httpx.AsyncClient, show: Open, watch: Watch, view: str
+) -> None:
+    watch.expected.append("404")  # of a replay buffer that is not there
+    await make_run(client)
+    page = await show(f"/runs/run/{view}")
+    ledger = page.get_by_role("region", name="Token ledger")
+    await expect(ledger).to_contain_text(re.compile(r"0 tokens\s+generated =\s+0 trained"))
+    await submit(client, group("a"))
+    await expect(ledger).to_contain_text(re.compile(r"4 tokens\s+generated =\s+0 trained\s*\+\s+4 queued"))
+
+
+async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client: httpx.AsyncClient, show: Open) -> None:
+    """A page of them has two here."""
+    await make_run(client)
+    numbers = [await environment(client, f"e{number}") for number in range(5)]
+    page = await show("/")
+
+    async def with_less(route: Route) -> None:
+        await route.continue_(url=route.request.url.replace("limit=1000", "limit=2"))
+
+    await page.route(re.compile(r"/status\?limit=1000"), with_less)
+    await page.goto(f"/runs/run/workers?environment={numbers[4]}")
+    await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(5)
+    await expect(page.get_by_text("More come as you scroll")).to_have_count(0)
+    await expect(page.get_by_role("region", name="Members")).to_contain_text("e4")
+    numbers.append(await environment(client, "e5"))
+    await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(6)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -45,6 +46,7 @@ class Histories:
         self._runs = runs
         self._histories = histories
         self._upkeep = upkeep
+        self._turn = asyncio.Lock()  # panels of a page ask for the same spans at once, and one parses them for all
 
     async def of(
         self,
@@ -130,10 +132,12 @@ class Histories:
                 last_s = await self._histories.last_s(run, resolution)
                 end_s = begin_s if last_s is None else min(end_s, last_s + resolution.step_s)
             stored = await self._histories.spans(run, resolution, begin_s, end_s) if begin_s < end_s else []
-            parse = parse_span if len(stored) > _FOLLOWED else _parse_again
-            for first in range(0, len(stored), _AT_ONCE):
-                some = stored[first : first + _AT_ONCE]
-                await asyncio.to_thread(_add, partial(parse, run, wanted=wanted), some, shown, spans, sums)
+            is_kept = len(stored) <= _FOLLOWED
+            parse = partial(_parse_again if is_kept else parse_span, run, wanted=wanted)
+            async with self._turn if is_kept else nullcontext():
+                for first in range(0, len(stored), _AT_ONCE):
+                    some = stored[first : first + _AT_ONCE]
+                    await asyncio.to_thread(_add, parse, some, shown, spans, sums)
             begin_s = max(begin_s, end_s)
         return spans
 

@@ -2,14 +2,13 @@
 import { html } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { bytes, counted, duration, interval, known, measured, number, percent, shown } from "../lib/text.js";
+import { EnvironmentRows } from "../parts/environments.js";
 import { hue, Environment } from "../parts/names.js";
 import { Bar, Figures } from "../parts/figures.js";
 import { Explain } from "../parts/explain.js";
 import { Panel } from "../parts/panel.js";
 import { EXPLAIN, Headline, Notices, statusPath, useStatus } from "../parts/run.js";
 import { QuarantineActions, RunActions } from "../parts/operate.js";
-import { Ledger } from "../parts/ledger.js";
-import { Rows } from "../parts/rows.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
 import { TimeBar } from "../parts/time_bar.js";
 import { Trends } from "../parts/trends.js";
@@ -22,12 +21,9 @@ export function NowView({ run }) {
 function Now({ run, status }) {
   const path = statusPath(run);
   const { query } = useRoute();
-  return html`<${Headline} status=${status} />
+  return html`<${Headline} status=${status} hasAll />
     <${Notices} status=${status} />
     ${query.get(EXPLAIN) !== null && html`<${Explain} run=${run} status=${status} />`}
-    <${Panel} title="Token ledger" unit="what became of every generated token" paths=${[path]} wide>
-      <${Ledger} ledger=${status.ledger} />
-    <//>
     <${RunActions} run=${run} status=${status} />
     <${TimeBar} />
     <${Trends} run=${run} status=${status} />
@@ -123,10 +119,10 @@ function Queue({ run, status }) {
   const { environments } = status;
   if (environments.length === 0) return html`<${NoEnvironment} run=${run} />`;
   const most = Math.max(1, ...environments.map((one) => one.queued_sequences));
-  return html`<${Rows}
+  return html`<${EnvironmentRows}
+    run=${run}
+    status=${status}
     label="Environments"
-    items=${environments}
-    id=${(one) => one.id}
     height=${36}
     least=${900}
     draw=${(one) => html`<div class="queue" data-environment=${one.id}>

@@ -3,17 +3,17 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, duration, known, number, shown } from "../lib/text.js";
+import { EnvironmentRows } from "../parts/environments.js";
 import { Environment, State } from "../parts/names.js";
 import { DisconnectAction } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, statusPath, useStatus } from "../parts/run.js";
-import { Rows } from "../parts/rows.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
 
 export function WorkersView({ run }) {
   const feed = useStatus(run);
   return html`<${Shown} feed=${feed}>
-    ${(status) => html`<${Headline} status=${status} />
+    ${(status) => html`<${Headline} status=${status} hasAll />
       <${Environments} run=${run} status=${status} />`}
   <//>`;
 }
@@ -22,19 +22,22 @@ function Environments({ run, status }) {
   const { query } = useRoute();
   const chosen = query.get("environment");
   const { environments } = status;
-  const opened = environments.find((one) => String(one.id) === chosen);
+  const listed = environments.find((one) => String(one.id) === chosen);
+  const isListed = chosen === null || listed !== undefined || !/^\d+$/.test(chosen);
+  const found = useFeed(isListed ? null : `v1/runs/${run}/environments/${chosen}`);
+  const opened = listed ?? found.data;
   return html`${opened && html`<${Members} run=${run} environment=${opened} />`}
     <${Panel} title="Environments" paths=${[statusPath(run)]} wide>
       ${environments.length === 0 && html`<${NoEnvironment} run=${run} />`}
-      <${List} environments=${environments} chosen=${chosen} />
+      <${List} run=${run} status=${status} chosen=${chosen} />
     <//>`;
 }
 
-function List({ environments, chosen }) {
-  return html`<${Rows}
+function List({ run, status, chosen }) {
+  return html`<${EnvironmentRows}
+    run=${run}
+    status=${status}
     label="Environments"
-    items=${environments}
-    id=${(one) => one.id}
     height=${40}
     least=${900}
     draw=${(one) => html`<button

@@ -7,6 +7,7 @@ import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useMay } from "./action.js";
 import { Options } from "./fields.js";
+import { LedgerLine } from "./run.js";
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
@@ -50,6 +51,7 @@ export function Frame({ view, run, tabs, keys, children }) {
       </button>
       <button type="button" class="small keys-button" onClick=${() => setHelp(true)}>keys (?)</button>
     </header>
+    ${run !== null && html`<${LedgerLine} key=${run} run=${run} />`}
     ${run !== null && html`<${Tabs} tabs=${tabs} view=${view} />`}
     <${Lost} />
     <main id="main" tabindex="-1">${children}</main>

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { counted, duration, number, shown } from "../lib/text.js";
 import { timeOf } from "../lib/time.js";
+import { Ledger } from "./ledger.js";
 import { Sentence, State } from "./names.js";
 import { useCommands } from "./panel.js";
 
@@ -13,8 +14,9 @@ const MOST_ENVIRONMENTS = 1000;
 export const EXPLAIN = "explain";
 const INTAKE_PAUSED = "an operator has paused intake: environments start no groups";
 
-/** The path of the status of a run, with its environments. */
-export const statusPath = (run) => `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS}`;
+/** The path of the status of a run, with its environments, or those after an id. */
+export const statusPath = (run, after = null) =>
+  `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS}${after === null ? "" : `&after=${after}`}`;
 export const explainPath = (run) => `v1/runs/${encodeURIComponent(run)}/batches/explain`;
 
 export const useStatus = (run) => useFeed(statusPath(run));
@@ -22,8 +24,8 @@ export const useStatus = (run) => useFeed(statusPath(run));
 /** Names of environments by number. */
 export const namesOf = (status) => new Map(status.environments.map((one) => [one.id, one.name]));
 
-/** The first line of a run: how it is, why, and who must act. */
-export function Headline({ status }) {
+/** The first line of a run: how it is, why, and who must act. `hasAll`: the view shows all environments. */
+export function Headline({ status, hasAll = false }) {
   const { kind, word, sentence } = health(status);
   const { view, query } = useRoute();
   const [button, commands] = useCommands("the state of the run", [statusPath(status.run)]);
@@ -40,8 +42,19 @@ export function Headline({ status }) {
       <a data-page href=${explain}>${isExplained ? "hide the explanation" : "explain"}</a>
       ${button}
     </p>
-    ${commands} ${status.blocked && html`<${WhoMustAct} status=${status} />`} <${FirstOf} status=${status} />
+    ${commands} ${status.blocked && html`<${WhoMustAct} status=${status} />`}
+    ${!hasAll && html`<${FirstOf} status=${status} />`}
     <span class="spoken" role="status">${word}</span>
+  </section>`;
+}
+
+/** What became of the tokens of a run, above all of its views. */
+export function LedgerLine({ run }) {
+  const { data, error } = useStatus(run);
+  const [button, commands] = useCommands("the token ledger", [statusPath(run)]);
+  if (data === null && error !== null) return null;
+  return html`<section class="ledger-line" aria-label="Token ledger">
+    ${data !== null && html`<${Ledger} ledger=${data.ledger} /> ${button} ${commands}`}
   </section>`;
 }
 
