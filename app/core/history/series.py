@@ -12,6 +12,9 @@ MOST_ENVIRONMENTS = 256
 OTHERS = ""
 """The name of all other environments, and of groups without one."""
 
+BUSY = ("sequences_in", "sequences_out")
+"""The counts that say how busy an environment is."""
+
 _MOST_PENDING = 1024  # values that a tally keeps before it counts them
 
 
@@ -101,7 +104,7 @@ def busiest(spans: Iterable[Span], most: int = MOST_ENVIRONMENTS) -> list[str]:
     for span in spans:
         for name, facts in span.environments.items():
             if name != OTHERS:
-                sequences[name] += facts.counts.get("sequences_in", 0) + facts.counts.get("sequences_out", 0)
+                sequences[name] += sum(facts.counts.get(count, 0) for count in BUSY)
     return sorted(sequences, key=lambda name: (-sequences[name], name))[:most]
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 from app.core.history.charts import (
     Histograms,
@@ -14,8 +14,8 @@ from app.core.history.charts import (
     histograms,
     run_series,
 )
-from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, chosen_range, kept_resolution
-from app.core.history.series import MOST_ENVIRONMENTS, Span, added, busiest
+from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, Resolution, chosen_range, kept_resolution
+from app.core.history.series import BUSY, MOST_ENVIRONMENTS, Facts, Span, added, busiest
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, Wanted
 from app.services.history.upkeep import HistoryUpkeep
@@ -26,8 +26,13 @@ from lachesis.wire.history import HistoryCount
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
 _MOST_HISTOGRAMS = 400  # times of a heat map
-_FOLLOWED = 128  # spans: an answer with fewer is one that somebody may follow, who soon reads most of them again
-_MOST_PARSED = 192  # spans that are kept for that
+_END = 64  # spans: an answer with fewer is the end of a chart that somebody follows
+_MOST_PARSED = 192
+_FOLLOWED = 400  # closed spans of a chart that somebody may follow
+_MOST_KNOWN = 16  # such charts
+
+TimedSpans = list[tuple[int, Span]]
+"""Spans, each with when it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,15 @@ class RunHistory:
     environments: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """Spans that were read and do not change again: those from a time on, up to the last one as it is stored."""
+
+    from_s: int
+    last: StoredSpan
+    spans: TimedSpans
+
+
 class Histories:
     """Reads histories. Who reads up to now gets what this process has counted until now, too."""
 
@@ -46,7 +60,8 @@ class Histories:
         self._runs = runs
         self._histories = histories
         self._upkeep = upkeep
-        self._turn = asyncio.Lock()  # panels of a page ask for the same spans at once, and one parses them for all
+        self._known: dict[tuple[str, int, Wanted], _Closed] = {}  # the latest used at the end
+        self._turns: WeakValueDictionary[tuple[str, int, Wanted], asyncio.Lock] = WeakValueDictionary()
 
     async def of(
         self,
@@ -96,7 +111,7 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
-        wanted = Wanted((), (f"{counted}_in", f"{counted}_out"))
+        wanted = Wanted((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
         shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
         return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
@@ -128,18 +143,50 @@ class Histories:
         sums: set[int] = set()
         for resolution in reversed(KEPT[: KEPT.index(coarsest) + 1]):
             end_s = shown.to_s
-            if resolution is not KEPT[0]:
+            is_closed = resolution is not KEPT[0]
+            if is_closed:
                 last_s = await self._histories.last_s(run, resolution)
                 end_s = begin_s if last_s is None else min(end_s, last_s + resolution.step_s)
-            stored = await self._histories.spans(run, resolution, begin_s, end_s) if begin_s < end_s else []
-            is_kept = len(stored) <= _FOLLOWED
-            parse = partial(_parse_again if is_kept else parse_span, run, wanted=wanted)
-            async with self._turn if is_kept else nullcontext():
-                for first in range(0, len(stored), _AT_ONCE):
-                    some = stored[first : first + _AT_ONCE]
-                    await asyncio.to_thread(_add, parse, some, shown, spans, sums)
+            if begin_s < end_s:
+                is_small = not wanted.has_environments or wanted.environment is not None or _wants_counts(wanted)
+                read = self._closed if is_closed and is_small else self._parsed
+                _add(await read(run, resolution, begin_s, end_s, wanted), shown, spans, sums)
             begin_s = max(begin_s, end_s)
         return spans
+
+    async def _closed(self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: Wanted) -> TimedSpans:
+        """Read spans that never change again. Who follows a run asks for them again and again: read only new ones."""
+        key = run, resolution.step_s, wanted
+        async with self._turns.setdefault(key, asyncio.Lock()):  # panels of a page ask at once
+            known = self._known.pop(key, None)
+            found: TimedSpans = []
+            if known is not None and known.from_s <= begin_s <= known.last.time_s < end_s:
+                stored = await self._histories.spans(run, resolution, known.last.time_s, known.last.time_s + 1)
+                if stored == [known.last]:  # it is still the same history
+                    found = [one for one in known.spans if one[0] >= begin_s]
+            since_s = found[-1][0] + 1 if found else begin_s
+            stored = await self._histories.spans(run, resolution, since_s, end_s)
+            found += await self._parse(run, stored, wanted)
+            if 0 < len(found) <= _FOLLOWED:
+                last = stored[-1] if stored or known is None else known.last
+                self._known[key] = _Closed(begin_s, last, found)
+                self._forget()
+            return found
+
+    def _forget(self) -> None:
+        for key in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[key]
+
+    async def _parsed(self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: Wanted) -> TimedSpans:
+        return await self._parse(run, await self._histories.spans(run, resolution, begin_s, end_s), wanted)
+
+    async def _parse(self, run: str, stored: Sequence[StoredSpan], wanted: Wanted) -> TimedSpans:
+        parse = _parse_again if len(stored) <= _END else parse_span
+        found: TimedSpans = []
+        for first in range(0, len(stored), _AT_ONCE):
+            some = stored[first : first + _AT_ONCE]
+            found += await asyncio.to_thread(_parsed, parse, run, some, wanted)
+        return found
 
 
 @lru_cache(_MOST_PARSED)
@@ -148,25 +195,41 @@ def _parse_again(run: str, stored: StoredSpan, wanted: Wanted) -> Span:
     return parse_span(run, stored, wanted)
 
 
-def _add(
-    parse: Callable[[StoredSpan], Span],
-    stored: Sequence[StoredSpan],
-    shown: Range,
-    spans: dict[int, Span],
-    sums: set[int],
-) -> None:
-    """Add stored spans to those of the places that they are in. The spans of ``sums`` are sums, which may grow."""
-    for one in stored:
-        place = shown.place(one.time_s)
+def _parsed(
+    parse: Callable[[str, StoredSpan, Wanted], Span], run: str, stored: Sequence[StoredSpan], wanted: Wanted
+) -> TimedSpans:
+    spans = [(one.time_s, parse(run, one, wanted)) for one in stored]
+    return [(time_s, _counts_of(span, wanted)) for time_s, span in spans] if _wants_counts(wanted) else spans
+
+
+def _wants_counts(wanted: Wanted) -> bool:
+    """Return whether only counts of environments are wanted: a small part of a span."""
+    names = wanted.environments
+    return wanted.run == () and names is not None and wanted.environment is None and not {*names} & {*SKETCHES}
+
+
+def _counts_of(span: Span, wanted: Wanted) -> Span:
+    names = {*(wanted.environments or ()), *BUSY}
+    environments = {
+        name: Facts({count: facts.counts[count] for count in facts.counts.keys() & names})
+        for name, facts in span.environments.items()
+    }
+    return Span(environments=environments)
+
+
+def _add(found: TimedSpans, shown: Range, spans: dict[int, Span], sums: set[int]) -> None:
+    """Add spans to those of the places that they are in. The spans of ``sums`` are sums, which may grow."""
+    for time_s, one in found:
+        place = shown.place(time_s)
         if place is None:
             continue
         if place not in spans:
-            spans[place] = parse(one)
+            spans[place] = one
             continue
         if place not in sums:
             spans[place] = added([spans[place]])
             sums.add(place)
-        spans[place].add(parse(one))
+        spans[place].add(one)
 
 
 def _series(spans: Mapping[int, Span], points: int, wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
