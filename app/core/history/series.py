@@ -1,6 +1,5 @@
 """Describe what happened in a run in a span of time, so that spans can be added up."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -100,11 +99,13 @@ def busiest(spans: Iterable[Span], most: int = MOST_ENVIRONMENTS) -> list[str]:
 
     Each span has its own choice of `MOST_ENVIRONMENTS`, so spans may have more of them altogether.
     """
-    sequences: defaultdict[str, float] = defaultdict(float)
+    sequences: dict[str, float] = {}
+    came, went = BUSY
     for span in spans:
         for name, facts in span.environments.items():
-            if name != OTHERS:
-                sequences[name] += sum(facts.counts.get(count, 0) for count in BUSY)
+            counts = facts.counts
+            sequences[name] = sequences.get(name, 0) + counts.get(came, 0) + counts.get(went, 0)
+    sequences.pop(OTHERS, None)
     return sorted(sequences, key=lambda name: (-sequences[name], name))[:most]
 
 

@@ -1,7 +1,7 @@
 """Compare the shares of environments in what was generated and in what was trained on."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from app.core.history.series import OTHERS, Span, busiest
@@ -60,17 +60,24 @@ def shares(spans: Iterable[Span], counted: HistoryCount) -> Shares:
     """
     spans = list(spans)
     own = set(busiest(spans))
-    came, went = Counter[str](), Counter[str]()
-    for span in spans:
-        for name, facts in span.environments.items():
-            shown = name if name in own else OTHERS
-            came[shown] += int(facts.counts.get(f"{counted}_in", 0))
-            went[shown] += int(facts.counts.get(f"{counted}_out", 0))
+    came, went = (_by_name(spans, own, f"{counted}_{way}") for way in ("in", "out"))
     generated, trained = came.total(), went.total()
-    names = [name for name in came if came[name] or went[name]]
+    names = [name for name in came | went if came[name] or went[name]]
     names.sort(key=lambda name: (-abs(went[name] * generated - came[name] * trained), name))
     found = [_share(name, (came[name], went[name]), generated, trained) for name in names]
     return Shares(generated, trained, _largest(found), found)
+
+
+def _by_name(spans: Iterable[Span], own: Container[str], count: str) -> Counter[str]:
+    totals: dict[str, float] = {}
+    for span in spans:
+        for name, facts in span.environments.items():
+            if (more := facts.counts.get(count)) is not None:
+                totals[name] = totals.get(name, 0) + more
+    shown = Counter[str]()
+    for name, total in totals.items():
+        shown[name if name in own else OTHERS] += int(total)
+    return shown
 
 
 def _share(name: str, counts: tuple[int, int], generated: int, trained: int) -> EnvironmentShare:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.groups.listing import GroupQuery
 from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span, Tally
 from app.core.history.wanted import Wanted
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
@@ -19,6 +19,7 @@ from app.services.batches.request import BatchRequest
 from app.services.history.reading import RunHistory
 from app.store.curriculum.entries import ItemWrite
 from app.store.groups.codec import EncodedGroup
+from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import InvalidField, RunNotFound
@@ -299,6 +300,46 @@ async def test_a_run_that_is_reset_or_deleted_has_no_history(
     assert services.history.upkeep.counted() == []
     with pytest.raises(RunNotFound):
         await read(services)
+
+
+async def test_who_follows_a_history_reads_what_a_new_reader_reads(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Closed spans are kept, so new ones must come in, and those of another history must not stay."""
+    (following, _), (settled, _) = process(), process()
+    await make_run(following)
+    now_s = int((await redis_client.time())[0])
+    begin_s = (now_s - 1800) // 60 * 60
+    key = KEYS.series(60)
+
+    async def add(minute: int, sequences: int) -> None:
+        tally = Tally()
+        tally.note("math", {"sequences_in": sequences}, {"reward_in": sequences / 10, "length_in": 5.0})
+        await redis_client.xadd(key, {"facts": encode_span(tally.close())}, f"{(begin_s + 60 * minute) * 1000}-0")
+
+    async def found(services: Services, first: int = 0) -> list[Any]:
+        reading, asked = services.history.reading, (begin_s + 60 * first, begin_s + 1200)
+        shares = await reading.shares(RUN, "sequences", *asked, 60)
+        values = [await reading.histograms(RUN, value, *asked, "math", 60) for value in ("reward", "length")]
+        return [shares, *values, await reading.of(RUN, *asked, Wanted(("step",), ("reward_in",), "math"), 60)]
+
+    for minute in range(4):
+        await add(minute, minute + 1)
+    before = await found(following)
+    assert before[0][1].generated == 1 + 2 + 3 + 4
+    assert await found(following) == before
+    await add(4, 9)
+    after = await found(following)
+    assert after[0][1].generated == 1 + 2 + 3 + 4 + 9
+    assert after == await found(settled)
+    assert (await found(following, 2))[0][1].generated == 3 + 4 + 9
+    assert await found(following, 1) == await found(process()[0], 1), "it begins before what was read last"
+    await redis_client.delete(key)
+    for minute in range(5):
+        await add(minute, 100)
+    other = await found(following)
+    assert other[0][1].generated == 500
+    assert other == await found(process()[0])
 
 
 async def test_absurd_rewards_and_ranges_do_no_harm(process: Callable[..., Process]) -> None:

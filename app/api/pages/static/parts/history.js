@@ -7,13 +7,17 @@ import { duration } from "../lib/text.js";
 import { useTime } from "../lib/time.js";
 import { Shown } from "./states.js";
 
+const HOUR_S = 3600;
+const SLOW_S = 10; // a day has spans of 15 min, of which 10 s are little
+
 /**
  * The path of what is known of the time that the reader chose, with `more` parameters and spans of at least
  * `least` seconds, and how often to ask for it.
  */
 export function useTimePath(place, more = {}, least = 0) {
   const time = useTime();
-  return [timePath(place, time, more, least), time.isLive ? EVERY_S : ONCE];
+  const every = time.seconds > HOUR_S ? SLOW_S : EVERY_S;
+  return [timePath(place, time, more, least), time.isLive ? every : ONCE];
 }
 
 /** The path for a time as `useTime` has it. */
@@ -32,7 +36,7 @@ export function timePath(place, { from, to, step }, more = {}, least = 0) {
  */
 export function History({ run, fields, environment, least, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, least);
-  const feed = useFeed(path, every, { growth: every === ONCE ? null : growing });
+  const feed = useFeed(path, every === ONCE ? ONCE : EVERY_S, { growth: every === ONCE ? null : growing });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 
