@@ -19,6 +19,7 @@ from lachesis.wire import errors
 ROOT = Path(__file__).parents[1]
 MODULES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("clients/**/*.py")])
 TESTS = sorted(ROOT.glob("tests/**/test_*.py"))
+BESIDE = [file for folder in ("tests", "benchmarks", "examples", "tools") for file in ROOT.glob(f"{folder}/**/*.py")]
 SCRIPTS = sorted(ROOT.glob("app/store/lua/**/*.lua"))
 
 MODULE_LIMIT, SCRIPT_LIMIT, NAME_LIMIT = 500, 60, 15
@@ -98,6 +99,11 @@ def describes_itself(module: Path) -> Iterator[str]:
 def test_every_module_keeps_the_rule(rule: Callable[[Path], Iterator[str]]) -> None:
     assert MODULES
     assert [offence for module in MODULES for offence in rule(module)] == []
+
+
+def test_no_module_beside_the_code_is_too_long() -> None:
+    assert BESIDE
+    assert [offence for module in sorted(BESIDE) for offence in too_long(module)] == []
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,14 @@ from app.services.runs import capacity
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import group_name
 from app.store.redis.keys import RunKeys
-from lachesis.wire.columns import Ragged, pack, unpack
+from lachesis.wire.columns import unpack
 from lachesis.wire.errors import GroupGone, LachesisError
-from lachesis.wire.frame import frame
 from lachesis.wire.limits import QueueLimitSettings
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, config, join
 from tests.services.processes import A_YEAR_S, Processes
+from tests.services.run_bodies import as_blobs, as_json
 from tests.services.run_model import Group, Refused, RunModel, is_within
 
 T = TypeVar("T")
@@ -91,33 +91,6 @@ settings_of_a_run = st.one_of(
     st.fixed_dictionaries({"future_versions": st.sampled_from(["restamp", "refuse"])}),
     st.fixed_dictionaries({"filter_reward_range": st.sampled_from([None, {"below": 60.0}, {"below": 20.0}])}),
 )
-
-
-def as_json(groups: list[Group]) -> bytes:
-    bodies = [
-        {
-            "id": group.id,
-            "environment": group.environment,
-            "policy_version": group.version,
-            "tokens": [[n + 1] * length for n, length in enumerate(group.lengths)],
-            "masks": [[n + 1] * length for n, length in enumerate(group.lengths)],
-            "scores": [float(group.contents)] * group.size,
-            "item": group.item,
-        }
-        for group in groups
-    ]
-    return json.dumps(bodies[0] if len(bodies) == 1 else {"groups": bodies}).encode()
-
-
-def as_blobs(groups: list[Group]) -> bytes:
-    blobs = []
-    for group in groups:
-        tokens = Ragged(np.repeat(np.arange(1, group.size + 1), group.lengths), (np.array(group.lengths),))
-        scores = Ragged(np.full(group.size, float(group.contents)))
-        said = {"id": group.id, "environment": group.environment, "policy_version": group.version, "item": group.item}
-        metadata = {name: str(value) for name, value in said.items() if value is not None}
-        blobs.append(pack({"tokens": tokens, "masks": tokens, "scores": scores}, b"{}", metadata))
-    return blobs[0] if len(blobs) == 1 else frame(blobs, "groups")
 
 
 def pick(several: Sequence[T], which: int) -> T:
