@@ -11,14 +11,8 @@ from tests.api.access.conftest import Tokens, bearer
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_access import enter
 from tests.browser.test_accessibility import findings
-from tests.scenarios.native_calls import RUN, group, make_run, status, submit, take, taken
+from tests.scenarios.native_calls import RUN, group, join, make_run, status, submit, take, taken
 from tests.waiting import wait_until
-
-
-async def environment(client: httpx.AsyncClient, name: str, **settings: Any) -> int:
-    reply = await client.post(f"{RUN}/environments", json={"name": name, **settings})
-    assert reply.status_code == 201, reply.text
-    return int(reply.json()["id"])
 
 
 async def opened(page: Page, label: str) -> Locator:
@@ -88,7 +82,7 @@ async def test_a_run_is_paused_limited_and_resumed_with_the_keyboard_alone(
 
 async def test_shares_environments_groups_and_quarantined_batches(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=2, max_deliveries=1)
-    math, code = await environment(client, "math", member="m1"), await environment(client, "code", member="c1")
+    math, code = await join(client, "math", member="m1"), await join(client, "code", member="c1")
     await submit(client, group("x", environment=math), group("y", environment=code))
     for _ in range(2):
         await taken(client, lease_s=0.01)
@@ -184,7 +178,7 @@ async def test_who_may_not_do_it_sees_no_action(
     watch.expected.append("401")
     client.headers.update(bearer(operator))
     await make_run(client)
-    await environment(client, "math", member="m1")
+    await join(client, "math", member="m1")
     page = await show("/runs/run/now")
     await enter(page, await tokens.make(role, "run"))
     for view in ("now", "shares", "groups", "workers?environment=0"):

@@ -9,15 +9,9 @@ from playwright.async_api import Page, Route, expect
 
 from app.api.pages.operators import TABS
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import end, group, make_run, submit, taken
+from tests.scenarios.native_calls import end, group, join, make_run, submit, taken
 
 RUN = "/v1/runs/run"
-
-
-async def environment(client: httpx.AsyncClient, name: str, **settings: Any) -> int:
-    reply = await client.post(f"{RUN}/environments", json={"name": name, **settings})
-    assert reply.status_code == 201, reply.text
-    return int(reply.json()["id"])
 
 
 def sentence(page: Page) -> Any:
@@ -28,7 +22,7 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
     client: httpx.AsyncClient, show: Open
 ) -> None:
     await make_run(client, batch_size=2)
-    await environment(client, "math", min_share=0.5)
+    await join(client, "math", min_share=0.5)
     page = await show("/runs/run/now")
     await expect(sentence(page)).to_contain_text(
         re.compile(r"Blocked\s+for \d+ (s|min): .*math needs 1 of 2 sequences")
@@ -46,7 +40,7 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
 
 async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
-    math = await environment(client, "math", min_share=0.5)
+    math = await join(client, "math", min_share=0.5)
     page = await show("/runs/run/shares", width=360)
     await page.get_by_role("link", name="explain").click()
     await expect(page).to_have_url(re.compile("/runs/run/now\\?explain=true$"))
@@ -64,7 +58,7 @@ async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, 
 async def test_a_view_says_that_it_leaves_environments_out(client: httpx.AsyncClient, show: Open, view: str) -> None:
     await make_run(client)
     for name in ("first", "second", "third"):
-        await environment(client, name)
+        await join(client, name)
     page = await show("/about")
 
     async def with_less(route: Route) -> None:
@@ -95,7 +89,7 @@ async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient
 async def test_the_parts_of_now_have_the_order_of_their_questions(client: httpx.AsyncClient, show: Open) -> None:
     """Is the run healthy, where do tokens go, what was it like, and then all figures."""
     await make_run(client)
-    await environment(client, "math")
+    await join(client, "math")
     page = await show("/runs/run/now")
     await expect(page.locator(".panel", has_text="Stalls")).to_be_visible()
     ledger, tabs = page.get_by_role("region", name="Token ledger"), page.get_by_role("navigation", name="Views")
@@ -123,7 +117,7 @@ async def test_every_view_of_a_run_has_its_ledger(
 async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client: httpx.AsyncClient, show: Open) -> None:
     """A page of them has two here."""
     await make_run(client)
-    numbers = [await environment(client, f"e{number}") for number in range(5)]
+    numbers = [await join(client, f"e{number}") for number in range(5)]
     page = await show("/")
 
     async def with_less(route: Route) -> None:
@@ -134,5 +128,5 @@ async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client:
     await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(5)
     await expect(page.get_by_text("More come as you scroll")).to_have_count(0)
     await expect(page.get_by_role("region", name="Members")).to_contain_text("e4")
-    numbers.append(await environment(client, "e5"))
+    numbers.append(await join(client, "e5"))
     await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(6)

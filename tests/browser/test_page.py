@@ -8,14 +8,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import end, group, make_run, submit, take, taken
+from tests.scenarios.native_calls import end, group, join, make_run, submit, take, taken
 from tests.waiting import wait_until
-
-
-async def environment(client: httpx.AsyncClient, name: str, run: str = "run", **settings: Any) -> int:
-    reply = await client.post(f"/v1/runs/{run}/environments", json={"name": name, **settings})
-    assert reply.status_code in (200, 201), reply.text
-    return int(reply.json()["id"])
 
 
 def figure(page: Page, panel: str, name: str) -> Any:
@@ -29,7 +23,7 @@ async def test_the_runs_are_listed_with_their_state_in_words(client: httpx.Async
     await expect(page.get_by_text("There is no run yet")).to_be_visible()
     await make_run(client, name="empty")
     await make_run(client, name="stuck")
-    await environment(client, "gsm8k", "stuck", min_share=0.5)
+    await join(client, "gsm8k", run="/v1/runs/stuck", min_share=0.5)
     await make_run(client, name="fed", batch_size=2)
     await submit(client, "a", run="/v1/runs/fed")
     rows = page.locator(".run")
@@ -59,7 +53,7 @@ async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> Non
     await make_run(client, batch_size=4)
     page = await show("/runs/run/now")
     await expect(page.get_by_text("No environment has joined. Start one:")).to_be_visible()
-    math = await environment(client, "math")
+    math = await join(client, "math")
     row = page.locator(f"[data-environment='{math}']")
     await expect(row).to_contain_text("math")
     await submit(client, group("a", environment=math), group("b", environment=math))
@@ -89,14 +83,14 @@ async def test_now_shows_what_was_dropped_and_what_is_wrong(client: httpx.AsyncC
     await submit(client, group("a", policy_version=0))
     await client.put("/v1/runs/run/policy-version", json={"policy_version": 1})
     await expect(figure(page, "Dropped", "stale")).to_have_text("1")
-    await environment(client, "large", group_size=8)
+    await join(client, "large", group_size=8)
     await expect(page.get_by_role("list", name="Alerts and warnings")).to_contain_text("Warning")
 
 
 async def test_shares_show_what_was_promised_and_got(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=4)
-    first = await environment(client, "first", min_share=0.25)
-    second = await environment(client, "second", max_share=0.75)
+    first = await join(client, "first", min_share=0.25)
+    second = await join(client, "second", max_share=0.75)
     page = await show("/runs/run/shares")
     row = page.locator(f"[data-environment='{first}']")
     await expect(row).to_contain_text("at least 25 %")
@@ -109,9 +103,9 @@ async def test_shares_show_what_was_promised_and_got(client: httpx.AsyncClient, 
 
 async def test_workers_shows_members_of_the_environment_in_the_address(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
-    math = await environment(client, "math", member="node7-1")
-    await environment(client, "math", member="node8-2")
-    await environment(client, "code")
+    math = await join(client, "math", member="node7-1")
+    await join(client, "math", member="node8-2")
+    await join(client, "code")
     page = await show("/runs/run/workers")
     await page.get_by_role("button", name=re.compile("math")).click()
     assert page.url.endswith(f"/runs/run/workers?environment={math}")
@@ -182,7 +176,7 @@ async def test_a_hidden_page_asks_for_nothing(client: httpx.AsyncClient, show: O
     await page.clock.run_for(5_000)  # what was asked before may arrive here late
     asked = len(watch.asked)
     await page.clock.run_for(60_000)
-    await environment(client, "later")
+    await join(client, "later")
     assert len(watch.asked) == asked
     await page.evaluate(hide, False)
     await expect(page.locator("[data-environment='0']")).to_contain_text("later")
@@ -194,7 +188,7 @@ async def test_two_hundred_environments_are_few_elements(client: httpx.AsyncClie
         transport = httpx.AsyncHTTPTransport(local_address=f"127.0.0.{10 + sender}")
         async with httpx.AsyncClient(base_url=client.base_url, transport=transport) as from_another_address:
             for number in range(20 * sender, 20 * sender + 20):
-                await environment(from_another_address, f"task-{number:03d}")
+                await join(from_another_address, f"task-{number:03d}")
     page = await show("/runs/run/now")
     rows = page.get_by_role("list", name="Environments").get_by_role("listitem")
     await expect(rows.first).to_have_attribute("aria-setsize", "200")

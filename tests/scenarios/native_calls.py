@@ -32,6 +32,13 @@ async def change_run(client: httpx.AsyncClient, **settings: Any) -> None:
     assert reply.status_code == 200, reply.text
 
 
+async def join(client: httpx.AsyncClient, name: str, run: str = RUN, **settings: Any) -> int:
+    """Register an environment, or a member of one. Return the number of the environment."""
+    reply = await client.post(f"{run}/environments", json={"name": name, **settings})
+    assert reply.status_code in (200, 201), reply.text
+    return int(reply.json()["id"])
+
+
 async def submit(client: httpx.AsyncClient, *groups: dict[str, Any] | str, run: str = RUN) -> list[str]:
     """Submit groups, or groups of two with these ids. Return the outcome of each."""
     body = {"groups": [group(one) if isinstance(one, str) else one for one in groups]}
