@@ -40,7 +40,7 @@ class Claim:
     """The claim of one environment on credits.
 
     Attributes:
-        weight: Its share of the sequences that no minimum takes, relative to others, ``>= 0``.
+        weight: Its share of the sequences that no minimum takes, relative to others. 0 or less: no share.
         bounds: What it must and may have of one batch.
         in_hand: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
     """

@@ -82,7 +82,7 @@ class Demand:
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
         own = bounds.get(key, Bounds())
         if env.group_size <= limit_of(key, whole, self._limits):
-            return Claim(max(0.0, env.weight), own, self._usable[key])
+            return Claim(env.weight, own, self._usable[key])
         return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
 
     def of(self, caller: int, running: int | None = None, *, is_new: bool = True) -> GroupAllowance:

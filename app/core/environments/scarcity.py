@@ -37,7 +37,7 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], bounds: Mapping[int, Bo
     for lane in lanes:
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
-    claims = {key: Claim(max(0.0, view.environments[key].weight), own, 0) for key, own in bounds.items()}
+    claims = {key: Claim(view.environments[key].weight, own, 0) for key, own in bounds.items()}
     wanted = wanted_of_batch(batch_size, claims)
     parts = {key: bounds[key].minimum or sequences for key, sequences in wanted.items() if sequences > 0}
     lacking = [key for key, sequences in parts.items() if queued[key] < sequences]
