@@ -24,7 +24,7 @@ def backup(
 
     Everything that was acknowledged before the command began is in the backup.
     """
-    from app.process.serve import open_store  # late: the other commands need not wait for them
+    from app.process.store import open_store  # late: the other commands need not wait for them
     from app.store.server.backup import make_backup
     from app.store.server.data_dir import has_data
     from app.store.server.embedded import running_url

@@ -112,7 +112,7 @@ def _store(settings: Settings, others: Sequence[str]) -> Iterator[Finding]:
 
 
 def _access(settings: Settings, url: str, others: Sequence[str]) -> Iterator[Finding]:
-    from app.api.http.access import TWO_WAYS, is_loopback
+    from app.core.access.loopback import TWO_WAYS, is_loopback
     from app.services.access.tokens import has_ended
     from app.store.access.store import AccessStore
     from app.store.redis.client import RedisClient

@@ -177,7 +177,7 @@ def _with_tokens(
         audited: Whether the command is in the audit trail.
         new_data: Whether to create a data directory at the default place, if it is missing there.
     """
-    from app.process.serve import open_store  # late: the other commands need not wait for them
+    from app.process.store import open_store  # late: the other commands need not wait for them
     from app.services.access.audit import AuditTrail, RequestKind
     from app.services.access.tokens import TokenAdministration
     from app.store.access.audit import AuditStore

@@ -8,35 +8,21 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
-from app.api.http.access import TWO_WAYS, is_loopback
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.issuer_client import IssuerClient
+from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.logs import log_config
+from app.process.store import Store, open_store
 from app.process.workers import BACKLOG, heed_signals, run_workers
 from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
 from app.settings import Settings
 from app.store.access.store import is_closed
-from app.store.redis.address import store_url
-from app.store.server.embedded import EmbeddedRedis
-from app.store.server.probe import StoreFacts, place_of, probe_patiently
 from app.version import lachesis_version
 from lachesis.wire.errors import StoreUnavailable
 
 log = logging.getLogger("lachesis.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """The Redis of the service: its URL, its name for people, and what it promises."""
-
-    url: str
-    name: str
-    facts: StoreFacts
 
 
 def serve(settings: Settings, app: str = "app.main:app") -> int:
@@ -123,30 +109,3 @@ def _announcement(settings: Settings, listener: socket.socket, store: Store) -> 
     scheme = "https" if settings.tls_cert else "http"
     where = f"Lachesis {lachesis_version()} listening on {scheme}://{host}:{port}"
     return f"{where} · {workers} · {store.name} · {store.facts.promise}"
-
-
-# Redis
-
-
-@contextmanager
-def open_store(settings: Settings) -> Iterator[Store]:
-    """Connect to the Redis that the settings name, or run the embedded one until the block ends.
-
-    Raises:
-        StoreMisconfigured: It cannot keep the promises, or another service has the data.
-        StoreUnavailable: It does not answer.
-    """
-    url = store_url(settings)
-    if url:
-        facts = asyncio.run(probe_patiently(url, settings.store_patience_s))
-        yield Store(url, f"{facts.engine} {facts.version} at {place_of(url)}", facts)
-        return
-    with EmbeddedRedis.start(
-        settings.data_dir,
-        binary=settings.redis_bin,
-        fsync=settings.fsync,
-        maxmemory_bytes=settings.redis_maxmemory_bytes,
-        max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON has 2 bytes, as a float it has 8
-    ) as redis:
-        facts = asyncio.run(probe_patiently(redis.url, settings.store_patience_s))
-        yield Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)

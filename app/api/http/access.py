@@ -6,9 +6,7 @@ with the identity: routes call it themselves (`app.api.http.routing`).
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Callable, Collection
-from functools import lru_cache
 from typing import Annotated, Self
 
 from fastapi import Depends, Request
@@ -20,6 +18,7 @@ from app.api.http.certificates import PEER_CERTIFICATE
 from app.api.http.client_connection import end_of_waiting
 from app.api.http.connections import count_connection
 from app.core.access.identity import Identity
+from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.core.access.permissions import Decision, Permission, decide
 from app.services.access.authentication import NO_CREDENTIALS
 from app.services.access.credentials import Credentials
@@ -33,7 +32,6 @@ from lachesis.wire.errors import (
 )
 
 MAX_CREDENTIALS_BYTES = 16 * 1024
-TWO_WAYS = "create a token with `python -m app token create --role operator`, or set LACHESIS_INSECURE=1"
 
 
 class AccessControl:
@@ -115,15 +113,6 @@ def _password(said: bytes) -> bytes:
     except binascii.Error:
         raise Unauthorized("the Basic credentials are not base64") from None
     return password or user
-
-
-@lru_cache(maxsize=256)  # the addresses of this machine: parsing one takes 3 us
-def is_loopback(address: str) -> bool:
-    """Return whether only this machine can reach an address. Names are not looked up: only `localhost` is known."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _check_address(scope: Scope) -> None:

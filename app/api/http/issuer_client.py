@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from app.api.http.access import is_loopback
+from app.core.access.loopback import is_loopback
 from app.services.access.fetching import FetchFailed
 from app.settings import Settings
 from lachesis.wire.errors import StoreMisconfigured
