@@ -38,7 +38,8 @@ def python_with(requirements: Path, venv: Path) -> Path:
         if not is_built(requirements, venv):
             subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
             install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
-            subprocess.run([*install, "--requirement", str(requirements)], check=True)
+            lazily = [] if sys.dont_write_bytecode else ["--no-compile"]  # most modules are never imported
+            subprocess.run([*install, *lazily, "--requirement", str(requirements)], check=True)
             (venv / _MARKER).write_text(_key(requirements))
     return python
 

@@ -1,10 +1,17 @@
-"""Fixtures for an interpreter without the server: a run of the service at LACHESIS_URL, which runs elsewhere."""
+"""What the tests of the SDK need in an interpreter without the server: a run of the service at LACHESIS_URL.
+
+Properties are tried on a tenth of their examples: what a version lacks shows on each.
+"""
 
 from collections.abc import AsyncIterator
 
+import hypothesis
 import pytest
 
 from lachesis import AsyncTrainer, Settings
+from tests import properties
+
+hypothesis.settings.load_profile(properties.FAST)
 
 
 @pytest.fixture
