@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from app.core.datasets.plans import plan_shards
-from app.datasets.episodes import Wanted
+from app.datasets.episodes import WantedColumns
 from app.datasets.reading import read_dataset
 from app.services.datasets import ShardPlanSpec, plan_dataset
 from benchmarks.arena import Arena
@@ -65,7 +65,7 @@ async def measure(arena: Arena, results: Results) -> None:
                     began = time.perf_counter()
                     plan_dataset(Path(folder), ShardPlanSpec(RANKS))
                     planned = time.perf_counter()
-                    read_dataset(Path(folder), Wanted())
+                    read_dataset(Path(folder), WantedColumns())
                     results.add(ANALYSIS, case, US, planned - began)
                     results.add(ANALYSIS, case, READING, time.perf_counter() - planned)
     for episodes, ranks in ((1_000, 8), (1_000, 64), (100_000, 64)):

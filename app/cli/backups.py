@@ -11,7 +11,7 @@ from app.version import lachesis_version
 from lachesis.wire.errors import LachesisError
 
 if TYPE_CHECKING:
-    from app.store.server.backup import Manifest
+    from app.store.server.backup import BackupManifest
 
 _InJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
@@ -65,7 +65,7 @@ def _embedded(what: str) -> Settings:
     return settings
 
 
-def _tell(manifest: "Manifest", what: str, json: bool) -> None:
+def _tell(manifest: "BackupManifest", what: str, json: bool) -> None:
     if json:
         show_json(manifest.model_dump_json())
     else:

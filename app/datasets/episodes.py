@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedColumns:
     """Which columns to read.
 
     Attributes:
@@ -57,7 +57,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DatasetFacts:
     """What a dataset says about itself apart from its episodes; None for facts that it does not have.
 
     Attributes:
@@ -88,14 +88,14 @@ class Episodes:
     Attributes:
         ids: Numbers or texts, without duplicates.
         lengths: ``[episodes]``, ``0 <= length <= MAX_LENGTH``.
-        costs: ``[episodes]``, finite and ``>= 0``, if `Wanted.cost` asked for them; None if not.
+        costs: ``[episodes]``, finite and ``>= 0``, if `WantedColumns.cost` asked for them; None if not.
         facts: Other facts about the dataset.
     """
 
     ids: Ids
     lengths: NDArray[np.int64]
     costs: NDArray[np.float64] | None
-    facts: Facts
+    facts: DatasetFacts
 
 
 @dataclass(frozen=True, slots=True)

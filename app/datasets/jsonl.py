@@ -14,7 +14,7 @@ from app.datasets.episodes import (
     Ids,
     Progress,
     Slice,
-    Wanted,
+    WantedColumns,
     check_costs,
     check_count,
     shown,
@@ -29,7 +29,7 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _MOST_ID = 2**63 - 1
 
 
-def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) -> list[Slice]:
+def read_jsonl(folder: Folder, file: str, wanted: WantedColumns, progress: Progress) -> list[Slice]:
     """Read a file with one JSON value per line: an object with a length, or a number, which is the length.
 
     Raises:
@@ -73,7 +73,7 @@ def _blocks(stream: BinaryIO, source: str) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _part(lines: list[bytes], place: _LinePlaces, wanted: Wanted) -> Slice:
+def _part(lines: list[bytes], place: _LinePlaces, wanted: WantedColumns) -> Slice:
     rows = _parsed(lines, place)
     column = wanted.length_column
     if {*map(type, rows)} <= {int}:

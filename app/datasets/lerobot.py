@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.datasets import jsonl, parquet
-from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined, shown
+from app.datasets.episodes import DatasetFacts, Episodes, Progress, Slice, WantedColumns, joined, shown
 from app.datasets.files import Folder
 from lachesis.wire.errors import InvalidDataset
 
@@ -20,7 +20,7 @@ _TABLES = "meta/episodes"
 _CAMERA_TYPES = ("video", "image")
 
 
-def read_lerobot(folder: Folder, wanted: Wanted, progress: Progress) -> Episodes:
+def read_lerobot(folder: Folder, wanted: WantedColumns, progress: Progress) -> Episodes:
     """Read a LeRobot dataset of version 2.0, 2.1 or 3.0. Episodes come in the order of their index.
 
     Raises:
@@ -41,11 +41,11 @@ def read_lerobot(folder: Folder, wanted: Wanted, progress: Progress) -> Episodes
     return Episodes(ids, whole.lengths, whole.costs, replace(facts, files=files, tasks=(*whole.tasks.most_common(),)))
 
 
-def _read_v2(folder: Folder, wanted: Wanted, progress: Progress) -> list[Slice]:
+def _read_v2(folder: Folder, wanted: WantedColumns, progress: Progress) -> list[Slice]:
     return jsonl.read_jsonl(folder, _LINES, wanted, progress)
 
 
-def _read_v3(folder: Folder, wanted: Wanted, progress: Progress) -> list[Slice]:
+def _read_v3(folder: Folder, wanted: WantedColumns, progress: Progress) -> list[Slice]:
     if not (folder.path / _TABLES).is_dir():
         raise InvalidDataset(f"{folder.called(_TABLES)} is missing")
     files = folder.find(parquet.SUFFIXES, _TABLES)
@@ -54,7 +54,7 @@ def _read_v3(folder: Folder, wanted: Wanted, progress: Progress) -> list[Slice]:
     return parquet.read_parquet(folder, files, wanted, progress)
 
 
-_READERS: dict[str, Callable[[Folder, Wanted, Progress], list[Slice]]] = {
+_READERS: dict[str, Callable[[Folder, WantedColumns, Progress], list[Slice]]] = {
     "v2.0": _read_v2,
     "v2.1": _read_v2,
     "v3.0": _read_v3,
@@ -90,14 +90,14 @@ class _Info:
                 "To plan without this file, name the files of the episodes"
             )
 
-    def facts(self, layout: str) -> Facts:
+    def facts(self, layout: str) -> DatasetFacts:
         features = self._features()
         actions = [math.prod(feature.shape) for feature in features if feature.name == "action"]
         fps = self._value.get("fps")
         if fps is not None and not (type(fps) in (int, float) and fps > 0):
             raise self._wrong("fps", fps, "a number above 0")
         robot = self._value.get("robot_type")
-        return Facts(
+        return DatasetFacts(
             layout,
             unit="frames",
             files=0,

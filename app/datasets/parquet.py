@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.datasets.episodes import Ids, Progress, Slice, Wanted, check_costs, check_count, check_lengths, shown
+from app.datasets.episodes import Ids, Progress, Slice, WantedColumns, check_costs, check_count, check_lengths, shown
 from app.datasets.files import Folder, in_parallel
 from lachesis.wire.errors import InvalidDataset
 
 SUFFIXES = (".parquet",)
 
 
-def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
+def read_parquet(folder: Folder, files: list[str], wanted: WantedColumns, progress: Progress) -> list[Slice]:
     """Read files with one row per episode, several at a time.
 
     Raises:
@@ -36,7 +36,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _part(folder: Folder, file: str, wanted: Wanted) -> Slice:
+def _part(folder: Folder, file: str, wanted: WantedColumns) -> Slice:
     pyarrow = _pyarrow()
     source = folder.called(file)
     try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.datasets import jsonl, parquet, safetensors
-from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined
+from app.datasets.episodes import DatasetFacts, Episodes, Progress, Slice, WantedColumns, joined
 from app.datasets.files import Folder, located
 from app.datasets.lerobot import INFO, read_lerobot
 from lachesis.wire.errors import InvalidDataset
@@ -13,7 +13,7 @@ _LAYOUTS = "a LeRobot dataset (meta/info.json), or .jsonl, .parquet or .safetens
 
 
 def read_dataset(
-    path: Path, wanted: Wanted, *, within: Path | None = None, progress: Progress = lambda _done, _total: None
+    path: Path, wanted: WantedColumns, *, within: Path | None = None, progress: Progress = lambda _done, _total: None
 ) -> Episodes:
     """Read the lengths and ids of a dataset's episodes: a LeRobot folder, a table, a folder of tables or safetensors.
 
@@ -38,7 +38,7 @@ def read_dataset(
     _, name, read = kind
     parts = read(folder, files, wanted, progress)
     ids, whole = joined(str(path), parts)
-    return Episodes(ids, whole.lengths, whole.costs, Facts(name, unit="steps", files=len(files)))
+    return Episodes(ids, whole.lengths, whole.costs, DatasetFacts(name, unit="steps", files=len(files)))
 
 
 def _files(folder: Folder) -> list[str]:
@@ -54,7 +54,7 @@ def _files(folder: Folder) -> list[str]:
     return kinds[0]
 
 
-def _read_lines(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
+def _read_lines(folder: Folder, files: list[str], wanted: WantedColumns, progress: Progress) -> list[Slice]:
     if len(files) == 1:
         return jsonl.read_jsonl(folder, files[0], wanted, progress)
     parts = []
@@ -64,7 +64,9 @@ def _read_lines(folder: Folder, files: list[str], wanted: Wanted, progress: Prog
     return parts
 
 
-_TABLES: tuple[tuple[tuple[str, ...], str, Callable[[Folder, list[str], Wanted, Progress], list[Slice]]], ...] = (
+_TABLES: tuple[
+    tuple[tuple[str, ...], str, Callable[[Folder, list[str], WantedColumns, Progress], list[Slice]]], ...
+] = (
     (jsonl.SUFFIXES, "JSON lines", _read_lines),
     (parquet.SUFFIXES, "Parquet", parquet.read_parquet),
     (safetensors.SUFFIXES, "safetensors", safetensors.read_safetensors),

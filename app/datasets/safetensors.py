@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from app.datasets.episodes import Progress, Slice, Wanted, check_costs, check_lengths, shown
+from app.datasets.episodes import Progress, Slice, WantedColumns, check_costs, check_lengths, shown
 from app.datasets.files import Folder, in_parallel, pieces
 from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Header, parse_header
 from lachesis.wire.errors import InvalidDataset
@@ -17,7 +17,7 @@ _MANY = 32_768  # files that processes read faster than threads, although proces
 _FIRST_BYTES = 16 * 1024  # enough for most headers in one read
 
 
-def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
+def read_safetensors(folder: Folder, files: list[str], wanted: WantedColumns, progress: Progress) -> list[Slice]:
     """Read the headers of files that hold one episode each. The ids are their paths.
 
     Raises:
@@ -28,7 +28,7 @@ def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress:
     return in_parallel(read, batches, [*map(len, batches)], progress, processes=len(files) > _MANY)
 
 
-def _part(folder: Folder, wanted: Wanted, files: list[str]) -> Slice:
+def _part(folder: Folder, wanted: WantedColumns, files: list[str]) -> Slice:
     lengths, costs = [], []
     for file in files:
         with folder.opened(file) as descriptor:

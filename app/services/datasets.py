@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.core.datasets.costs import DECLARED_COLUMN, parse_episode_cost
 from app.core.datasets.plans import ShardPlan, plan_shards
 from app.core.ranks.costs import Costs
-from app.datasets.episodes import Facts, Ids, Progress, Wanted
+from app.datasets.episodes import DatasetFacts, Ids, Progress, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import DatasetNotFound
 
@@ -53,7 +53,7 @@ class DatasetPlan:
     lengths: NDArray[np.int64]
     plan: ShardPlan
     terms: ShardPlanSpec
-    facts: Facts | None = None
+    facts: DatasetFacts | None = None
 
 
 def plan_dataset(
@@ -67,7 +67,7 @@ def plan_dataset(
         InvalidField: The cost is invalid, or needs a field that the dataset does not have.
     """
     cost = parse_episode_cost(terms.cost)
-    found = read_dataset(path, Wanted(length=terms.length, cost=cost.column), within=within, progress=progress)
+    found = read_dataset(path, WantedColumns(length=terms.length, cost=cost.column), within=within, progress=progress)
     cameras = None if found.facts.cameras is None else len(found.facts.cameras)
     costs = cost.of(found.lengths, declared=found.costs, action_dim=found.facts.action_dim, cameras=cameras)
     plan = plan_shards(found.lengths, costs, terms.ranks, equal_episodes=terms.equal_episodes)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.core.access.limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
-from app.core.batches.pace import MOST_BATCHES, BatchSpan, Pace, pace
+from app.core.batches.pace import MOST_BATCHES, BatchPace, BatchSpan, pace
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
@@ -99,7 +99,7 @@ class RunFacts:
     failing_age_s: float
     limits: Sequence[LimitUse]
     durability: str
-    pace: Pace
+    pace: BatchPace
 
 
 class Status:
@@ -188,7 +188,7 @@ class Status:
         limits = limits_of(RateLimitSettings, view.policy) or RateLimitSettings()
         return (await self._limits.used([(of_run(run), limits)]))[0]
 
-    async def _pace(self, run: str, diagnosis: BatchDiagnosis) -> Pace:
+    async def _pace(self, run: str, diagnosis: BatchDiagnosis) -> BatchPace:
         view = diagnosis.view
         out = {lease.batch_id for lease in view.leases if lease.state in WITH_A_TRAINER}
         spans: list[BatchSpan] = []

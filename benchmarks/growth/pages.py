@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, Request, async_playwright
 
 from app.api.codec.group_blob import decode_blobs
 from app.core.history.resolution import DAY_S, HOUR_S
-from app.core.history.series import Span, Tally
+from app.core.history.series import HistorySpan, Tally
 from app.main import wire
 from app.settings import Settings
 from app.store.history.codec import encode_span
@@ -109,7 +109,7 @@ def put_day(server: Server) -> None:
             all_at_once.execute()
 
 
-def made_up_span(seed: int, groups: int) -> Span:
+def made_up_span(seed: int, groups: int) -> HistorySpan:
     """Return what happened in a span: so many groups of each environment came in and went out."""
     numbers, tally = random.Random(seed), Tally()
     counts = {"groups": 1, "sequences": 8, "tokens": 4000, "bytes": 30000}

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from app.core.history.series import Facts, Span
+from app.core.history.series import Facts, HistorySpan
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from tests.browser.conftest import Open
@@ -181,7 +181,7 @@ async def test_rewards_say_how_environments_and_times_differ(
 
     connection = RedisClient(redis_url, 5.0)
     many = {f"left{number:02}": Facts({"groups_in": 4, "sequences_in": 4, "sequences_out": 1}) for number in range(20)}
-    assert await HistoryStore(connection).append("run", Span(environments=many))
+    assert await HistoryStore(connection).append("run", HistorySpan(environments=many))
     await connection.aclose()
     await page.goto("/runs/run/rewards")
     await expect(rows.first).to_have_attribute("aria-setsize", "8")

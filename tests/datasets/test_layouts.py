@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets.episodes import Episodes, Wanted
+from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import DatasetNotFound, InvalidDataset
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines, write_table
 
 
 def read(path: Path | str, within: Path | None = None) -> Episodes:
-    return read_dataset(Path(path), Wanted(), within=within)
+    return read_dataset(Path(path), WantedColumns(), within=within)
 
 
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.datasets.episodes import Episodes, Wanted
+from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import InvalidDataset
 from tests.datasets.writers import CAMERAS, TASKS, info, lerobot_v2, lerobot_v3, write_json, write_lines, write_table
@@ -18,7 +18,7 @@ Write = Callable[..., Path]
 
 
 def read(root: Path, **wanted: Any) -> Episodes:
-    return read_dataset(root, Wanted(**wanted))
+    return read_dataset(root, WantedColumns(**wanted))
 
 
 @pytest.mark.parametrize(("write", "version", "files"), [(lerobot_v2, "v2.1", 2), (lerobot_v3, "v3.0", 3)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from app.datasets.episodes import Episodes, Wanted
+from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.blob import MAX_HEADER_BYTES
 from lachesis.wire.errors import InvalidDataset
@@ -31,7 +31,7 @@ def write_raw(path: Path, header: Any, data_bytes: int = 0, announced: int | Non
 
 
 def read(path: Path, **wanted: Any) -> Episodes:
-    return read_dataset(path, Wanted(**wanted))
+    return read_dataset(path, WantedColumns(**wanted))
 
 
 def test_files_are_episodes_and_their_paths_the_ids(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_many_files_are_read_in_processes_in_order(tmp_path: Path) -> None:
             n % 50,
         )
     told: list[tuple[int, int]] = []
-    found = read_dataset(tmp_path, Wanted(), progress=lambda done, of: told.append((done, of)))
+    found = read_dataset(tmp_path, WantedColumns(), progress=lambda done, of: told.append((done, of)))
     assert found.lengths.tolist() == [n % 50 for n in range(total)]
     assert told[-1] == (total, total)
     assert told == sorted(told)

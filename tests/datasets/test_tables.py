@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.episodes import MAX_LENGTH, Episodes, Wanted
+from app.datasets.episodes import MAX_LENGTH, Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import InvalidDataset
 from tests.datasets.writers import write_lines, write_table
@@ -22,7 +22,7 @@ COSTS = st.floats(0, allow_infinity=False, allow_nan=False)
 
 
 def read(path: Path, **wanted: Any) -> Episodes:
-    return read_dataset(path, Wanted(**wanted))
+    return read_dataset(path, WantedColumns(**wanted))
 
 
 @given(lengths=LENGTHS, texts=st.booleans(), data=st.data())

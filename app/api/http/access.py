@@ -19,7 +19,7 @@ from app.api.http.client_connection import end_of_waiting
 from app.api.http.connections import count_connection
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
-from app.core.access.permissions import Decision, Permission, decide
+from app.core.access.permissions import AccessDecision, Permission, decide
 from app.services.access.authentication import NO_CREDENTIALS
 from app.services.access.credentials import Credentials
 from lachesis.wire.errors import (
@@ -204,8 +204,8 @@ def check(identity: Identity, permission: Permission, run: str | None) -> None:
         PermissionDenied: The role does not allow it.
     """
     match decide(identity, permission, run):
-        case Decision.UNKNOWN_RUN:
+        case AccessDecision.UNKNOWN_RUN:
             raise RunNotFound(f"there is no run {run}")
-        case Decision.FORBIDDEN:
+        case AccessDecision.FORBIDDEN:
             allowed = permission.name.lower().replace("_", " ")
             raise PermissionDenied(f"role {identity.role} does not allow this request, which needs: {allowed}")

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from app.api.http.caller import account_of, described, sender_of
 from app.api.http.client_connection import end_of_waiting
-from app.core.access.hold_back import Pace, hold_back
+from app.core.access.hold_back import SenderPace, hold_back
 from app.logs import LogBackoff
 
 BURST_S, LONGEST_WAIT_S = 2.5, 10.0
@@ -31,7 +31,7 @@ class Refusals:
     """
 
     def __init__(self, each_s: float) -> None:
-        self._pace = Pace(each_s, BURST_S, LONGEST_WAIT_S)
+        self._pace = SenderPace(each_s, BURST_S, LONGEST_WAIT_S)
         self._free_at_s: dict[str, float] = {}
         self._told = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 

@@ -15,7 +15,7 @@ from app.core.access.permissions import Permission
 from app.core.history.charts import Histograms
 from app.core.history.resolution import DAY_S, Range
 from app.core.history.shares import Shares
-from app.core.history.wanted import Wanted
+from app.core.history.wanted import WantedHistory
 from lachesis.wire import errors
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.history import (
@@ -148,14 +148,14 @@ async def _text(shown: Range, contents: dict[str, Any]) -> bytes:
     return await asyncio.to_thread(orjson.dumps, answer)
 
 
-def _wanted(fields: str | None, environment: str | None) -> Wanted:
+def _wanted(fields: str | None, environment: str | None) -> WantedHistory:
     """Read which series are asked for.
 
     Raises:
         InvalidField: There is no such series.
     """
     if fields is None:
-        return Wanted(environment=environment)
+        return WantedHistory(environment=environment)
     asked = {part: set[str]() for part in _FIELDS}
     for field in fields.split(","):
         part, _, name = field.partition(".")
@@ -163,4 +163,4 @@ def _wanted(fields: str | None, environment: str | None) -> Wanted:
             known = ", ".join(_FIELDS.get(part, _FIELDS))
             raise InvalidField(f"there is no series {field[:MOST_SHOWN]!r}; there are: {known}", ("query", "fields"))
         asked[part].update([name] if name else _FIELDS[part])
-    return Wanted(tuple(sorted(asked["run"])), tuple(sorted(asked["environments"])), environment)
+    return WantedHistory(tuple(sorted(asked["run"])), tuple(sorted(asked["environments"])), environment)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from app.core.access.limits import LimitUse, limits_of
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from app.services.access.tokens import TokenFacts, TokenScope
 from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RateUse
@@ -39,7 +39,7 @@ def shown_uses(uses: Sequence[LimitUse]) -> list[RateUse]:
     return [RateUse(**asdict(use)) for use in uses]
 
 
-def _queued(queued: Mapping[str, Waiting]) -> list[QueuedInRun]:
+def _queued(queued: Mapping[str, WaitingGroups]) -> list[QueuedInRun]:
     return [QueuedInRun(run=run, groups=there.groups, bytes=there.payload_bytes) for run, there in queued.items()]
 
 

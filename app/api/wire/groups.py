@@ -1,7 +1,7 @@
 """Groups as replies show them."""
 
 from app.core.batches.leases import Lease
-from app.core.groups.listing import ListedGroup
+from app.core.groups.listing import GroupRow
 from app.services.groups.history import GroupFacts
 from app.services.groups.listing import GroupPage
 from app.store.groups.entries import StoredGroup
@@ -17,7 +17,7 @@ def shown_groups(page: GroupPage) -> groups.ListedGroups:
     )
 
 
-def _shown(group: ListedGroup, page: GroupPage) -> groups.ListedGroup:
+def _shown(group: GroupRow, page: GroupPage) -> groups.ListedGroup:
     ended_ms, environment = group.ended_ms, group.environment
     return groups.ListedGroup.model_validate(
         {

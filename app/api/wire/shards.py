@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from app.datasets.episodes import Facts
+from app.datasets.episodes import DatasetFacts
 from app.services.datasets import DatasetPlan
 from lachesis.wire.shards import DatasetInfo, ImbalanceInfo, LengthsInfo, PlannedShard, ShardPlanInfo
 
@@ -38,7 +38,7 @@ def shown_plan(planned: DatasetPlan) -> ShardPlanInfo:
     )
 
 
-def _dataset(facts: Facts) -> DatasetInfo:
+def _dataset(facts: DatasetFacts) -> DatasetInfo:
     values = asdict(replace(facts, tasks=None)) | {"tasks": None if facts.tasks is None else dict(facts.tasks)}
     values.pop("unit")
     return DatasetInfo.model_validate(values | {"cameras": None if facts.cameras is None else [*facts.cameras]})

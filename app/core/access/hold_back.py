@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SenderPace:
     """What a sender gets without waiting.
 
     Attributes:
@@ -18,7 +18,7 @@ class Pace:
     longest_s: float
 
 
-def hold_back(free_at_s: float, now_s: float, pace: Pace) -> tuple[float, float]:
+def hold_back(free_at_s: float, now_s: float, pace: SenderPace) -> tuple[float, float]:
     """Count one more of a sender, and say how long to hold it back (GCRA).
 
     One that sends more than fits waits for the longest time with each.

@@ -68,7 +68,7 @@ AUDITED = frozenset({Permission.CREATE_RUN, Permission.SET_UP, Permission.OPERAT
 """Requests with these permissions are in the audit trail if they may change something."""
 
 
-class Decision(Enum):
+class AccessDecision(Enum):
     """The answer to: may this identity do that?"""
 
     ALLOWED = auto()
@@ -83,10 +83,10 @@ def in_a_run(permission: Permission) -> bool:
 
 def allowed(identity: Identity) -> list[Permission]:
     """Return what an identity may do in the service and in its own runs, in the order of `Permission`."""
-    return [one for one in Permission if decide(identity, one, None) is Decision.ALLOWED]
+    return [one for one in Permission if decide(identity, one, None) is AccessDecision.ALLOWED]
 
 
-def decide(identity: Identity, permission: Permission, run: str | None) -> Decision:
+def decide(identity: Identity, permission: Permission, run: str | None) -> AccessDecision:
     """Decide whether an identity may do something.
 
     A run that the identity is not for does not exist for it, whatever its role.
@@ -97,11 +97,11 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Decis
         run: The run of the request; None for permissions of the service.
     """
     if permission is Permission.OPEN:
-        return Decision.ALLOWED
+        return AccessDecision.ALLOWED
     if run is not None and not identity.has_run(run):
-        return Decision.UNKNOWN_RUN
+        return AccessDecision.UNKNOWN_RUN
     if permission not in ROLES[identity.role] and not (permission is Permission.READ_CONTENTS and identity.contents):
-        return Decision.FORBIDDEN
+        return AccessDecision.FORBIDDEN
     if permission in _FOR_ALL_RUNS and not identity.has_all_runs:
-        return Decision.FORBIDDEN
-    return Decision.ALLOWED
+        return AccessDecision.FORBIDDEN
+    return AccessDecision.ALLOWED

@@ -18,7 +18,7 @@ class BatchSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BatchPace:
     """How fast batches follow each other.
 
     Attributes:
@@ -33,7 +33,7 @@ class Pace:
     blocked_s: float | None
 
 
-def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: bool) -> Pace:
+def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: bool) -> BatchPace:
     """Describe the latest batches of a run.
 
     Args:
@@ -46,9 +46,9 @@ def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: b
     ended_ms = max([began_ms, *(one.ended_ms for one in in_order)])
     blocked_s = max(0, clock_ms - ended_ms) / 1000 if blocked else None
     if len(in_order) <= 1:
-        return Pace(None, None, blocked_s)
+        return BatchPace(None, None, blocked_s)
     interval_s = median(later.formed_ms - one.formed_ms for one, later in pairwise(in_order)) / 1000
-    return Pace(interval_s, _idle_share(in_order, clock_ms), blocked_s)
+    return BatchPace(interval_s, _idle_share(in_order, clock_ms), blocked_s)
 
 
 def _idle_share(in_order: Sequence[BatchSpan], clock_ms: int) -> float | None:

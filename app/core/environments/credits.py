@@ -94,7 +94,7 @@ def after_version(trained: Trained, before: int, after: int, held: int) -> Train
     return Trained(max(-held, ahead), trained.last_ms, seen)
 
 
-class Credits:
+class RunCredits:
     """The sequences that environments may start now.
 
     It costs as much as there are claims. Then the answer for one environment costs the same however many there are.

@@ -10,7 +10,7 @@ from app.core.batches.diagnosis import limit_of, supplies_of, usable_groups
 from app.core.batches.leases import LeaseState
 from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
-from app.core.environments.credits import Claim, Credit, Credits, horizon_of
+from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
@@ -76,7 +76,7 @@ class Demand:
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
         claims = {key: self._claim(key, env, bounds, whole) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
-        self._credits = Credits(self._batch_size, self._horizon, claims, others)
+        self._credits = RunCredits(self._batch_size, self._horizon, claims, others)
         self._in_hands = _in_hands(view)
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:

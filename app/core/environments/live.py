@@ -72,7 +72,7 @@ class _Found:
         return ttl_ms == self.ttl_ms and self.first_ms <= clock_ms <= self.last_ms
 
 
-class Environments(Mapping[int, EnvironmentRecord]):
+class EnvironmentsById(Mapping[int, EnvironmentRecord]):
     """The environments of a run by id, in id order. A record gets its activity when it is read.
 
     So views of thousands of environments cost little while only a few are looked at. Views that have the same
@@ -145,14 +145,14 @@ def live(environments: Mapping[int, EnvironmentRecord], clock_ms: int, ttl_ms: i
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
-    if isinstance(environments, Environments):
+    if isinstance(environments, EnvironmentsById):
         return environments.live(clock_ms, ttl_ms)
     return LiveEnvironments({key: record for key, record in environments.items() if record.alive(clock_ms, ttl_ms)})
 
 
 def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:
     """Return the id of the environment with this name, without building records. None means an unknown name."""
-    records = environments.records if isinstance(environments, Environments) else environments
+    records = environments.records if isinstance(environments, EnvironmentsById) else environments
     return next((key for key, record in records.items() if record.name == name), None)
 
 

@@ -11,7 +11,7 @@ PAUSED_QUEUE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class QueuePace:
     """The answer to an environment's poll. The fields are those of the Atropos contract.
 
     Attributes:
@@ -60,7 +60,7 @@ class Pacing:
         self._largest = max((size for _, size in fitting), default=1)
         self._inference = sum(_inference(environment) for environment in live.records.values())
 
-    def of(self, caller: int) -> Pace:
+    def of(self, caller: int) -> QueuePace:
         """Return how full the queue is for an environment, and its part of the inference.
 
         Args:
@@ -69,7 +69,7 @@ class Pacing:
         own, known = self._waiting.get(caller, 0), self._environments.get(caller)
         others = self._spare - self._above_minimum(caller)
         group_size = max(1, known.group_size) if known else 1
-        return Pace(
+        return QueuePace(
             current_step=self._step,
             queue_size=PAUSED_QUEUE if self._paused else (own + others) // group_size,
             unallocated_fraction=self._unallocated,

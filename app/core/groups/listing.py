@@ -38,7 +38,7 @@ _CURSORS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGroup:
+class GroupRow:
     """What a listing says of a group. None stands for what does not apply, or is not known any more.
 
     Attributes:
@@ -140,7 +140,7 @@ class GroupQuery:
         environment, size = lane
         return (self.environments is None or environment in self.environments) and self.size in (None, size)
 
-    def may_match(self, group: ListedGroup) -> bool:
+    def may_match(self, group: GroupRow) -> bool:
         """Return whether a group matches, apart from its item, which takes longer to read."""
         return (
             (self.state is None or group.state == self.state)
@@ -154,7 +154,7 @@ class GroupQuery:
             and (self.dropped is None or group.reason == self.dropped)
         )
 
-    def matches(self, group: ListedGroup) -> bool:
+    def matches(self, group: GroupRow) -> bool:
         """Return whether a group matches, its item included."""
         return self.may_match(group) and (self.item is None or group.item == self.item)
 

@@ -8,7 +8,7 @@ from app.core.runs.view import DemandView
 
 
 @dataclass(frozen=True, slots=True)
-class StalenessForecast:
+class ExpectedStaleness:
     """How stale a group will be that is started now.
 
     Attributes:
@@ -26,7 +26,7 @@ class StalenessForecast:
     detail: str
 
 
-def staleness_forecast(view: DemandView) -> StalenessForecast | None:
+def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     """Forecast the staleness of a group that is started now. None before the batch size is known.
 
     The oldest groups are trained on first. So everything that waits or runs now comes before the group:
@@ -53,7 +53,7 @@ def staleness_forecast(view: DemandView) -> StalenessForecast | None:
     begun = len(view.leases) + max(0, view.trained.batches)
     batches = begun + (waiting + running) / view.config.batch_size
     versions = batches / view.trained.per_version
-    return StalenessForecast(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
+    return ExpectedStaleness(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
 
 
 def _sequences(groups: Mapping[LaneId, int]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from app.core.curriculum.rewards import TENTHS
 from app.core.history.causes import Cause, blocked_sentence
 from app.core.history.curricula import curriculum_series
-from app.core.history.series import Facts, Span, busiest
+from app.core.history.series import Facts, HistorySpan, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
@@ -47,7 +47,7 @@ _SAME = 1e-3  # values that are nearer to each other, relative to their size, ha
 _MANY_TIMES = 100.0  # a range of positive values this wide has bins that grow
 
 
-def run_series(spans: Mapping[int, Span], points: int, wanted: Collection[str] | None = None) -> dict[str, Any]:
+def run_series(spans: Mapping[int, HistorySpan], points: int, wanted: Collection[str] | None = None) -> dict[str, Any]:
     """Return the series of a run, by name.
 
     Args:
@@ -83,7 +83,7 @@ def run_series(spans: Mapping[int, Span], points: int, wanted: Collection[str] |
 
 
 def environment_series(
-    spans: Mapping[int, Span], points: int, wanted: Collection[str] | None = None
+    spans: Mapping[int, HistorySpan], points: int, wanted: Collection[str] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return the series of the busiest environments in the spans, by their names, and of all others together.
 
@@ -99,7 +99,7 @@ def environment_series(
 
 
 def _of_environment(
-    spans: Mapping[int, Span], points: int, name: str, wanted: Collection[str] | None
+    spans: Mapping[int, HistorySpan], points: int, name: str, wanted: Collection[str] | None
 ) -> dict[str, Any]:
     facts = {place: span.environments[name] for place, span in spans.items() if name in span.environments}
 
@@ -234,7 +234,7 @@ class Histograms:
     development: str | None = None
 
 
-def histograms(spans: Mapping[int, Span], points: int, value: Measured) -> Histograms:
+def histograms(spans: Mapping[int, HistorySpan], points: int, value: Measured) -> Histograms:
     """Return the histograms of a value over time, of all environments in the spans together."""
     came, went = (
         [_together(spans, place, name) for place in range(points)] if name else [] for name in SKETCHES_OF[value]
@@ -256,7 +256,7 @@ def histograms(spans: Mapping[int, Span], points: int, value: Measured) -> Histo
     )
 
 
-def _together(spans: Mapping[int, Span], place: int, name: str) -> Sketch:
+def _together(spans: Mapping[int, HistorySpan], place: int, name: str) -> Sketch:
     facts: Iterable[Facts] = spans[place].environments.values() if place in spans else ()
     return merged(one.sketches[name] for one in facts if name in one.sketches)
 

@@ -14,7 +14,7 @@ _BEGIN, _UNSEEN = "curriculum", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
-class CurriculumSeries:
+class ItemSeries:
     """How many items a curriculum had, for each span; None where it is not known.
 
     Attributes:
@@ -32,7 +32,7 @@ def add_items(facts: Facts, curriculum: str, by_reward: Sequence[int], unseen: i
     facts.lasts[_name(_UNSEEN, curriculum)] = unseen
 
 
-def curriculum_series(facts: Mapping[int, Facts], points: int, tenths: int) -> dict[str, CurriculumSeries]:
+def curriculum_series(facts: Mapping[int, Facts], points: int, tenths: int) -> dict[str, ItemSeries]:
     """Return the series of the curricula that were there last, by name: at most `MOST_CURRICULA`.
 
     Args:
@@ -54,7 +54,7 @@ def curriculum_series(facts: Mapping[int, Facts], points: int, tenths: int) -> d
         return values
 
     return {
-        name: CurriculumSeries([series(str(tenth), name) for tenth in range(tenths)], series(_UNSEEN, name))
+        name: ItemSeries([series(str(tenth), name) for tenth in range(tenths)], series(_UNSEEN, name))
         for name in sorted(list(names)[:MOST_CURRICULA])
     }
 

@@ -56,7 +56,7 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Span:
+class HistorySpan:
     """What happened in a run in a span of time.
 
     Attributes:
@@ -76,7 +76,7 @@ class Span:
         """Return the facts to add to for an environment."""
         return self.environments.setdefault(self.own_name(environment), Facts())
 
-    def limited_to(self, names: Collection[str]) -> "Span":
+    def limited_to(self, names: Collection[str]) -> "HistorySpan":
         """Return the span with these environments. All others count together, as `OTHERS`."""
         kept = {name: facts for name, facts in self.environments.items() if name in names}
         left = sorted(self.environments.keys() - kept.keys())
@@ -85,16 +85,16 @@ class Span:
             for name in left:
                 others.add(self.environments[name])
             kept[OTHERS] = others
-        return Span(self.run, kept)
+        return HistorySpan(self.run, kept)
 
-    def add(self, later: "Span") -> None:
+    def add(self, later: "HistorySpan") -> None:
         """Add what happened in a later span."""
         self.run.add(later.run)
         for name, facts in later.environments.items():
             self.of(name).add(facts)
 
 
-def busiest(spans: Iterable[Span], most: int = MOST_ENVIRONMENTS) -> list[str]:
+def busiest(spans: Iterable[HistorySpan], most: int = MOST_ENVIRONMENTS) -> list[str]:
     """Return the environments with the most sequences, in and out, over all spans. Ties go by name.
 
     Each span has its own choice of `MOST_ENVIRONMENTS`, so spans may have more of them altogether.
@@ -109,9 +109,9 @@ def busiest(spans: Iterable[Span], most: int = MOST_ENVIRONMENTS) -> list[str]:
     return sorted(sequences, key=lambda name: (-sequences[name], name))[:most]
 
 
-def added(spans: Iterable[Span]) -> Span:
+def added(spans: Iterable[HistorySpan]) -> HistorySpan:
     """Return what happened in spans, given in the order of time."""
-    total = Span()
+    total = HistorySpan()
     for span in spans:
         total.add(span)
     return total
@@ -121,7 +121,7 @@ class Tally:
     """Counts what happens, as it happens. Values wait in lists until there are enough of them for a sketch."""
 
     def __init__(self) -> None:
-        self.span = Span()
+        self.span = HistorySpan()
         self._values: dict[tuple[str, str], list[float]] = {}  # by environment and name
 
     def note(self, environment: str, counts: Mapping[str, float], values: Mapping[str, float | None]) -> None:
@@ -138,7 +138,7 @@ class Tally:
                 if len(waiting) >= _MOST_PENDING:
                     self._count(environment, name)
 
-    def close(self) -> Span:
+    def close(self) -> HistorySpan:
         """Return what was counted."""
         for environment, name in list(self._values):
             self._count(environment, name)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from app.core.history.series import OTHERS, Span, busiest
+from app.core.history.series import OTHERS, HistorySpan, busiest
 from lachesis.wire.history import HistoryCount
 
 _MOST_SHOWN = 48  # characters of a name in a sentence
@@ -12,7 +12,7 @@ _ALIKE = 0.01  # of all: less is no difference
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentShare:
+class ShareComparison:
     """The shares of an environment in what was generated and in what was trained on.
 
     Attributes:
@@ -48,10 +48,10 @@ class Shares:
     generated: int
     trained: int
     shift: str | None
-    environments: list[EnvironmentShare]
+    environments: list[ShareComparison]
 
 
-def shares(spans: Iterable[Span], counted: HistoryCount) -> Shares:
+def shares(spans: Iterable[HistorySpan], counted: HistoryCount) -> Shares:
     """Return the shares of the busiest environments over all spans, and of all others together.
 
     Args:
@@ -68,7 +68,7 @@ def shares(spans: Iterable[Span], counted: HistoryCount) -> Shares:
     return Shares(generated, trained, _largest(found), found)
 
 
-def _by_name(spans: Iterable[Span], own: Container[str], count: str) -> Counter[str]:
+def _by_name(spans: Iterable[HistorySpan], own: Container[str], count: str) -> Counter[str]:
     totals: dict[str, float] = {}
     for span in spans:
         for name, facts in span.environments.items():
@@ -80,21 +80,21 @@ def _by_name(spans: Iterable[Span], own: Container[str], count: str) -> Counter[
     return shown
 
 
-def _share(name: str, counts: tuple[int, int], generated: int, trained: int) -> EnvironmentShare:
+def _share(name: str, counts: tuple[int, int], generated: int, trained: int) -> ShareComparison:
     came = counts[0] / generated if generated else None
     went = counts[1] / trained if trained else None
     if came is None or went is None:
-        return EnvironmentShare(name, *counts, came, went, None, None)
+        return ShareComparison(name, *counts, came, went, None, None)
     difference = (counts[1] * generated - counts[0] * trained) / (generated * trained)  # ties are equal
     subject = "All other groups together are" if name == OTHERS else f"{_quoted(name)} is"
     before, after = _percent(came), _percent(went)
     said = f"{before} of what was generated and {after} of what was trained on"
     if before == after:
         said = f"{before} of what was generated and of what was trained on"
-    return EnvironmentShare(name, *counts, came, went, difference, f"{subject} {said}.")
+    return ShareComparison(name, *counts, came, went, difference, f"{subject} {said}.")
 
 
-def _largest(found: list[EnvironmentShare]) -> str | None:
+def _largest(found: list[ShareComparison]) -> str | None:
     if not found or found[0].difference is None:
         return None
     if abs(found[0].difference) < _ALIKE:

@@ -7,7 +7,7 @@ SKETCHES = ("reward_in", "reward_out", "length_in", "length_out", "staleness_out
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedHistory:
     """What of a history is wanted.
 
     Attributes:
@@ -26,4 +26,4 @@ class Wanted:
         return self.environments is None or bool(self.environments)
 
 
-EVERYTHING = Wanted()
+EVERYTHING = WantedHistory()

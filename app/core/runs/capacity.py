@@ -9,7 +9,7 @@ from app.core.runs.settings import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingGroups:
     """Waiting groups, and the bytes of their payload."""
 
     groups: int = 0
@@ -32,7 +32,7 @@ def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) ->
     return lane[1] > limit_of(lane[0], batch_size, bounds)
 
 
-def reached_limit(policy: Policy, waiting: Waiting) -> str | None:
+def reached_limit(policy: Policy, waiting: WaitingGroups) -> str | None:
     """Return the limit that the waiting groups reach, with its value; None if they reach none."""
     for name, limit, count in (
         ("max_queued_groups", policy.max_queued_groups, waiting.groups),
@@ -43,7 +43,7 @@ def reached_limit(policy: Policy, waiting: Waiting) -> str | None:
     return None
 
 
-def limits_for(policy: Policy, oversized: Waiting, *, brings_oversized: bool) -> AdmissionLimits:
+def limits_for(policy: Policy, oversized: WaitingGroups, *, brings_oversized: bool) -> AdmissionLimits:
     """Return the limits for a submission.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from app.core.access.identity import Identity, owner_of_token
 from app.core.access.limits import LimitUse
 from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from app.events import note
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
@@ -49,7 +49,7 @@ class TokenFacts:
     used_ms: int | None
     now_ms: int
     limits: Sequence[LimitUse] = ()
-    queued: Mapping[str, Waiting] = field(default_factory=dict)
+    queued: Mapping[str, WaitingGroups] = field(default_factory=dict)
 
 
 class TokenAdministration:
@@ -161,7 +161,7 @@ class TokenAdministration:
         none = RateLimitSettings()
         return await self._limits.used([(owner_of_token(one.token_id), one.limits or none) for one in records])
 
-    async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Mapping[str, Waiting]]:
+    async def _queued(self, records: Sequence[TokenRecord]) -> Mapping[str, Mapping[str, WaitingGroups]]:
         """Return what tokens have in queues. Without such a limit, it is not known and costs nothing."""
         return await self._limits.queued() if any(record.queue_limits for record in records) else {}
 

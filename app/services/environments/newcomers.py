@@ -3,11 +3,11 @@
 import asyncio
 import math
 
-from app.core.access.hold_back import Pace, hold_back
+from app.core.access.hold_back import SenderPace, hold_back
 from app.core.environments.newcomers import admit
 from lachesis.wire.errors import TooManyNewEnvironments
 
-_PACE = Pace(each_s=5.0, burst_s=4.0, longest_s=30.0)
+_PACE = SenderPace(each_s=5.0, burst_s=4.0, longest_s=30.0)
 _MANY = 1024  # runs and senders, before those without a recent environment are forgotten
 
 

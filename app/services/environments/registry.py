@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.environments.granting import GroupAllowance
-from app.core.environments.pacing import Pace
+from app.core.environments.pacing import QueuePace
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
 from app.core.runs.settings import RunConfig
@@ -408,7 +408,7 @@ class EnvironmentRegistry:
         running = reading.view.running.get(environment, 0) + since
         return reading.demand.of(environment, running, is_new=reading.began_s >= came_s)
 
-    async def pace(self, run: str, environment: int) -> Pace:
+    async def pace(self, run: str, environment: int) -> QueuePace:
         """Return how full the queue is, and record a heartbeat of the environment."""
         came_s = asyncio.get_running_loop().time()
         caller = await self._members.caller(run, environment)

@@ -15,9 +15,9 @@ from app.core.groups.listing import (
     MOST_LANES,
     BatchPosition,
     GroupQuery,
+    GroupRow,
     LanesPosition,
     LeftPosition,
-    ListedGroup,
     Position,
     Start,
     find_environments,
@@ -51,7 +51,7 @@ class GroupPage:
         clock_ms: Run clock when the page was read.
     """
 
-    groups: list[ListedGroup]
+    groups: list[GroupRow]
     looked_at: int
     position: Position | None
     names: Mapping[int, str]
@@ -62,7 +62,7 @@ class GroupPage:
 class _Step:
     """What a step of a page looked at: groups (None: it has moved) and the position after each; what follows."""
 
-    looked_at: list[tuple[ListedGroup | None, Position]]
+    looked_at: list[tuple[GroupRow | None, Position]]
     following: Position | None
 
 
@@ -106,7 +106,7 @@ class GroupListing:
             raise RunNotFound(f"there is no run {run}")
         wanted = await resolved_query(self._listed, view, wanted, environment, received_s)
         names = {one.environment: one.name for one in view.environments.values()}
-        rows: list[ListedGroup] = []
+        rows: list[GroupRow] = []
         looked_at, position = 0, _begin(wanted, after)
         while position is not None and looked_at < most and len(rows) < limit:
             at_once = min(_AT_ONCE, most - looked_at, _AT_ONCE if looked_at else limit)
@@ -123,7 +123,7 @@ class GroupListing:
                         break
         return GroupPage(await self._completed(run, wanted, rows), looked_at, position, names, view.clock_ms)
 
-    async def _with_items(self, run: str, wanted: GroupQuery, step: _Step) -> list[ListedGroup | None]:
+    async def _with_items(self, run: str, wanted: GroupQuery, step: _Step) -> list[GroupRow | None]:
         """Return the groups of a step that match, and None for others. Items are read if the query is about them."""
         found = [group if group and wanted.may_match(group) else None for group, _ in step.looked_at]
         if wanted.item is None:
@@ -134,11 +134,11 @@ class GroupListing:
             for group in found
         ]
 
-    async def _items(self, run: str, groups: list[ListedGroup]) -> dict[str, str | None]:
+    async def _items(self, run: str, groups: list[GroupRow]) -> dict[str, str | None]:
         ids = [group.group_id for group in groups]
         return dict(zip(ids, await self._listed.items(run, ids), strict=True))
 
-    async def _completed(self, run: str, wanted: GroupQuery, rows: list[ListedGroup]) -> list[ListedGroup]:
+    async def _completed(self, run: str, wanted: GroupQuery, rows: list[GroupRow]) -> list[GroupRow]:
         """Add what is read of listed groups only: items, and the batches of groups that have left."""
         if wanted.item is None:
             items = await self._items(run, rows)
@@ -159,7 +159,7 @@ class GroupListing:
         at, lanes = merged
         newest = await self._newest(run, at, lanes, most)
         entries = await self._groups.entries(run, [group_id for _, group_id in newest]) if newest else []
-        looked_at: list[tuple[ListedGroup | None, Position]] = [
+        looked_at: list[tuple[GroupRow | None, Position]] = [
             (None if entry is None else held_group(group_id, entry, section, view), at._replace(arrival=arrival))
             for (arrival, group_id), entry in zip(newest, entries, strict=True)
         ]
@@ -193,7 +193,7 @@ class GroupListing:
         entries = await self._groups.entries(run, [group.group_id for group in part]) if part else []
         end = await self._batches.end_of(run, batch_id) if section == KEPT else None
         ended_ms = None if end is None else end.clock_ms
-        looked_at: list[tuple[ListedGroup | None, Position]] = []
+        looked_at: list[tuple[GroupRow | None, Position]] = []
         for n, (group, entry) in enumerate(zip(part, entries, strict=True), start=first + 1):
             listed = None
             if entry is not None and group.replayed is None:  # a replayed group was delivered before, and left then
@@ -212,7 +212,7 @@ class GroupListing:
     async def _that_left(self, run: str, _: QueueView, __: GroupQuery, position: Position, most: int) -> _Step:
         at = position if isinstance(position, LeftPosition) else None
         found = await self._listed.left(run, at, most)
-        looked_at: list[tuple[ListedGroup | None, Position]] = [(_left(record), record.position) for record in found]
+        looked_at: list[tuple[GroupRow | None, Position]] = [(_left(record), record.position) for record in found]
         return _Step(looked_at, found[-1].position if len(found) == most else None)
 
     _walks: Mapping[str, Callable[["GroupListing", str, QueueView, GroupQuery, Position, int], Awaitable[_Step]]] = {
@@ -252,18 +252,18 @@ def _begin(wanted: GroupQuery, after: Position | None) -> Position | None:
     return after if after.section in sections else section_after(after.section, sections)
 
 
-def _end(group: ListedGroup) -> tuple[int, int] | None:
+def _end(group: GroupRow) -> tuple[int, int] | None:
     """Return the step and the end of a group that left in a batch whose id is still to be read."""
     if group.batch_id is not None or group.step is None or group.ended_ms is None:
         return None
     return group.step, group.ended_ms
 
 
-def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> ListedGroup:
+def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -> GroupRow:
     """Describe a group that the run holds."""
     environment, size = entry.lane
     sampled, current = entry.policy_version, view.policy_version
-    return ListedGroup(
+    return GroupRow(
         group_id=group_id,
         shown_id=entry.given_id or group_id,
         state=state,
@@ -278,7 +278,7 @@ def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -
     )
 
 
-def _left(record: LeftGroup) -> ListedGroup | None:
+def _left(record: LeftGroup) -> GroupRow | None:
     """Describe a group that has left; None if it is held or known again, or if it left again later."""
     if record.known is None or record.known.ended is None or record.held:
         return None
@@ -286,7 +286,7 @@ def _left(record: LeftGroup) -> ListedGroup | None:
     if ended.clock_ms > record.position.clock_ms:
         return None
     environment, size = ended.entry.lane
-    return ListedGroup(
+    return GroupRow(
         group_id=record.known.group_id,
         shown_id=record.position.name,
         state=DROPPED if ended.reason else DELIVERED,

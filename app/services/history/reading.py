@@ -15,9 +15,9 @@ from app.core.history.charts import (
     run_series,
 )
 from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, Resolution, chosen_range, kept_resolution
-from app.core.history.series import BUSY, MOST_ENVIRONMENTS, Facts, Span, added, busiest
+from app.core.history.series import BUSY, MOST_ENVIRONMENTS, Facts, HistorySpan, added, busiest
 from app.core.history.shares import Shares, shares
-from app.core.history.wanted import EVERYTHING, SKETCHES, Wanted
+from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
 from app.services.history.upkeep import HistoryUpkeep
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
@@ -31,7 +31,7 @@ _MOST_PARSED = 192
 _FOLLOWED = 400  # closed spans of a chart that somebody may follow
 _MOST_KNOWN = 16  # such charts
 
-TimedSpans = list[tuple[int, Span]]
+TimedSpans = list[tuple[int, HistorySpan]]
 """Spans, each with when it begins."""
 
 
@@ -60,15 +60,15 @@ class Histories:
         self._runs = runs
         self._histories = histories
         self._upkeep = upkeep
-        self._known: dict[tuple[str, int, Wanted], _Closed] = {}  # the latest used at the end
-        self._turns: WeakValueDictionary[tuple[str, int, Wanted], asyncio.Lock] = WeakValueDictionary()
+        self._known: dict[tuple[str, int, WantedHistory], _Closed] = {}  # the latest used at the end
+        self._turns: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
 
     async def of(
         self,
         run: str,
         from_s: float | None = None,
         to_s: float | None = None,
-        wanted: Wanted = EVERYTHING,
+        wanted: WantedHistory = EVERYTHING,
         least_step_s: int = 0,
     ) -> RunHistory:
         """Read the series of a run, as finely as they are kept and the size of the answer allows.
@@ -98,7 +98,7 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Histograms]:
         """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
-        wanted = Wanted((), SKETCHES, environment)  # those of all values: who looks at one looks at others, too
+        wanted = WantedHistory((), SKETCHES, environment)  # those of all values: who looks at one looks at others, too
         shown, spans = await self._spans(run, from_s, to_s, wanted, _MOST_HISTOGRAMS, least_step_s)
         return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
 
@@ -111,13 +111,19 @@ class Histories:
         least_step_s: int = 0,
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
-        wanted = Wanted((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
+        wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
         shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
         return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
     async def _spans(
-        self, run: str, from_s: float | None, to_s: float | None, wanted: Wanted, most_points: int, least_step_s: int
-    ) -> tuple[Range, dict[int, Span]]:
+        self,
+        run: str,
+        from_s: float | None,
+        to_s: float | None,
+        wanted: WantedHistory,
+        most_points: int,
+        least_step_s: int,
+    ) -> tuple[Range, dict[int, HistorySpan]]:
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
         if to_s is None or to_s > await self._histories.now_s():
@@ -136,10 +142,10 @@ class Histories:
             found = 1 + len(await asyncio.to_thread(busiest, spans.values())) if has_many else 1
         return shown, spans
 
-    async def _placed(self, run: str, shown: Range, wanted: Wanted) -> dict[int, Span]:
+    async def _placed(self, run: str, shown: Range, wanted: WantedHistory) -> dict[int, HistorySpan]:
         """Read the coarsest spans that fit, and then finer ones of the time that was not added up yet."""
         coarsest, begin_s = kept_resolution(shown.step_s), shown.from_s
-        spans: dict[int, Span] = {}
+        spans: dict[int, HistorySpan] = {}
         sums: set[int] = set()
         for resolution in reversed(KEPT[: KEPT.index(coarsest) + 1]):
             end_s = shown.to_s
@@ -154,7 +160,9 @@ class Histories:
             begin_s = max(begin_s, end_s)
         return spans
 
-    async def _closed(self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: Wanted) -> TimedSpans:
+    async def _closed(
+        self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: WantedHistory
+    ) -> TimedSpans:
         """Read spans that never change again. Who follows a run asks for them again and again: read only new ones."""
         key = run, resolution.step_s, wanted
         async with self._turns.setdefault(key, asyncio.Lock()):  # panels of a page ask at once
@@ -177,10 +185,12 @@ class Histories:
         for key in list(self._known)[:-_MOST_KNOWN]:
             del self._known[key]
 
-    async def _parsed(self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: Wanted) -> TimedSpans:
+    async def _parsed(
+        self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: WantedHistory
+    ) -> TimedSpans:
         return await self._parse(run, await self._histories.spans(run, resolution, begin_s, end_s), wanted)
 
-    async def _parse(self, run: str, stored: Sequence[StoredSpan], wanted: Wanted) -> TimedSpans:
+    async def _parse(self, run: str, stored: Sequence[StoredSpan], wanted: WantedHistory) -> TimedSpans:
         parse = _parse_again if len(stored) <= _END else parse_span
         found: TimedSpans = []
         for first in range(0, len(stored), _AT_ONCE):
@@ -190,34 +200,37 @@ class Histories:
 
 
 @lru_cache(_MOST_PARSED)
-def _parse_again(run: str, stored: StoredSpan, wanted: Wanted) -> Span:
+def _parse_again(run: str, stored: StoredSpan, wanted: WantedHistory) -> HistorySpan:
     """Read a stored span that readers who follow a run ask for again and again. Nobody may change the result."""
     return parse_span(run, stored, wanted)
 
 
 def _parsed(
-    parse: Callable[[str, StoredSpan, Wanted], Span], run: str, stored: Sequence[StoredSpan], wanted: Wanted
+    parse: Callable[[str, StoredSpan, WantedHistory], HistorySpan],
+    run: str,
+    stored: Sequence[StoredSpan],
+    wanted: WantedHistory,
 ) -> TimedSpans:
     spans = [(one.time_s, parse(run, one, wanted)) for one in stored]
     return [(time_s, _counts_of(span, wanted)) for time_s, span in spans] if _wants_counts(wanted) else spans
 
 
-def _wants_counts(wanted: Wanted) -> bool:
+def _wants_counts(wanted: WantedHistory) -> bool:
     """Return whether only counts of environments are wanted: a small part of a span."""
     names = wanted.environments
     return wanted.run == () and names is not None and wanted.environment is None and not {*names} & {*SKETCHES}
 
 
-def _counts_of(span: Span, wanted: Wanted) -> Span:
+def _counts_of(span: HistorySpan, wanted: WantedHistory) -> HistorySpan:
     names = {*(wanted.environments or ()), *BUSY}
     environments = {
         name: Facts({count: facts.counts[count] for count in facts.counts.keys() & names})
         for name, facts in span.environments.items()
     }
-    return Span(environments=environments)
+    return HistorySpan(environments=environments)
 
 
-def _add(found: TimedSpans, shown: Range, spans: dict[int, Span], sums: set[int]) -> None:
+def _add(found: TimedSpans, shown: Range, spans: dict[int, HistorySpan], sums: set[int]) -> None:
     """Add spans to those of the places that they are in. The spans of ``sums`` are sums, which may grow."""
     for time_s, one in found:
         place = shown.place(time_s)
@@ -232,5 +245,7 @@ def _add(found: TimedSpans, shown: Range, spans: dict[int, Span], sums: set[int]
         spans[place].add(one)
 
 
-def _series(spans: Mapping[int, Span], points: int, wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
+def _series(
+    spans: Mapping[int, HistorySpan], points: int, wanted: WantedHistory
+) -> tuple[dict[str, Any], dict[str, Any]]:
     return run_series(spans, points, wanted.run), environment_series(spans, points, wanted.environments)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import staleness
-from app.core.history.series import OTHERS, Span, Tally
+from app.core.history.series import OTHERS, HistorySpan, Tally
 from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
 from app.store.groups.codec import EncodedGroup
@@ -83,10 +83,10 @@ class HistoryRecorder:
         """Return the runs with counts."""
         return list(self._tallies)
 
-    def take(self, run: str) -> Span:
+    def take(self, run: str) -> HistorySpan:
         """Fetch the counts of a run, and start again."""
         tally = self._tallies.pop(run, None)
-        return Span() if tally is None else tally.close()
+        return HistorySpan() if tally is None else tally.close()
 
     def _tally(self, run: str) -> Tally:
         return self._tallies.setdefault(run, Tally())

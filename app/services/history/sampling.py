@@ -10,7 +10,7 @@ from app.core.curriculum.rewards import reward_spans
 from app.core.history.causes import cause_of
 from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
 from app.core.history.curricula import MOST_CURRICULA, add_items
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Span
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, HistorySpan
 from app.core.history.totals import RUN, increases, of_others
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
@@ -55,7 +55,7 @@ class HistorySampler:
         self._clock = clock
         self._looked_s: dict[str, float] = {}
 
-    async def sample(self, run: str, *, replay: bool) -> tuple[Span, Totals]:
+    async def sample(self, run: str, *, replay: bool) -> tuple[HistorySpan, Totals]:
         """Look at a run.
 
         Args:
@@ -67,7 +67,7 @@ class HistorySampler:
         """
         diagnosis = await self._diagnostics.of(run)
         totals = await self._totals_of(run, diagnosis.view, replay=replay)
-        span = Span()
+        span = HistorySpan()
         self._add_gauges(span, run, diagnosis)
         await self._add_curricula(span, run)
         _add_growth(span, await self._histories.totals(run), totals)
@@ -78,7 +78,7 @@ class HistorySampler:
         kept = set(runs)
         self._looked_s = {run: looked_s for run, looked_s in self._looked_s.items() if run in kept}
 
-    def _add_gauges(self, span: Span, run: str, diagnosis: BatchDiagnosis) -> None:
+    def _add_gauges(self, span: HistorySpan, run: str, diagnosis: BatchDiagnosis) -> None:
         view, now_s = diagnosis.view, self._clock()
         facts, since_s = span.run, self._looked_s.get(run, now_s)
         self._looked_s[run] = now_s
@@ -102,7 +102,7 @@ class HistorySampler:
                 own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
                 own.lasts["promised_share"] = record.min_share or 0.0
 
-    async def _add_curricula(self, span: Span, run: str) -> None:
+    async def _add_curricula(self, span: HistorySpan, run: str) -> None:
         for name in islice(await self._curricula.ids(run), MOST_CURRICULA):
             view = await self._curricula.view(run, name)
             if view is None:
@@ -123,7 +123,7 @@ class HistorySampler:
         return totals
 
 
-def _add_growth(span: Span, before: Totals, now: Totals) -> None:
+def _add_growth(span: HistorySpan, before: Totals, now: Totals) -> None:
     grown = increases(before, now)
     others = of_others(grown)
     for name in _REPLAY:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_begin
-from app.core.history.series import Span, added
+from app.core.history.series import HistorySpan, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
 from app.services.runs.isolation import isolated
@@ -24,7 +24,7 @@ class _Written:
     """The latest entry of this process in a run, what it has, and when it was written by the clock of the process."""
 
     entry: str
-    span: Span
+    span: HistorySpan
     at_s: float
 
     def is_open(self, now_s: float) -> bool:
@@ -138,7 +138,7 @@ class HistoryUpkeep:
         for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
             del self._keeping[run]
 
-    async def _write(self, run: str, span: Span, totals: Totals | None) -> None:
+    async def _write(self, run: str, span: HistorySpan, totals: Totals | None) -> None:
         # If a write fails, its outcome is unknown, and the next one is an entry of its own.
         written, now_s = self._written.pop(run, None), self._clock()
         try:
@@ -171,5 +171,5 @@ class HistoryUpkeep:
             await self._histories.merge(run, fine, coarse, begin_s, span, now_s)
 
 
-def _added(run: str, stored: Sequence[StoredSpan]) -> Span:
+def _added(run: str, stored: Sequence[StoredSpan]) -> HistorySpan:
     return added(parse_span(run, one) for one in stored)

@@ -21,7 +21,7 @@ from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import SAMPLEABLE, FragmentRecord, StoredChunk, chunk_key
-from app.store.replay.samples import DrawnOn, Manifest, SampleStore
+from app.store.replay.samples import DrawnOn, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import Sampling
@@ -121,8 +121,8 @@ class ReplayMixing:
             drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkCounts(view.size, version=view.standing.version))
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
-            if isinstance(found, Manifest) or found.why != "outdated":
-                return isinstance(found, Manifest)
+            if isinstance(found, SampleManifest) or found.why != "outdated":
+                return isinstance(found, SampleManifest)
         return False
 
     async def retire_damaged(self, run: str, reasons: Mapping[LeasedGroup, DropReason]) -> None:

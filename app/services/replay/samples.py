@@ -16,7 +16,7 @@ from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import AlreadyTaken, ChunkSampling
 from app.store.redis.compare_and_swap import Attempts
-from app.store.replay.samples import Manifest, SampleStore
+from app.store.replay.samples import SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.errors import InvalidField, ReplayNotFound, SampleNotFound
@@ -140,10 +140,10 @@ class ReplaySamples:
             wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
             sampling = sampling_of(request, view.policy.sampling)
             lease = self._lease(request, view)
-            found: Manifest | LimiterBlock | AlreadyTaken | None = _blocks(view, [*ahead, request])[-1]
+            found: SampleManifest | LimiterBlock | AlreadyTaken | None = _blocks(view, [*ahead, request])[-1]
             if found is None:
                 found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
-            if isinstance(found, Manifest):
+            if isinstance(found, SampleManifest):
                 return await self._sample(run, lease, found, view)
             # Another process may have answered the same request in the meantime, perhaps with the last chunks.
             if isinstance(found, LimiterBlock) and await self._held_by(run, request) is None:
@@ -200,7 +200,7 @@ class ReplaySamples:
             raise SampleNotFound(f"run {run} has no sample {sample_id} that is held")
         return await self._sample(run, lease, manifest, view)
 
-    async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> ReplaySample:
+    async def _sample(self, run: str, lease: Lease, manifest: SampleManifest, view: ReplayView) -> ReplaySample:
         """Return the contents of a sample, which stay in the store while it is held."""
         contents = await self._replay.contents(run, [drawn.key for drawn in manifest.chunks])
         ids = [fragment_id for content in contents if content is not None for fragment_id in content.fragment_ids]

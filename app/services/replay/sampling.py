@@ -7,7 +7,7 @@ from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import BlockedOn, LimiterBlock, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
 from app.services.replay.upkeep import ReplayCleanup
-from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
+from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.errors import ReplayNotFound
@@ -32,7 +32,7 @@ class ChunkSampling:
 
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> Manifest | LimiterBlock | AlreadyTaken:
+    ) -> SampleManifest | LimiterBlock | AlreadyTaken:
         """Take this many chunks into a new sample, or return why not.
 
         Args:
@@ -57,7 +57,7 @@ class ChunkSampling:
             if blocked is not None:
                 return blocked
             found = await self._draw(run, seen, lease, wanted, sampling)
-            if isinstance(found, Manifest):
+            if isinstance(found, SampleManifest):
                 return found
             if found.why == "repeated":
                 return AlreadyTaken()
@@ -68,7 +68,7 @@ class ChunkSampling:
 
     async def _draw(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> Manifest | Missed:
+    ) -> SampleManifest | Missed:
         counts = await self.counts(run, view, sampling)
         if not counts.chunks:
             return Missed("short")
@@ -77,7 +77,7 @@ class ChunkSampling:
             draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
-            if isinstance(found, Manifest) or sampling.strategy != "proportional" or not more:
+            if isinstance(found, SampleManifest) or sampling.strategy != "proportional" or not more:
                 return found
             taken = found.found
 

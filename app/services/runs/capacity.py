@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.model import Bounds, LaneId
-from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, Waiting, is_oversized, limits_for, reached_limit
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, is_oversized, limits_for, reached_limit
 from app.core.runs.view import RunView
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
@@ -22,7 +22,7 @@ class _CapacityCheck:
     epoch: int
     batch_size: int
     bounds: Mapping[int, Bounds]
-    oversized: Waiting
+    oversized: WaitingGroups
 
 
 class RunCapacity:
@@ -66,10 +66,10 @@ class RunCapacity:
         """Return the limit for which a run refuses groups, with its value; None if it refuses none."""
         totals = view.totals
         waiting = totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes
-        if reached_limit(view.policy, Waiting(*waiting)) is None:
+        if reached_limit(view.policy, WaitingGroups(*waiting)) is None:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
-        others = Waiting(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
+        others = WaitingGroups(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
         if (limit := reached_limit(view.policy, others)) is not None:
             return f"{limit} is reached: groups are refused (429)"
         limit = reached_limit(view.policy, oversized)
@@ -91,16 +91,16 @@ class RunCapacity:
     def _bounds(self, view: RunView) -> Mapping[int, Bounds]:
         return {} if view.config is None else view.live(self._ttl_ms).bounds(view.config.batch_size)
 
-    async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> Waiting:
+    async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> WaitingGroups:
         if view.config is None:
-            return Waiting()
+            return WaitingGroups()
         batch_size = view.config.batch_size
         queued = [lane for lane in view.lanes if is_oversized(lane, batch_size, bounds)]
         buffered = [lane for lane in view.buffers if is_oversized(lane, batch_size, bounds)]
         groups = sum(view.lanes[lane] for lane in queued) + sum(view.buffers[lane] for lane in buffered)
         if view.policy.max_queued_bytes is None:
-            return Waiting(groups)
-        return Waiting(groups, await self._groups.payload_bytes(run, queued, buffered))
+            return WaitingGroups(groups)
+        return WaitingGroups(groups, await self._groups.payload_bytes(run, queued, buffered))
 
 
 def _any_oversized(look: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:

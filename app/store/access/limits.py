@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from app.core.access.limits import BURST_US, LimitUse, named, used
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from app.store.access import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, ServiceKeys
@@ -76,14 +76,14 @@ class LimitStore:
         now_us, arrivals_us = parse_time_us(time), iter(int(value or 0) for value in found)
         return [used(limits, list(islice(arrivals_us, sum(1 for _ in named(limits)))), now_us) for _, limits in limited]
 
-    async def queued(self) -> Mapping[str, Mapping[str, Waiting]]:
+    async def queued(self) -> Mapping[str, Mapping[str, WaitingGroups]]:
         """Read what accounts with a limit of that have in the queue, by `LimitedAccount.account_id` and run."""
         runs = [name.decode() for name in await self._connection.call("ZRANGE", self._keys.runs, 0, -1)]
         commands: list[Command] = [("HGETALL", RunKeys(run).token_queues) for run in runs]
-        queued: defaultdict[str, dict[str, Waiting]] = defaultdict(dict)
+        queued: defaultdict[str, dict[str, WaitingGroups]] = defaultdict(dict)
         for run, found in sorted(zip(runs, await self._connection.pipeline(commands) if runs else [], strict=True)):
             for account_id, text in found.items():
-                queued[account_id.decode()][run] = Waiting(*map(int, text.split()))
+                queued[account_id.decode()][run] = WaitingGroups(*map(int, text.split()))
         return queued
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.environments.live import Environments, shared_for_s
+from app.core.environments.live import EnvironmentsById, shared_for_s
 from app.core.environments.record import EnvironmentRecord
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
@@ -31,7 +31,7 @@ class SharedEnvironments:
     """
 
     records: Mapping[int, EnvironmentRecord]
-    environments: Environments
+    environments: EnvironmentsById
     began_s: float
 
     @property

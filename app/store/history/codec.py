@@ -10,20 +10,20 @@ from itertools import chain
 
 import orjson
 
-from app.core.history.series import Facts, Span
+from app.core.history.series import Facts, HistorySpan
 from app.core.history.sketch import Bins, Sketch
-from app.core.history.wanted import EVERYTHING, Wanted
+from app.core.history.wanted import EVERYTHING, WantedHistory
 
 _LEVEL = 1  # higher levels take three times as long and save a tenth
 
 
-def encode_span(span: Span) -> bytes:
+def encode_span(span: HistorySpan) -> bytes:
     """Encode a span for `decode_span`."""
     environments = {name: _facts(facts) for name, facts in span.environments.items()}
     return zlib.compress(_facts(span.run).encode(), _LEVEL) + zlib.compress(orjson.dumps(environments), _LEVEL)
 
 
-def decode_span(text: bytes, wanted: Wanted = EVERYTHING) -> Span:
+def decode_span(text: bytes, wanted: WantedHistory = EVERYTHING) -> HistorySpan:
     """Decode a span, or what of it is wanted. The facts of the run are whole.
 
     Raises:
@@ -37,7 +37,7 @@ def decode_span(text: bytes, wanted: Wanted = EVERYTHING) -> Span:
         raise ValueError(f"a span of history is damaged: {error}") from error
     if wanted.environment is not None:
         environments = {name: facts for name, facts in environments.items() if name == wanted.environment}
-    return Span(run, {name: _parse_facts(facts, wanted.environments) for name, facts in environments.items()})
+    return HistorySpan(run, {name: _parse_facts(facts, wanted.environments) for name, facts in environments.items()})
 
 
 def _facts(facts: Facts) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import orjson
 
 from app.core.history.resolution import KEPT, LONGEST_S, Resolution
-from app.core.history.series import Span
-from app.core.history.wanted import EVERYTHING, Wanted
+from app.core.history.series import HistorySpan
+from app.core.history.wanted import EVERYTHING, WantedHistory
 from app.store.history import scripts
 from app.store.history.codec import decode_span, encode_span
 from app.store.redis.client import RedisClient
@@ -52,7 +52,7 @@ class HistoryStore:
         return int(await self._connection.call("HLEN", RunKeys(run).environments))
 
     async def append(
-        self, run: str, span: Span, totals: Totals | None = None, replaced: str | None = None
+        self, run: str, span: HistorySpan, totals: Totals | None = None, replaced: str | None = None
     ) -> str | None:
         """Add what happened lately, and return the entry.
 
@@ -101,7 +101,7 @@ class HistoryStore:
         return frozenset(run.decode() for run, until_s in found if float(until_s) > now_s)
 
     async def merge(
-        self, run: str, fine: Resolution, coarse: Resolution, begin_s: int, span: Span, now_s: float
+        self, run: str, fine: Resolution, coarse: Resolution, begin_s: int, span: HistorySpan, now_s: float
     ) -> bool:
         """Add a span to a coarser stream, and drop what is too old; False if it is there already.
 
@@ -152,7 +152,7 @@ class HistoryStore:
             first = f"({entries[-1][0].decode()}"
 
 
-def parse_span(run: str, stored: StoredSpan, wanted: Wanted = EVERYTHING) -> Span:
+def parse_span(run: str, stored: StoredSpan, wanted: WantedHistory = EVERYTHING) -> HistorySpan:
     """Read a stored span, or what of it is wanted.
 
     Raises:

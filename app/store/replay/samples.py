@@ -38,7 +38,7 @@ class DrawnOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SampleManifest:
     """The chunks of a sample, in order, and the values it was drawn with."""
 
     chunks: tuple[DrawnChunk, ...]
@@ -90,7 +90,7 @@ class SampleStore:
         draws: Sequence[ChunkDraw],
         counter: int,
         limits: Limits,
-    ) -> Manifest | Missed:
+    ) -> SampleManifest | Missed:
         """Give the first ``wanted`` chunks that draws name to a new sample, and reserve a use of each. Safe to repeat.
 
         Returns:
@@ -164,7 +164,7 @@ class SampleStore:
         found = await self._connection.call("HMGET", RunKeys(run).replay_part("requests"), *ids)
         return {request_id for request_id, sample_id in zip(ids, found, strict=True) if sample_id is not None}
 
-    async def manifest(self, run: str, sample_id: str) -> Manifest | None:
+    async def manifest(self, run: str, sample_id: str) -> SampleManifest | None:
         """Read the manifest of a sample; None if it is not leased."""
         found = await self._connection.call("HGET", RunKeys(run).replay_part("samples"), sample_id)
         return None if found is None else _parse(found.decode())
@@ -202,13 +202,13 @@ class SampleStore:
         return parse_end(await self._connection.call("HGET", RunKeys(run).history, f"sample:{sample_id}"))
 
 
-def _parse(text: str) -> Manifest:
+def _parse(text: str) -> SampleManifest:
     values = json.loads(text)
     chunks = tuple(DrawnChunk(key, uses, int(weight), _draw(draw)) for key, uses, weight, draw in values["chunks"])
     counts: dict[str, Any] = values["facts"]["counts"]
     for name in ("powers", "versions"):
         counts[name] = _whole(counts[name])
-    return Manifest(chunks, DrawnOn(Sampling.model_validate(values["facts"]["sampling"]), ChunkCounts(**counts)))
+    return SampleManifest(chunks, DrawnOn(Sampling.model_validate(values["facts"]["sampling"]), ChunkCounts(**counts)))
 
 
 def _whole(counts: Mapping[str, int]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from app.core.access.limits import limits_of
 from app.core.batches.leases import LeaseState, returned
-from app.core.environments.live import Environments
+from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
@@ -496,5 +496,5 @@ def _config_text(config: RunConfig) -> str:
     return json.dumps(config.model_dump(), sort_keys=True)
 
 
-def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> Environments:
-    return Environments(records, activity.heard_ms, activity.members)
+def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> EnvironmentsById:
+    return EnvironmentsById(records, activity.heard_ms, activity.members)

@@ -35,7 +35,7 @@ _LOOK_S = 0.05
 _UNHARMFUL = {"lock", "engine.json"}  # without data beside them: an interrupted restore left them
 
 
-class Manifest(BaseModel):
+class BackupManifest(BaseModel):
     """What a backup says of itself."""
 
     model_config = ConfigDict(frozen=True)
@@ -51,7 +51,7 @@ class Manifest(BaseModel):
     sha256: str
 
 
-def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Manifest:
+def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> BackupManifest:
     """Save what the server on ``data_dir`` holds into ``target``, while it runs.
 
     Everything that was acknowledged before the call is in the backup. What comes later may be.
@@ -77,7 +77,7 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Manife
                 size, digest = _copy(saved, copy)
             before.unlink()
             engine = Engine.reported(client.info("server"))
-        manifest = Manifest(
+        manifest = BackupManifest(
             layout=_LAYOUT,
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             lachesis=lachesis,
@@ -96,7 +96,7 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Manife
     return manifest
 
 
-def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> Manifest:
+def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupManifest:
     """Put a backup into ``data_dir``, which holds no data. The service starts from there.
 
     The backup is checked first. An interrupted restore leaves no data, and can be repeated.
@@ -139,10 +139,10 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> Manifes
     return manifest
 
 
-def _checked(source: Path) -> Manifest:
+def _checked(source: Path) -> BackupManifest:
     """Return the manifest of a backup whose data is whole, and of this format."""
     try:
-        manifest = Manifest.model_validate_json((source / _MANIFEST).read_bytes())
+        manifest = BackupManifest.model_validate_json((source / _MANIFEST).read_bytes())
         with (source / _DATA).open("rb") as saved:
             found = (os.fstat(saved.fileno()).st_size, hashlib.file_digest(saved, "sha256").hexdigest())
     except FileNotFoundError as error:

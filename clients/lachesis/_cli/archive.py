@@ -67,7 +67,7 @@ class PartFile(_Record):
     missing: list[str]
 
 
-class Manifest(_Record):
+class ExportManifest(_Record):
     """What a directory of an export holds."""
 
     layout: int
@@ -78,7 +78,7 @@ class Manifest(_Record):
     parts: list[PartFile]
 
     @model_validator(mode="after")
-    def _agrees(self) -> "Manifest":
+    def _agrees(self) -> "ExportManifest":
         names = [part.name for part in self.parts]
         if len(set(names)) < len(names):
             raise ValueError("a part is listed twice")
@@ -91,7 +91,7 @@ class Manifest(_Record):
 class Archive:
     """A directory of an export, opened to write or to read it."""
 
-    def __init__(self, folder: Path, manifest: Manifest, listing: list[Exported]) -> None:
+    def __init__(self, folder: Path, manifest: ExportManifest, listing: list[Exported]) -> None:
         self.folder = folder
         self.manifest = manifest
         self.listing = listing
@@ -106,7 +106,7 @@ class Archive:
         if not folder.exists() or {path.name for path in folder.iterdir()} <= {LOCK_FILE}:
             return None
         try:
-            manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+            manifest = ExportManifest.model_validate_json((folder / _MANIFEST).read_bytes())
             text = (folder / _LISTING).read_bytes()
             listing = [Exported.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError as error:
@@ -133,7 +133,7 @@ class Archive:
         folder.mkdir(parents=True, exist_ok=True)
         text = b"".join(one.model_dump_json().encode() + b"\n" for one in listing)
         _write(folder / _LISTING, text)
-        fresh = Manifest(
+        fresh = ExportManifest(
             layout=_LAYOUT,
             asked=asked,
             groups=len(listing),
@@ -178,7 +178,7 @@ class Archive:
             raise NoArchive(f"{path} is damaged: its size or SHA-256 is not that of the manifest")
         return content
 
-    def _note(self, manifest: Manifest) -> None:
+    def _note(self, manifest: ExportManifest) -> None:
         _write(self.folder / _MANIFEST, manifest.model_dump_json(indent=1).encode())
         self.manifest = manifest
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.http.client_connection import SCOPE_KEY, ClientConnection
 from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
-from app.core.access.hold_back import Pace, hold_back
+from app.core.access.hold_back import SenderPace, hold_back
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
@@ -36,7 +36,7 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
 @pytest.mark.parametrize(("connections", "most_a_second"), [(1, 20), (50, 20), (500, 50)])
 def test_many_connections_of_a_sender_share_one_pace(connections: int, most_a_second: int) -> None:
     """Each sends the next wrong request when it has the answer to its last one."""
-    pace, seconds = Pace(20, BURST_S, LONGEST_WAIT_S), 60
+    pace, seconds = SenderPace(20, BURST_S, LONGEST_WAIT_S), 60
     free_at_s, refused, due = 0.0, 0, [0.0] * connections
     while (now_s := heapq.heappop(due)) < seconds:
         free_at_s, wait_s = hold_back(free_at_s, now_s, pace)

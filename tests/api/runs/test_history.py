@@ -4,7 +4,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core.history.series import Facts, Span
+from app.core.history.series import Facts, HistorySpan
 from app.core.history.sketch import Sketch
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
@@ -24,7 +24,7 @@ async def client(start: Start) -> httpx.AsyncClient:
 
 async def write(redis_url: str, **environments: Facts) -> None:
     connection = RedisClient(redis_url, 5.0)
-    assert await HistoryStore(connection).append("run", Span(Facts({"batches": 2}), environments))
+    assert await HistoryStore(connection).append("run", HistorySpan(Facts({"batches": 2}), environments))
     await connection.aclose()
 
 

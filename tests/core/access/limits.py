@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.core.access.limits import BURST_US
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from lachesis.wire.limits import QueueLimitSettings
 
 
@@ -32,7 +32,7 @@ def count_use(
     return waits_us, [start + cost for start, cost in zip(starts_us, costs_us, strict=True)]
 
 
-def exceeded_limit(limits: QueueLimitSettings, queued: Waiting, new: Waiting) -> str | None:
+def exceeded_limit(limits: QueueLimitSettings, queued: WaitingGroups, new: WaitingGroups) -> str | None:
     """Return the name of the limit that a submission would exceed; None if it may be stored.
 
     A submission that is larger than a limit is stored if nothing else of its token is in the queue. Otherwise it could

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.hold_back import Pace, hold_back
+from app.core.access.hold_back import SenderPace, hold_back
 
 BURST_S, LONGEST_S = 10.0, 2.0
-PACE = Pace(2.0, BURST_S, LONGEST_S)
+PACE = SenderPace(2.0, BURST_S, LONGEST_S)
 
 
 @given(st.floats(0.1, 100), st.lists(st.floats(0, 5), max_size=60))
@@ -16,7 +16,7 @@ def test_senders_wait_like_water_that_leaves_a_bucket_at_the_rate(each_s: float,
     for gap_s in gaps_s:
         now_s += gap_s
         full_s = min(max(0.0, full_s - gap_s) + 1 / each_s, BURST_S + LONGEST_S)
-        free_at_s, wait_s = hold_back(free_at_s, now_s, Pace(each_s, BURST_S, LONGEST_S))
+        free_at_s, wait_s = hold_back(free_at_s, now_s, SenderPace(each_s, BURST_S, LONGEST_S))
         assert abs(wait_s - min(max(0.0, full_s - BURST_S), LONGEST_S)) < 1e-6
 
 

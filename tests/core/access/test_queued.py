@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from lachesis.wire.limits import QueueLimitSettings
 from tests.core.access.limits import exceeded_limit
 from tests.properties import examples
@@ -29,11 +29,11 @@ def test_what_is_in_the_queue_is_within_the_limits_or_came_at_once(
         too_large = most_bytes is not None and sum(size for _, size in then) > most_bytes
         alone = len({submission for submission, _ in then}) == 1
         expected = "max_queued_groups" if too_many else "max_queued_bytes" if too_large else None
-        found = exceeded_limit(limits, waiting(queue), Waiting(len(sizes), sum(sizes)))
+        found = exceeded_limit(limits, waiting(queue), WaitingGroups(len(sizes), sum(sizes)))
         assert found == (None if alone or not sizes else expected)
         if found is None:
             queue = then
 
 
-def waiting(queue: list[tuple[int, int]]) -> Waiting:
-    return Waiting(len(queue), sum(size for _, size in queue))
+def waiting(queue: list[tuple[int, int]]) -> WaitingGroups:
+    return WaitingGroups(len(queue), sum(size for _, size in queue))

@@ -2,13 +2,13 @@
 
 import random
 
-from app.core.batches.pace import BatchSpan, Pace, pace
+from app.core.batches.pace import BatchPace, BatchSpan, pace
 
 
 def test_before_the_second_batch_there_is_no_pace() -> None:
-    assert pace([], 0, 5_000, blocked=True) == Pace(None, None, 5.0)
-    assert pace([], 2_000, 5_000, blocked=True) == Pace(None, None, 3.0)
-    assert pace([BatchSpan(1_000, 4_000)], 0, 5_000, blocked=True) == Pace(None, None, 1.0)
+    assert pace([], 0, 5_000, blocked=True) == BatchPace(None, None, 5.0)
+    assert pace([], 2_000, 5_000, blocked=True) == BatchPace(None, None, 3.0)
+    assert pace([BatchSpan(1_000, 4_000)], 0, 5_000, blocked=True) == BatchPace(None, None, 1.0)
 
 
 def test_a_pause_between_batches_does_not_change_the_usual_interval() -> None:
@@ -20,7 +20,7 @@ def test_a_pause_between_batches_does_not_change_the_usual_interval() -> None:
 
 def test_the_trainer_is_idle_while_no_batch_is_out() -> None:
     spans = [BatchSpan(0, 3_000), BatchSpan(4_000, 7_000), BatchSpan(6_000, 9_000)]
-    assert pace(spans, 0, 10_000, blocked=True) == Pace(3.0, 0.2, 1.0)
+    assert pace(spans, 0, 10_000, blocked=True) == BatchPace(3.0, 0.2, 1.0)
 
 
 def test_the_idle_share_is_that_of_counting() -> None:

@@ -10,7 +10,7 @@ from app.core.environments.credits import (
     VERSION_PATIENCE_MS,
     Claim,
     Credit,
-    Credits,
+    RunCredits,
     after_version,
     horizon_of,
 )
@@ -34,7 +34,7 @@ def claim(weight: float = 1.0, minimum: int = 0, maximum: int | None = None, in_
 
 
 def credit(batch_size: int, horizon: int, claims: dict[int, Claim], caller: int, others_in_hand: int = 0) -> Credit:
-    return Credits(batch_size, horizon, claims, others_in_hand).of(caller)
+    return RunCredits(batch_size, horizon, claims, others_in_hand).of(caller)
 
 
 def ahead(max_staleness: int | None, trained: Trained | None = None, clock_ms: int = 0) -> int:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.selection import select_oldest
-from app.core.environments.credits import Claim, Credits
+from app.core.environments.credits import Claim, RunCredits
 from app.core.environments.granting import Demand
-from app.core.environments.live import Environments
+from app.core.environments.live import EnvironmentsById
 from app.core.environments.pacing import Pacing
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import Bounds, Lane, QueuedGroup
@@ -87,10 +87,10 @@ def test_running_groups_beside_the_view_count_as_if_it_had_them(view: DemandView
 def test_credits_of_a_changed_claim_need_no_new_computation(
     batch_size: int, horizon: int, claims: dict[int, Claim], others: int, more: int
 ) -> None:
-    credits_ = Credits(batch_size, horizon, claims, others)
+    credits_ = RunCredits(batch_size, horizon, claims, others)
     assert credits_.none() == all(credits_.of(key).sequences == 0 for key in claims)
     for key, claim in claims.items():
-        changed = Credits(batch_size, horizon, {**claims, key: replace(claim, in_hand=claim.in_hand + more)}, others)
+        changed = RunCredits(batch_size, horizon, {**claims, key: replace(claim, in_hand=claim.in_hand + more)}, others)
         assert credits_.of(key, more) == changed.of(key)
         assert credits_.none(key, more) == changed.none()
 
@@ -114,7 +114,7 @@ def test_records_joined_with_activity_when_they_are_read_are_those_of_the_view(v
     records = {key: replace(env, heard_ms=None, members=0) for key, env in view.environments.items()}
     heard = {key: env.heard_ms for key, env in view.environments.items() if env.heard_ms is not None}
     members = {key: env.members for key, env in view.environments.items() if env.members}
-    environments = Environments(records, heard, members)
+    environments = EnvironmentsById(records, heard, members)
     assert environments == view.environments
     assert (len(environments), list(environments)) == (len(records), list(records))
     live = replace(view, environments=environments).live(TTL_MS).records
@@ -127,7 +127,7 @@ def test_who_is_alive_is_computed_again_only_when_it_changes(view: DemandView, p
     records = {key: replace(env, heard_ms=None, members=0) for key, env in view.environments.items()}
     heard = {key: env.heard_ms for key, env in view.environments.items() if env.heard_ms is not None}
     members = {key: env.members for key, env in view.environments.items() if env.members}
-    environments, before = Environments(records, heard, members), None
+    environments, before = EnvironmentsById(records, heard, members), None
     for clock_ms in sorted(NOW_MS + ms for ms in passed_ms):
         live = environments.live(clock_ms, TTL_MS)
         assert live.records.keys() == {key for key, env in view.environments.items() if env.alive(clock_ms, TTL_MS)}
@@ -151,6 +151,6 @@ def test_environments_without_shares_need_no_bounds_of_their_own(view: DemandVie
 
 def test_an_unknown_environment_is_not_there() -> None:
     record: EnvironmentRecord = environment(3)
-    environments = Environments({3: record}, {}, {})
+    environments = EnvironmentsById({3: record}, {}, {})
     assert 3 in environments
     assert environments.get(4) is None

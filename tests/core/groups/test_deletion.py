@@ -15,7 +15,7 @@ from app.core.groups.deletion import (
     parse_position,
     stopped_at,
 )
-from app.core.groups.listing import GroupQuery, ListedGroup
+from app.core.groups.listing import GroupQuery, GroupRow
 from app.core.model import LaneId
 from lachesis.wire.errors import InvalidField
 from tests.properties import examples
@@ -45,9 +45,9 @@ def is_meant(about: tuple[str, int | None, int, int | None], wanted: GroupQuery)
     )
 
 
-def listed(about: tuple[str, int | None, int, int | None]) -> ListedGroup:
+def listed(about: tuple[str, int | None, int, int | None]) -> GroupRow:
     state, environment, size, version = about
-    return ListedGroup(
+    return GroupRow(
         group_id="a",
         shown_id="a",
         state=state,

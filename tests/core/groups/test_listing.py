@@ -14,9 +14,9 @@ from app.core.groups.listing import (
     SECTIONS,
     BatchPosition,
     GroupQuery,
+    GroupRow,
     LanesPosition,
     LeftPosition,
-    ListedGroup,
     Position,
     Start,
     find_environments,
@@ -149,7 +149,7 @@ def test_bounds_of_a_query_hold_for_its_groups(
         received_from_ms=from_ms,
         received_to_ms=to_ms,
     )
-    group = ListedGroup(
+    group = GroupRow(
         group_id="a",
         shown_id="a",
         state="leased",

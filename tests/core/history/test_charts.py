@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core.batches.leases import LeaseState
 from app.core.history.causes import Cause, cause_of
 from app.core.history.charts import Histograms, environment_series, histograms, run_series
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.sketch import LARGEST, Sketch
 from app.core.history.totals import RUN, increases, of_others
 from app.core.model import Blocker
@@ -19,7 +19,7 @@ rewards = st.lists(st.floats(-3, 3) | st.just(1e308), min_size=1, max_size=8)
 values_at = st.dictionaries(st.integers(0, POINTS - 1), st.tuples(rewards, rewards), min_size=1)
 
 
-def spans_of(values: dict[int, tuple[list[float], list[float]]]) -> dict[int, Span]:
+def spans_of(values: dict[int, tuple[list[float], list[float]]]) -> dict[int, HistorySpan]:
     """Spans in which groups with these rewards came in and went out, of two environments."""
     spans = {}
     for place, (came, went) in values.items():
@@ -28,7 +28,7 @@ def spans_of(values: dict[int, tuple[list[float], list[float]]]) -> dict[int, Sp
             sketches={"reward_in": Sketch.of(came), "reward_out": Sketch.of(went)},
         )
         code = Facts({"sequences_out": 3, "dropped:stale": place})
-        spans[place] = Span(Facts({"sequences_out": len(went) + 3, "batches": 1}), {"math": facts, "code": code})
+        spans[place] = HistorySpan(Facts({"sequences_out": len(went) + 3, "batches": 1}), {"math": facts, "code": code})
     return spans
 
 
@@ -113,7 +113,7 @@ def test_values_of_which_almost_all_are_equal_keep_the_others() -> None:
 
 def test_five_hundred_environments_have_as_many_series_as_is_promised() -> None:
     spans = {
-        place: Span(
+        place: HistorySpan(
             environments={f"e{n:03}": Facts({"sequences_in": n}) for n in range(100 * place, 100 * place + 201)}
         )
         for place in range(POINTS)

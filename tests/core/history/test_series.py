@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span, Tally, added, busiest
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally, added, busiest
 from app.core.history.sketch import Sketch
 
 happenings = st.lists(
@@ -12,7 +12,7 @@ happenings = st.lists(
 """Of each: the environment, a count, and a value."""
 
 
-def tallied(events: list[tuple[str, int, float | None]]) -> Span:
+def tallied(events: list[tuple[str, int, float | None]]) -> HistorySpan:
     tally = Tally()
     for environment, count, value in events:
         tally.note(environment, {"groups": count}, {"reward": value})
@@ -48,7 +48,10 @@ def test_a_tally_counts_many_values() -> None:
 
 
 def test_ten_thousand_environments_take_bounded_room() -> None:
-    spans = [Span(environments={f"e{first + n}": Facts({"groups": 1}) for n in range(200)}) for first in (0, 100, 5000)]
+    spans = [
+        HistorySpan(environments={f"e{first + n}": Facts({"groups": 1}) for n in range(200)})
+        for first in (0, 100, 5000)
+    ]
     tally = Tally()
     for n in range(10_000):
         tally.note(f"t{n}", {"groups": 1}, {"reward": n})
@@ -66,7 +69,7 @@ def test_the_busiest_have_facts_of_their_own_and_nothing_is_lost(
     parts: list[dict[str, tuple[int, int]]], most: int
 ) -> None:
     spans = [
-        Span(
+        HistorySpan(
             Facts({"batches": 1}),
             {name: Facts({"sequences_in": came, "sequences_out": went}) for name, (came, went) in part.items()},
         )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.shares import Shares, shares
 from lachesis.wire.history import HistoryCount
 
@@ -16,8 +16,8 @@ groups = st.tuples(names, st.sampled_from(["in", "out"]), st.integers(1, 4), st.
 """Groups: environment, way, sequences, tokens."""
 
 
-def span_of(happened: list[tuple[str, str, int, int]]) -> Span:
-    span = Span()
+def span_of(happened: list[tuple[str, str, int, int]]) -> HistorySpan:
+    span = HistorySpan()
     for name, way, sequences, tokens in happened:
         for what, by in (("groups", 1), ("sequences", sequences), ("tokens", tokens)):
             span.of(name).count(f"{what}_{way}", by)
@@ -51,7 +51,7 @@ def said(**sequences: tuple[float, float]) -> Shares:
         name.replace("others", OTHERS): Facts({"sequences_in": came, "sequences_out": went})
         for name, (came, went) in sequences.items()
     }
-    return shares([Span(environments=facts)], "sequences")
+    return shares([HistorySpan(environments=facts)], "sequences")
 
 
 def test_shares_are_said_in_words() -> None:
@@ -76,7 +76,7 @@ def test_shares_are_said_in_words() -> None:
 
 def test_many_environments_are_bounded_and_nothing_is_lost() -> None:
     facts = [(f"e{n:03}", Facts({"sequences_in": 1, "sequences_out": n})) for n in range(400)]
-    spans = [Span(environments=dict(facts[:200])), Span(environments=dict(facts[200:]))]
+    spans = [HistorySpan(environments=dict(facts[:200])), HistorySpan(environments=dict(facts[200:]))]
     found = shares(spans, "sequences")
     assert len(found.environments) == MOST_ENVIRONMENTS + 1
     assert sum(one.generated for one in found.environments) == found.generated == 400

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.groups.listing import GroupQuery
 from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, Span, Tally
-from app.core.history.wanted import Wanted
+from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
+from app.core.history.wanted import WantedHistory
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
@@ -49,7 +49,9 @@ async def keep(services: Services, *, maintains: bool = True) -> None:
 async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:
     """Read the history up to after the present span."""
     (now_s, _) = await services.connection.call("TIME")
-    return await services.history.reading.of(RUN, int(now_s) - ago_s, int(now_s) + 1, Wanted(environment=environment))
+    return await services.history.reading.of(
+        RUN, int(now_s) - ago_s, int(now_s) + 1, WantedHistory(environment=environment)
+    )
 
 
 def total(series: list[float | None]) -> float:
@@ -321,7 +323,7 @@ async def test_who_follows_a_history_reads_what_a_new_reader_reads(
         reading, asked = services.history.reading, (begin_s + 60 * first, begin_s + 1200)
         shares = await reading.shares(RUN, "sequences", *asked, 60)
         values = [await reading.histograms(RUN, value, *asked, "math", 60) for value in ("reward", "length")]
-        return [shares, *values, await reading.of(RUN, *asked, Wanted(("step",), ("reward_in",), "math"), 60)]
+        return [shares, *values, await reading.of(RUN, *asked, WantedHistory(("step",), ("reward_in",), "math"), 60)]
 
     for minute in range(4):
         await add(minute, minute + 1)
@@ -368,7 +370,7 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
     await make_run(services)
     for first in (0, 200, 301):
         some = {f"e{n}": Facts({"groups_in": 1, "sequences_in": n}) for n in range(first, first + 200)}
-        assert await HistoryStore(services.connection).append(RUN, Span(environments=some))
+        assert await HistoryStore(services.connection).append(RUN, HistorySpan(environments=some))
         await move_back(redis_client, KEPT[0].step_s, 120)
     found = await read(services)
     assert len(found.environments) == MOST_ENVIRONMENTS + 1

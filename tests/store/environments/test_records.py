@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from app.core.environments.live import Environments
+from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import Policy
 from app.store.environments.records import SharedEnvironments
@@ -87,7 +87,7 @@ async def test_a_queue_of_many_environments_shows_each_record_that_changed_with_
 def test_activity_is_read_again_after_a_while_and_always_where_environments_are_few() -> None:
     def known(count: int) -> SharedEnvironments:
         records = {n: replace(MATH, environment=n) for n in range(count)}
-        return SharedEnvironments(records, Environments(records, {}, {}), began_s=5.0)
+        return SharedEnvironments(records, EnvironmentsById(records, {}, {}), began_s=5.0)
 
     assert [known(count).is_old(5.0) for count in (1, 30, MANY, 10_000)] == [True, True, False, False]
     assert [known(count).is_old(5.11) for count in (MANY, 10_000)] == [True, False]

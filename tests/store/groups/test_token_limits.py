@@ -9,7 +9,7 @@ import pytest
 
 from app.core.access.queued import LimitedAccount
 from app.core.model import DropReason
-from app.core.runs.capacity import Waiting
+from app.core.runs.capacity import WaitingGroups
 from app.store.access.limits import LimitStore
 from app.store.groups.entries import PendingGroup, Placement
 from app.store.groups.store import GroupStore
@@ -60,10 +60,10 @@ async def test_the_script_decides_as_the_rule(store: Store) -> None:
         stored = await store.groups.admit(RUN, submissions, await store.preconditions(accounts=accounts))
         for submission, sender, result in zip(submissions, accounts, stored.results, strict=True):
             kept = [group for group in submission if not group.place.dropped]
-            new, limit = Waiting(len(kept), sum(len(group.encoded.payload) for group in kept)), None
+            new, limit = WaitingGroups(len(kept), sum(len(group.encoded.payload) for group in kept)), None
             if sender is not None:
                 own = [size for name, size in held.values() if name == sender.account_id]
-                limit = exceeded_limit(sender.limits, Waiting(len(own), sum(own)), new)
+                limit = exceeded_limit(sender.limits, WaitingGroups(len(own), sum(own)), new)
             outcomes[str(limit)] += 1
             if limit is None:
                 name = None if sender is None else sender.account_id
@@ -158,4 +158,4 @@ async def test_what_tokens_have_in_the_queue_is_listed_by_run(store: Store) -> N
     assert await limits.queued() == {}
     await submit(store, "a", "b")
     await store.admit(encoded(), ids=["c"])
-    assert await limits.queued() == {ONE.account_id: {RUN: Waiting(2, 16)}}
+    assert await limits.queued() == {ONE.account_id: {RUN: WaitingGroups(2, 16)}}

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from app.core.history.resolution import KEPT, LONGEST_S
-from app.core.history.series import Facts, Span
+from app.core.history.series import Facts, HistorySpan
 from app.core.history.sketch import Sketch
-from app.core.history.wanted import SKETCHES, Wanted
+from app.core.history.wanted import SKETCHES, WantedHistory
 from app.store.history.codec import decode_span, encode_span
 from app.store.history.store import HistoryStore, parse_span
 from app.store.redis.client import RedisClient
@@ -31,22 +31,24 @@ facts = st.builds(
 )
 
 
-@given(st.builds(Span, facts, st.dictionaries(names, facts, max_size=3)))
-def test_a_span_is_decoded_as_it_was_encoded(span: Span) -> None:
+@given(st.builds(HistorySpan, facts, st.dictionaries(names, facts, max_size=3)))
+def test_a_span_is_decoded_as_it_was_encoded(span: HistorySpan) -> None:
     text = encode_span(span)
     assert decode_span(text) == span
     for name in span.environments:
-        assert decode_span(text, Wanted(environment=name)) == Span(span.run, {name: span.environments[name]})
-    assert decode_span(text, Wanted(environment="no such name")).environments == {}
-    assert decode_span(text, Wanted(environments=())) == Span(span.run)
-    some = decode_span(text, Wanted(environments=("reward_in", "tokens_in")))
+        assert decode_span(text, WantedHistory(environment=name)) == HistorySpan(
+            span.run, {name: span.environments[name]}
+        )
+    assert decode_span(text, WantedHistory(environment="no such name")).environments == {}
+    assert decode_span(text, WantedHistory(environments=())) == HistorySpan(span.run)
+    some = decode_span(text, WantedHistory(environments=("reward_in", "tokens_in")))
     for name, facts in span.environments.items():
         kept = {one: sketch for one, sketch in facts.sketches.items() if one == "reward_in"}
         assert some.environments[name] == Facts(facts.counts, facts.means, facts.lasts, kept)
 
 
-def span_of(groups: int) -> Span:
-    return Span(environments={"math": Facts({"groups_in": groups})})
+def span_of(groups: int) -> HistorySpan:
+    return HistorySpan(environments={"math": Facts({"groups_in": groups})})
 
 
 async def groups_at(history: HistoryStore, resolution: object, from_s: int = 0, to_s: float = 1e12) -> list[float]:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from app.core.access.queued import LimitedAccount
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
-from app.core.history.series import Span
+from app.core.history.series import HistorySpan
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
 from app.store.access.audit import AuditStore
@@ -83,7 +83,7 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     await store.admit(encoded(), place=Placement(0, dropped=DropReason.ZERO_VARIANCE))
     await store.tick()
     await look()
-    assert await HistoryStore(store.connection).append(RUN, Span(), {})
+    assert await HistoryStore(store.connection).append(RUN, HistorySpan(), {})
     await HistoryStore(store.connection).watch(RUN)
     await TraceStore(store.connection).keep(RUN, ["batch:1"], "context")
     await look()

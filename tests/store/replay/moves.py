@@ -10,7 +10,7 @@ from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex
 from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
-from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
+from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
@@ -49,7 +49,7 @@ class ReplayMoves:
         assert await self.replay.insert(RUN, insertion, view) == "inserted"
         return receipts
 
-    async def take(self, *ranks: int, sample_id: str = "sample", **fields: Any) -> Manifest | Missed:
+    async def take(self, *ranks: int, sample_id: str = "sample", **fields: Any) -> SampleManifest | Missed:
         """Take the chunks at some ranks, oldest first, into a sample."""
         view = fields.pop("view", None) or await self.view()
         held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
@@ -84,9 +84,9 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def keys_of(manifest: Manifest | Missed) -> Sequence[str]:
+def keys_of(manifest: SampleManifest | Missed) -> Sequence[str]:
     """The keys of a sample's chunks, in order."""
-    assert isinstance(manifest, Manifest), manifest
+    assert isinstance(manifest, SampleManifest), manifest
     return [drawn.key for drawn in manifest.chunks]
 
 
