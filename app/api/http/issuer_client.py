@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from app.core.access.loopback import is_loopback
-from app.services.access.fetching import FetchFailed
+from app.services.access.fetching import IssuerFetchFailed
 from app.settings import Settings
 from lachesis.wire.errors import StoreMisconfigured
 
@@ -50,14 +50,14 @@ class IssuerClient:
             FetchFailed: The fetch failed. The message says why.
         """
         if problem := _problem(url):
-            raise FetchFailed(f"{url}: {problem}")
+            raise IssuerFetchFailed(f"{url}: {problem}")
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 return await self._get(url)
         except TimeoutError:
-            raise FetchFailed(f"{url}: no answer within {_PATIENCE_S:g} s") from None
+            raise IssuerFetchFailed(f"{url}: no answer within {_PATIENCE_S:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise FetchFailed(f"{url}: {type(error).__name__}: {error}") from error
+            raise IssuerFetchFailed(f"{url}: {type(error).__name__}: {error}") from error
 
     async def _get(self, url: str) -> bytes:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
@@ -68,12 +68,12 @@ class IssuerClient:
         client = httpx.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=_PATIENCE_S)
         async with client, client.stream("GET", url, headers=headers) as reply:
             if reply.status_code != httpx.codes.OK:
-                raise FetchFailed(f"{url}: status {reply.status_code}")
+                raise IssuerFetchFailed(f"{url}: status {reply.status_code}")
             body = bytearray()
             async for part in reply.aiter_raw():
                 body += part
                 if len(body) > _MOST_BYTES:
-                    raise FetchFailed(f"{url}: over {_MOST_BYTES} bytes")
+                    raise IssuerFetchFailed(f"{url}: over {_MOST_BYTES} bytes")
             return bytes(body)
 
     def _bearer(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Find out who sends a request.
 
 Each kind of credentials has a source. A source answers for credentials of its kind and leaves all others to the next
-one. To add a kind, write a `Source` and add it in `app.services.access.factory`.
+one. To add a kind, write a `IdentitySource` and add it in `app.services.access.factory`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _WATCH_S = 1.0
 log = logging.getLogger("lachesis.access")
 
 
-class Source(Protocol):
+class IdentitySource(Protocol):
     """A way to know who sends a request."""
 
     @property
@@ -62,9 +62,9 @@ class Authenticator:
         insecure: Whether every request may do everything (``LACHESIS_INSECURE``).
     """
 
-    def __init__(self, tokens: TokenSource, others: Sequence[Source], *, insecure: bool) -> None:
+    def __init__(self, tokens: TokenSource, others: Sequence[IdentitySource], *, insecure: bool) -> None:
         self._tokens = tokens
-        self._sources: tuple[Source, ...] = (*others, tokens)
+        self._sources: tuple[IdentitySource, ...] = (*others, tokens)
         self._configured = any(source.closes for source in others)
         self._waiting: dict[object, tuple[Identity, Callable[[], None]]] = {}
         self._watching: asyncio.Task[None] | None = None

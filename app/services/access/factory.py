@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from app.core.access.claims import JwtTrust
 from app.services.access.admin_token import AdminTokenFile
 from app.services.access.audit import AuditTrail
-from app.services.access.authentication import Authenticator, Source
+from app.services.access.authentication import Authenticator, IdentitySource
 from app.services.access.certificates import CertificateSource
 from app.services.access.fetching import Fetch
-from app.services.access.limits import RateLimiter
+from app.services.access.limits import RequestLimiter
 from app.services.access.rule_files import read_rules
 from app.services.access.token_source import TokenSource
 from app.services.access.tokens import TokenAdministration
@@ -27,7 +27,7 @@ class AccessServices:
     authenticator: Authenticator
     tokens: TokenAdministration
     audit: AuditTrail
-    limits: RateLimiter
+    limits: RequestLimiter
 
     @classmethod
     def create(
@@ -44,11 +44,11 @@ class AccessServices:
             Authenticator(tokens, others, insecure=settings.insecure),
             TokenAdministration(store, limits),
             AuditTrail(audit, settings.audit_entries),
-            RateLimiter(limits),
+            RequestLimiter(limits),
         )
 
 
-def configured_sources(settings: Settings, fetch: Fetch, now_ms: Callable[[], float]) -> list[Source]:
+def configured_sources(settings: Settings, fetch: Fetch, now_ms: Callable[[], float]) -> list[IdentitySource]:
     """Return the sources that settings name. A new kind of credentials is added here.
 
     Args:
@@ -59,7 +59,7 @@ def configured_sources(settings: Settings, fetch: Fetch, now_ms: Callable[[], fl
     Raises:
         StoreMisconfigured: A setting is missing, or a file that the settings name is missing or wrong.
     """
-    sources: list[Source] = []
+    sources: list[IdentitySource] = []
     if settings.admin_token_file is not None:
         sources.append(AdminTokenFile(settings.admin_token_file))
     trust = _trust_of(settings)

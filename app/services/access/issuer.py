@@ -11,7 +11,7 @@ import jwt
 import orjson
 
 from app.core.access.jwk import algorithms_of, public_part, thumbprint
-from app.services.access.fetching import Fetch, FetchFailed
+from app.services.access.fetching import Fetch, IssuerFetchFailed
 from lachesis.wire.errors import IssuerUnavailable, Unauthorized
 
 _RENEW_S = 300.0  # a key that the issuer withdraws is refused after this time
@@ -117,7 +117,7 @@ class IssuerKeys:
     async def _fetch_keys(self) -> None:
         try:
             keys = read_keys(await self._document(self._jwks_url or await self._discover()))
-        except FetchFailed as error:
+        except IssuerFetchFailed as error:
             if str(error) != self._failure:
                 log.warning("no keys from the issuer of tokens, so the known keys stay (%d): %s", len(self), error)
             self._failure = str(error)
@@ -136,19 +136,19 @@ class IssuerKeys:
         url = self._issuer.rstrip("/") + _DISCOVERY
         found = await self._document(url)
         if found.get("issuer") != self._issuer:
-            raise FetchFailed(f"{url}: its issuer is not {self._issuer}")
+            raise IssuerFetchFailed(f"{url}: its issuer is not {self._issuer}")
         jwks_url = found.get("jwks_uri")
         if not isinstance(jwks_url, str):
-            raise FetchFailed(f"{url}: it has no jwks_uri")
+            raise IssuerFetchFailed(f"{url}: it has no jwks_uri")
         return jwks_url
 
     async def _document(self, url: str) -> dict[str, Any]:
         try:
             document = orjson.loads(await self._fetch(url))
         except orjson.JSONDecodeError as error:
-            raise FetchFailed(f"{url}: it is no JSON: {error}") from error
+            raise IssuerFetchFailed(f"{url}: it is no JSON: {error}") from error
         if not isinstance(document, dict):
-            raise FetchFailed(f"{url}: it is no JSON object")
+            raise IssuerFetchFailed(f"{url}: it is no JSON object")
         return document
 
 
@@ -165,7 +165,7 @@ def read_keys(document: dict[str, Any]) -> dict[tuple[str | None, str], IssuerKe
             key_id = jwk.get("kid")
             found += [(key_id if isinstance(key_id, str) else None, key) for key in _keys_of(jwk)]
     if not found:
-        raise FetchFailed("the key set of the issuer has no key that can verify a token")
+        raise IssuerFetchFailed("the key set of the issuer has no key that can verify a token")
     keys: dict[tuple[str | None, str], IssuerKey]
     keys = {(key_id, key.algorithm): key for key_id, key in reversed(found) if key_id is not None}  # the first wins
     for algorithm in {key.algorithm for _, key in found}:

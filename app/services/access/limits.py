@@ -49,7 +49,7 @@ class Meter:
             raise RateLimited(f"{one.name} has reached {name}={limit:g}", longest_us / _US)
 
 
-class RateLimiter:
+class RequestLimiter:
     """Knows which runs have limits, so that requests without limits cost nothing."""
 
     def __init__(self, store: LimitStore) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from app.core.groups.annotations import ANNOTATIONS, Rows, checked_annotations
-from app.services.groups.contents import GroupContents
+from app.services.groups.contents import GroupContentReader
 from app.services.groups.history import GroupHistories
 from app.store.groups.annotations import MAX_BYTES, Annotations, AnnotationStore
 from lachesis.wire.columns import Ragged, unpack
@@ -11,10 +11,10 @@ from lachesis.wire.errors import AnnotationsFull, GroupGone, GroupNotFound, Inva
 from lachesis.wire.limits import MAX_ANNOTATIONS
 
 
-class GroupAnnotations:
+class GroupAnnotator:
     """Stores annotations of groups, and reads them as long as the run remembers the groups."""
 
-    def __init__(self, store: AnnotationStore, contents: GroupContents, histories: GroupHistories) -> None:
+    def __init__(self, store: AnnotationStore, contents: GroupContentReader, histories: GroupHistories) -> None:
         self._store = store
         self._contents = contents
         self._histories = histories

@@ -24,7 +24,7 @@ class KeptContents:
     payload: bytes
 
 
-class GroupContents:
+class GroupContentReader:
     """Reads groups that wait, are in batches, are kept for a rewind, or are in the replay buffer or its snapshots."""
 
     def __init__(self, listed: GroupListStore, histories: GroupHistories) -> None:

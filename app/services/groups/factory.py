@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from app.services.groups.admission import Admission
-from app.services.groups.annotations import GroupAnnotations
+from app.services.groups.annotations import GroupAnnotator
 from app.services.groups.arrivals import Arrivals
 from app.services.groups.atropos_ingest import AtroposIngest
-from app.services.groups.contents import GroupContents
+from app.services.groups.contents import GroupContentReader
 from app.services.groups.deletion import GroupDeletion
 from app.services.groups.history import GroupHistories
 from app.services.groups.listing import GroupListing
@@ -28,8 +28,8 @@ class GroupServices:
     atropos: AtroposIngest
     admission: Admission
     histories: GroupHistories
-    contents: GroupContents
-    annotations: GroupAnnotations
+    contents: GroupContentReader
+    annotations: GroupAnnotator
     deletion: GroupDeletion
     listing: GroupListing
     staleness: Staleness
@@ -48,14 +48,14 @@ class GroupServices:
         """Build the use cases on the stores."""
         admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
-        contents = GroupContents(stores.listed_groups, histories)
+        contents = GroupContentReader(stores.listed_groups, histories)
         return cls(
             native=NativeIngest(stores.groups, admission),
             atropos=AtroposIngest(stores.runs, stores.groups, admission),
             admission=admission,
             histories=histories,
             contents=contents,
-            annotations=GroupAnnotations(stores.annotations, contents, histories),
+            annotations=GroupAnnotator(stores.annotations, contents, histories),
             deletion=GroupDeletion(stores.runs, stores.groups, stores.listed_groups, histories),
             listing=GroupListing(stores.runs, stores.groups, stores.listed_groups, stores.batches),
             staleness=Staleness(stores.runs, stores.groups),

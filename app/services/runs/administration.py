@@ -12,7 +12,7 @@ from app.core.environments.credits import after_version
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
-from app.services.access.limits import RateLimiter
+from app.services.access.limits import RequestLimiter
 from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayCleanup
@@ -55,7 +55,7 @@ class RunAdministration:
         staleness: Staleness,
         replay: ReplayCleanup,
         buffers: ReplayStore,
-        limits: RateLimiter,
+        limits: RequestLimiter,
     ) -> None:
         self._runs = runs
         self._groups = groups

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.services.access.limits import RateLimiter
+from app.services.access.limits import RequestLimiter
 from app.services.batches.factory import BatchServices
 from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayCleanup
@@ -30,7 +30,7 @@ class RunServices:
         staleness: Staleness,
         cleanup: ReplayCleanup,
         warnings: RunWarnings,
-        limits: RateLimiter,
+        limits: RequestLimiter,
         environment_ttl_ms: int,
         durability: str,
     ) -> "RunServices":
