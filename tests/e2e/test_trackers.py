@@ -13,7 +13,7 @@ import pytest
 from lachesis import Environment, Group, Trainer
 from lachesis.wire.filters import ZeroVarianceFilter
 from tests.e2e.service import Service
-from tests.e2e.venv import REPOSITORY, python_with
+from tests.e2e.venv import REPOSITORY, trackers_python
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +65,7 @@ for step, metrics in sqlite3.connect(path).execute("SELECT step, metrics FROM me
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    return python_with(Path(__file__).with_name("trackers.txt"), REPOSITORY / ".venv-trackers")
+    return trackers_python()
 
 
 @pytest.fixture

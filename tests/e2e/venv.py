@@ -18,6 +18,11 @@ def atropos_python() -> Path:
     return python_with(REQUIREMENTS, VENV)
 
 
+def trackers_python() -> Path:
+    """Give the Python that has the libraries of `examples/trackers.py`; see `python_with`."""
+    return python_with(REQUIREMENTS.with_name("trackers.txt"), REPOSITORY / ".venv-trackers")
+
+
 def python_with(requirements: Path, venv: Path) -> Path:
     """Give the Python that has what a file requires, building its environment first if it is out of date.
 
@@ -56,4 +61,4 @@ def _key(requirements: Path) -> str:
 
 
 if __name__ == "__main__":
-    print(atropos_python())
+    print(atropos_python(), trackers_python(), sep="\n")
