@@ -13,6 +13,9 @@ from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
 
+DROPPED_AT_ONCE = 128
+"""Groups that a script drops, within about 3 ms. Redis serves no other request during that time."""
+
 MANY_LANES = 128
 """So many lanes are not all read, and rules that look at them delay other requests."""
 
@@ -104,7 +107,8 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await self._groups.drop(run, groups, reason)
+            for first in range(0, len(groups), DROPPED_AT_ONCE):
+                await self._groups.drop(run, groups[first : first + DROPPED_AT_ONCE], reason)
 
 
 def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:

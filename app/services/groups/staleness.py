@@ -8,23 +8,29 @@ from typing import NamedTuple
 from app.core.groups.staleness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId
 from app.core.runs.view import QueueView
-from app.services.batches.retrieval import drop_reason_now
+from app.services.batches.retrieval import DROPPED_AT_ONCE, drop_reason_now
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
-_AT_ONCE = 64  # groups; a script drops them within 3 ms
 _REST = 2  # a sweep in the background rests this many times as long as it works
-_PAGES_AT_ONCE = 4
+_PAGES_AT_ONCE = 2
 
 Heads = Callable[[str, WantedHeads], Awaitable[list[Lane]]]
 
 
 class _Page(NamedTuple):
-    """A page of groups: how many changed (none if others were faster), and how many were dropped."""
+    """A page of groups.
+
+    Attributes:
+        changed: How many changed; none if others were faster.
+        dropped: How many were dropped.
+        view: The run, if the next page can be decided on it.
+    """
 
     changed: int
     dropped: int
+    view: QueueView | None = None
 
 
 class Staleness:
@@ -42,9 +48,9 @@ class Staleness:
         Returns:
             Number of groups dropped by now.
         """
-        sweep, dropped = await self._runs.requested_sweep(run), 0
+        sweep, dropped, page = await self._runs.requested_sweep(run), 0, _Page(0, 0)
         for _ in range(_PAGES_AT_ONCE):
-            page = await self._sweep_page(run)
+            page = await self._sweep_page(run, page.view)
             dropped += page.dropped
             if not page.changed:
                 if sweep is not None:
@@ -57,29 +63,33 @@ class Staleness:
     async def finish(self, run: str) -> None:
         """Do the sweep that was requested, page by page. It rests between pages, so that others wait less."""
         while (sweep := await self._runs.requested_sweep(run)) is not None:
+            page = _Page(0, 0)
             while True:
                 began = time.perf_counter()
-                page = await self._sweep_page(run)
+                page = await self._sweep_page(run, page.view)
                 if not page.changed:
                     break
                 await asyncio.sleep(_REST * (time.perf_counter() - began))
             await self._runs.finish_sweep(run, sweep)
 
-    async def _sweep_page(self, run: str) -> _Page:
+    async def _sweep_page(self, run: str, view: QueueView | None) -> _Page:
         attempts = Attempts("sweep versions", run)
         while attempts.again():
-            view = await self._runs.queue(run)
+            view = view or await self._runs.queue(run)
             oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
-            stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), _AT_ONCE, DropReason.STALE, view)
+            stale = await self._groups.drop_versions(
+                run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, DropReason.STALE, view
+            )
             if stale:
-                return _Page(stale, stale)
+                return _Page(stale, stale, view)
             if stale is not None:
                 break
+            view = None
         future = f"({view.policy_version}", "+inf"
         if view.policy.future_versions == "refuse":
-            refused = await self._groups.drop_versions(run, future, _AT_ONCE, DropReason.FUTURE_VERSION, view)
+            refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, DropReason.FUTURE_VERSION, view)
             return _Page(1, 0) if refused is None else _Page(refused, refused)
-        restamped = await self._groups.of_versions(run, *future, _AT_ONCE)
+        restamped = await self._groups.of_versions(run, *future, DROPPED_AT_ONCE)
         return _Page(await self._groups.restamp(run, restamped, view.policy_version) if restamped else 0, 0)
 
     async def sweep_ages(self, run: str) -> int:
@@ -92,7 +102,7 @@ class Staleness:
             for lane, queued in lanes.items():
                 while old := await self._old_heads(run, view, heads, lane, queued):
                     dropped += await self._groups.drop(run, old, DropReason.EXPIRED)
-                    if len(old) < _AT_ONCE:
+                    if len(old) < DROPPED_AT_ONCE:
                         break
         return dropped
 
@@ -100,7 +110,7 @@ class Staleness:
         self, run: str, view: QueueView, heads: Heads, lane: LaneId, queued: int
     ) -> list[tuple[str, LaneId]]:
         """Return the groups at the front of a lane that are too old. A lane is in order of arrival."""
-        (oldest,) = await heads(run, {lane: (queued, _AT_ONCE)})
+        (oldest,) = await heads(run, {lane: (queued, DROPPED_AT_ONCE)})
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
         pairs = zip(oldest.heads, entries, strict=True)
         return [

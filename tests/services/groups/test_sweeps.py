@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
+from app.services.batches import retrieval
 from app.services.groups import staleness
 from app.store.redis.keys import RunKeys
 from tests.services.accounting import books_of
@@ -19,7 +20,7 @@ KEYS = RunKeys(RUN)
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staleness, "_AT_ONCE", FEW)
+    monkeypatch.setattr(staleness, "DROPPED_AT_ONCE", FEW)
     monkeypatch.setattr(staleness, "_PAGES_AT_ONCE", 1)
 
 
@@ -62,6 +63,20 @@ async def test_no_stale_group_gets_into_a_batch_before_the_sweep_is_done(
     if result.batch is not None:
         assert {group.policy_version for group in result.batch.groups} == {None}
     assert await dropped(first, DropReason.STALE) == STALE, "a take drops what it meets, and the oldest come first"
+
+
+async def test_a_take_drops_many_stale_groups_in_parts(
+    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis serves no other request while a script drops groups."""
+    monkeypatch.setattr(retrieval, "DROPPED_AT_ONCE", FEW)
+    first, _ = await filled(process, max_staleness=0)
+    await first[0].runs.administration.change(RUN, {"batch_size": 40})
+    await redis_client.hset(KEYS.run, "policy_version", 5)  # type: ignore[misc]  # no sweep
+    await first[0].batches.dispatch.take(RUN)
+    assert await dropped(first, DropReason.STALE) > FEW
+    for left in await redis_client.lrange(KEYS.left, 0, -1):  # type: ignore[misc]
+        assert len(left.split()) <= 1 + FEW
 
 
 @pytest.mark.parametrize("future", ["refuse", "restamp"])

@@ -26,15 +26,20 @@ local function words_before(name)
   return up_to[name]
 end
 
+local patterns = {}  -- name -> a pattern that captures the word
+
 -- Return what is remembered of an entry, and the id that its sender gave.
 local function ended_entry(entry)
-  local before, given = string.match(entry, '^(' .. words_before('given_id') .. ')(%S+)')
-  return string.sub(before, 1, -2), given
+  local pattern = patterns.ended or '^(' .. string.sub(words_before('given_id'), 1, -2) .. ') (%S+)'
+  patterns.ended = pattern
+  return string.match(entry, pattern)
 end
 
 -- Return a word of an entry; nil for nothing.
 local function entry_word(entry, name)
-  local word = string.match(entry, '^' .. words_before(name) .. '(%S+)')
+  local pattern = patterns[name] or '^' .. words_before(name) .. '(%S+)'
+  patterns[name] = pattern
+  local word = string.match(entry, pattern)
   return word ~= '-' and word or nil
 end
 

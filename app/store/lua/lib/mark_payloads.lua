@@ -1,12 +1,13 @@
 -- mark_payloads: mark the payloads of groups that are no longer needed (not a command of its own).
 --
--- Written with `flush` of bulk.lua. The newest group is kept for /latest_example until a newer one comes.
+-- It needs bulk. The newest group is kept for /latest_example until a newer one comes.
 local function forget_payloads(run, groups, unreferenced, ids)
-  local latest = redis.call('HGET', run, 'latest')
+  local latest, marks = redis.call('HGET', run, 'latest'), {}
   for _, group in ipairs(ids) do
-    later('HDEL', groups, group)
-    if latest ~= group then later('ZADD', unreferenced, -1, group) end
+    if latest ~= group then marks[#marks + 1], marks[#marks + 2] = -1, group end
   end
+  write_list('HDEL', groups, ids)
+  write_list('ZADD', unreferenced, marks)
 end
 
 -- A rewind cannot go before the latest step whose batch was delivered and is not kept.
