@@ -20,7 +20,7 @@ class WatchedRun:
     """A run that somebody follows.
 
     Attributes:
-        revision: Its last revision that was told; None before the first.
+        revision: The last revision that readers got; None before the first.
         readers: How many follow it.
     """
 
@@ -31,14 +31,14 @@ class WatchedRun:
         self._news = asyncio.Event()
 
     def note(self, revision: str, now_s: float) -> None:
-        """Tell a revision to all readers if it is new, and the last one was told long enough ago."""
+        """Give all readers a revision if it is new, and the last one is at least `TOLD_EVERY_S` old."""
         if revision != self.revision and now_s - self._told_s >= TOLD_EVERY_S:
             self.revision, self._told_s = revision, now_s
             self._news.set()
             self._news = asyncio.Event()
 
     async def next(self, told: str | None) -> str:
-        """Wait until another revision than this one was told, and return it."""
+        """Wait for a revision other than this one, and return it."""
         while self.revision is None or self.revision == told:
             await self._news.wait()
         return self.revision
