@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from app.core.access.queued import LimitedAccount
@@ -15,7 +15,7 @@ IdentityKind = Literal["token", "file", "jwt", "certificate", "open"]
 _MOST_SHOWN = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """Who sends a request, and what for. It holds no secret.
 
@@ -46,7 +46,7 @@ class Identity:
     expires_at_s: float | None = None
     digest: str | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def account(self) -> str | None:
         """The account that all requests of this sender count for; None without an identity. Addresses do not matter.
 

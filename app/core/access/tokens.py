@@ -8,6 +8,7 @@ random bits, so a slow hash would add nothing.
 import base64
 import hashlib
 import hmac
+import math
 import re
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -151,6 +152,12 @@ def check_token(record: TokenRecord | None, digest: str, now_ms: float) -> Token
     if record.expires_ms is not None and now_ms >= record.expires_ms:
         return TokenState.EXPIRED
     return TokenState.ROTATED if ends_ms is not None and now_ms >= ends_ms else TokenState.VALID
+
+
+def valid_until_ms(record: TokenRecord, digest: str) -> float:
+    """Return when `check_token` stops to call a token valid that it calls valid now, if its record does not change."""
+    (secret,) = [one for one in record.secrets if one.digest == digest]
+    return min((ms for ms in (record.expires_ms, secret.ends_ms) if ms is not None), default=math.inf)
 
 
 _NONE = (TokenSecret("0" * 64),)  # an unknown id costs the comparison, too

@@ -108,7 +108,7 @@ class Authenticator:
         Raises:
             StoreUnavailable: Requests need credentials, and Redis did not answer.
         """
-        if not self.insecure:
+        if not (self.insecure or self._tokens.is_fresh):
             await self._tokens.refresh(required=self.required)
 
     async def identify(self, credentials: Credentials | None) -> Identity:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.access.identity import Identity
-from app.core.access.tokens import TokenRecord, TokenState, check_token, token_id_of
+from app.core.access.tokens import TokenRecord, TokenState, check_token, token_id_of, valid_until_ms
 from app.services.access.credentials import Credentials
 from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
@@ -45,7 +45,8 @@ class TokenSource:
         self._looking: asyncio.Task[None] | None = None
         self._repeating: asyncio.Task[None] | None = None
         self._silent = False  # Redis did not answer the last look in time
-        self._known: dict[str, tuple[TokenRecord, dict[str, Identity]]] = {}  # by id; identities by digest
+        self._known: dict[str, TokenRecord] = {}  # by id
+        self._valid: dict[str, tuple[Identity, float]] = {}  # by digest, with the time at which it ends, ms
         self._wanted: dict[str, None] = {}  # ids to be read
         self._finding: asyncio.Task[Mapping[str, bytes]] | None = None
         self._found_s = -math.inf
@@ -90,8 +91,13 @@ class TokenSource:
         if not self._state.closed:
             await self._store.mark_closed(closed=True)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what is known is new enough to be used."""
+        return asyncio.get_running_loop().time() - self._looked_s <= _OLDEST_S
+
     async def refresh(self, *, required: bool) -> None:
-        """Read again unless what is known is new enough.
+        """Read again.
 
         Args:
             required: Whether requests need credentials. If they do not and Redis does not answer, what was known stays:
@@ -100,8 +106,6 @@ class TokenSource:
         Raises:
             StoreUnavailable: Credentials are required, and Redis did not answer.
         """
-        if asyncio.get_running_loop().time() - self._looked_s <= _OLDEST_S:
-            return
         looking = self._begin()
         if required:
             await asyncio.shield(looking)
@@ -116,28 +120,29 @@ class TokenSource:
             Unauthorized: The token is not valid.
             StoreUnavailable: Redis did not answer.
         """
-        token_id = token_id_of(credentials.secret)
-        if token_id is None:
-            return None
         digest = credentials.digest
-        known = self._known.get(token_id)
-        if known is None:
-            known = await self._read(token_id)
-        state = check_token(known and known[0], digest, self.now_ms())
-        if known is None or state is not TokenState.VALID:
-            raise Unauthorized(_REFUSALS[state])
-        self._note_use(token_id)
-        record, identities = known
-        if digest not in identities:
-            identities[digest] = record.identity(digest)
-        return identities[digest]
+        valid = self._valid.get(digest)
+        if valid is None or self.now_ms() >= valid[1]:
+            token_id = token_id_of(credentials.secret)
+            if token_id is None:
+                return None
+            record = self._known.get(token_id) or await self._read(token_id)
+            state = check_token(record, digest, self.now_ms())
+            if record is None or state is not TokenState.VALID:
+                raise Unauthorized(_REFUSALS[state])
+            valid = record.identity(digest), valid_until_ms(record, digest)
+            if self._known.get(token_id) is record:  # else it has changed in the meantime
+                self._valid[digest] = valid
+        identity, _ = valid
+        self._note_use(identity.token_id or "")
+        return identity
 
     async def is_valid(self, identity: Identity) -> bool | None:
         """Return whether the token of an identity is neither revoked, expired nor replaced."""
         if identity.token_id is None or identity.digest is None:
             return None
-        known = self._known.get(identity.token_id) or await self._read(identity.token_id)
-        return check_token(known and known[0], identity.digest, self.now_ms()) is TokenState.VALID
+        record = self._known.get(identity.token_id) or await self._read(identity.token_id)
+        return check_token(record, identity.digest, self.now_ms()) is TokenState.VALID
 
     # Reading
 
@@ -159,12 +164,16 @@ class TokenSource:
 
     def _learn(self, state: AccessState, sent_s: float) -> None:
         if state.generation != self._state.generation:
-            self._known.clear()
+            self._forget()
         # Closed stays closed in this process, even if the data in Redis is lost.
         self._state, self._looked_s = replace(state, closed=state.closed or self._state.closed), sent_s
         self._silent = False
 
-    async def _read(self, token_id: str) -> tuple[TokenRecord, dict[str, Identity]] | None:
+    def _forget(self) -> None:
+        self._known.clear()
+        self._valid.clear()
+
+    async def _read(self, token_id: str) -> TokenRecord | None:
         self._wanted[token_id] = None
         if self._finding is None:
             self._finding = asyncio.create_task(self._find())
@@ -172,7 +181,7 @@ class TokenSource:
         found = await asyncio.shield(self._finding)
         if token_id in self._known:
             return self._known[token_id]
-        return (parse_token(token_id, found[token_id]), {}) if token_id in found else None
+        return parse_token(token_id, found[token_id]) if token_id in found else None
 
     async def _find(self) -> Mapping[str, bytes]:
         clock = asyncio.get_running_loop().time
@@ -183,9 +192,9 @@ class TokenSource:
         self._learn(state, sent_s)
         for token_id, text in found.items():  # at once: the next change of a token clears what is known
             if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
+                self._forget()
             with contextlib.suppress(UnreadableRecord):
-                self._known[token_id] = parse_token(token_id, text), {}
+                self._known[token_id] = parse_token(token_id, text)
         return found
 
     # Last use

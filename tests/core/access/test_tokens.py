@@ -16,6 +16,7 @@ from app.core.access.tokens import (
     digest_of,
     token_id_of,
     token_text,
+    valid_until_ms,
 )
 from lachesis.wire.access import Role
 
@@ -69,6 +70,15 @@ def test_after_a_rotation_two_secrets_are_valid_until_the_old_one_ends() -> None
 
 def test_a_rotation_without_overlap_ends_the_old_secret_at_once() -> None:
     assert check_token(RECORD.rotated("b" * 64, 2000, 0), "a" * 64, 2000) is TokenState.UNKNOWN
+
+
+@pytest.mark.parametrize("expires_ms", [None, 2300, 9000])
+def test_what_is_valid_now_stays_valid_until_the_time_that_is_said(expires_ms: int | None) -> None:
+    rotated = replace(RECORD, expires_ms=expires_ms).rotated("b" * 64, 2000, 500)
+    for digest in ("a" * 64, "b" * 64):
+        until_ms = valid_until_ms(rotated, digest)
+        for now_ms in range(2000, 10_000, 100):
+            assert (check_token(rotated, digest, now_ms) is TokenState.VALID) == (now_ms < until_ms)
 
 
 def test_a_record_is_forgotten_some_time_after_its_end() -> None:
