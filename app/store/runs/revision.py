@@ -47,7 +47,7 @@ class RevisionStore:
             ("HGETALL", keys.run),
             ("HVALS", keys.curricula),
             ("HGETALL", keys.replay),
-            ("ZREVRANGE", keys.members_heard, 0, 0, "WITHSCORES"),
+            ("ZRANGE", keys.members_heard, 0, 0, "REV", "WITHSCORES"),
             ("XREVRANGE", keys.events, "+", "-", "COUNT", 1),
             *(("HGETALL", one.curriculum) for one in known),
             *(("HLEN", one.part("items")) for one in known),
