@@ -4,8 +4,11 @@
 if __name__ == "__main__":
     import sys
 
+    from app.tuning import no_collection
+
     try:
-        from app.cli.main import main
+        with no_collection():
+            from app.cli.main import main
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("app."):
             raise

@@ -1,7 +1,11 @@
 """The memory settings of a process have an effect."""
 
+import gc
 import subprocess
 import sys
+from contextlib import suppress
+
+from app.tuning import no_collection
 
 SCRIPT = """
 import resource, sys
@@ -48,3 +52,10 @@ def test_freed_memory_is_returned_when_asked_for() -> None:
     kept, left = map(int, done.stdout.split())
     assert kept > 90_000_000
     assert left < 10_000_000
+
+
+def test_garbage_is_collected_again_after_a_start() -> None:
+    with suppress(ImportError), no_collection():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()

@@ -16,6 +16,7 @@ from app.cli.own_service import ServiceOfThisMachine, usable_settings
 from app.cli.shards import shards_cli
 from app.cli.tokens import tokens_cli
 from app.settings import Settings
+from app.tuning import no_collection
 from app.version import lachesis_version
 from lachesis._cli.commands import COMMANDS
 from lachesis._cli.session import own_service
@@ -65,7 +66,8 @@ def serve(context: typer.Context) -> None:
     if context.args:
         fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
     settings = usable_settings()
-    from app.process.serve import serve as run  # late: the other commands need not wait for it
+    with no_collection():
+        from app.process.serve import serve as run  # late: the other commands need not wait for it
 
     sys.exit(run(settings))
 

@@ -20,6 +20,7 @@ from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
 from app.logs import log_config
 from app.settings import Settings
+from app.tuning import no_collection
 
 logger = logging.getLogger("lachesis.workers")
 
@@ -57,7 +58,7 @@ def heed_signals() -> None:
 
 
 def _uvicorn_config(settings: Settings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
-    return uvicorn.Config(
+    return _Config(
         app,
         loop="uvloop",
         http=make_protocol(settings.header_timeout_s, tls),
@@ -73,6 +74,14 @@ def _uvicorn_config(settings: Settings, app: str, tls: TlsContexts | None) -> uv
         timeout_graceful_shutdown=settings.shutdown_grace_s,
         timeout_worker_healthcheck=_HUNG_WORKER_S,
     )
+
+
+class _Config(uvicorn.Config):
+    """uvicorn's configuration. It imports and builds the application faster."""
+
+    def load(self) -> None:
+        with no_collection():
+            super().load()
 
 
 class _Server(uvicorn.Server):
