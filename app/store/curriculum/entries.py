@@ -1,12 +1,14 @@
 """Encode and decode curricula for Redis: configurations as JSON, estimates of items packed."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate, unseen
 from lachesis.wire.curricula import CurriculumSettings
@@ -20,6 +22,7 @@ HISTORY = 50
 """The number of last scores that are kept of an item."""
 
 _NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum/curriculum_estimates.lua
+_UNOBSERVED = bytes(_NUMBERS.size)
 _STEPS = Struct("<18d")
 _NO_CATEGORY = 0
 
@@ -101,9 +104,22 @@ def parse_estimate(packed: bytes, prior: float | None = None) -> Estimate:
     return Estimate(ema, int(count), passed, failed, signal, last, 0, prior)
 
 
+def pass_counts(packed: Sequence[bytes | None]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Decode how often items passed and failed, of many estimates at once; 0 of an item without an estimate."""
+    numbers = b"".join(_UNOBSERVED if one is None else one[: _NUMBERS.size] for one in packed)
+    _, _, passed, failed, _, _ = np.frombuffer(numbers, "<f8").reshape(-1, 6).T
+    return passed, failed
+
+
 def parse_history(packed: bytes) -> tuple[float, ...]:
     """Decode the kept mean rewards of a seen item, oldest first, each with the digits of a 32-bit float."""
     return tuple(float(str(score)) for score in np.frombuffer(packed[_NUMBERS.size :], "<f4"))
+
+
+def parse_prior(entry: bytes) -> float:
+    """Return the prior in an item's entry; NaN if it has none."""
+    prior = entry.split(b" ", 2)[1]
+    return math.nan if prior == b"-" else float(prior)
 
 
 def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = ()) -> StoredItem:

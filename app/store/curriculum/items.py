@@ -19,6 +19,8 @@ from app.store.curriculum.entries import (
     packed_change,
     parse_estimate,
     parse_item,
+    parse_prior,
+    pass_counts,
 )
 from app.store.curriculum.store import CurriculumView
 from app.store.redis.client import RedisClient
@@ -215,6 +217,9 @@ class ItemStore:
     ) -> tuple[list[str], Evidence]:
         """Read what posteriors of items are computed from.
 
+        It takes no script: a script would copy each key and estimate several times. Items may change between the
+        round trips, as they may before they are taken.
+
         Args:
             view: The curriculum.
             ranges: First and last ranks in the order of all items: by category, then by key.
@@ -223,15 +228,21 @@ class ItemStore:
         Returns:
             The keys of the items, in the order of the ranges, and the evidence of each.
         """
-        now_ms = view.clock_ms if idle_only else None
-        rows = [scripts.RankRange(*one) for one in ranges]
-        command = scripts.find_candidates(view.keys, clock_ms=now_ms, ranges=rows)
-        keys, packed, priors = await self._connection.run(command)
-        count, passed, failed = np.frombuffer(packed, "<f8").reshape(-1, 3).T
+        in_flight = self._part(view, "in_flight")
+        reads: list[Command] = [("ZRANGE", self._part(view, "category"), *one) for one in ranges]
+        *found, held = await self._connection.pipeline([*reads, ("ZCOUNT", in_flight, f"({view.clock_ms}", "+inf")])
+        keys = [key for part in found for key in part]
+        if not keys:
+            return [], Evidence.of(())
+        flights: list[Command] = [("ZMSCORE", in_flight, *keys)] if idle_only and held else []
+        packed, *until = await self._connection.pipeline([("HMGET", self._part(view, "estimates"), *keys), *flights])
+        passed, failed = pass_counts(packed)
         prior = np.full(len(keys), math.nan)
-        prior[count == 0] = [math.nan if one == b"-" else float(one) for one in priors]
-        taken = [n for n, key in enumerate(keys) if key]
-        return [keys[n].decode() for n in taken], Evidence(passed[taken], failed[taken], prior[taken])
+        if unseen := [n for n, estimate in enumerate(packed) if estimate is None]:
+            entries = await self._connection.call("HMGET", self._part(view, "items"), *(keys[n] for n in unseen))
+            prior[unseen] = [math.nan if entry is None else parse_prior(entry) for entry in entries]
+        idle = [n for n in range(len(keys)) if not until or (until[0][n] or 0) <= view.clock_ms]
+        return [keys[n].decode() for n in idle], Evidence(passed[idle], failed[idle], prior[idle])
 
     async def keys_by_rank(
         self, view: CurriculumView, index: ItemIndex, first: int, last: int, *, descending: bool

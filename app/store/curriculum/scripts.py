@@ -16,13 +16,6 @@ class ScoreRange(NamedTuple):
     high: str
 
 
-class RankRange(NamedTuple):
-    """A range of ranks in an order, with its first and its last rank."""
-
-    first: int
-    last: int
-
-
 class PlaceRow(NamedTuple):
     """A place in an order, in that of categories with the category's number; or an item, with its key as name."""
 
@@ -96,10 +89,6 @@ def delete_items(keys: CurriculumKeys, *, item_keys: Sequence[str]) -> None: ...
 
 @script
 def drop_loading(keys: RunKeys, *, deleted_keys: Sequence[str], curriculum_id: str, until_ms: int | None) -> None: ...
-
-
-@script
-def find_candidates(keys: CurriculumKeys, *, clock_ms: int | None, ranges: Sequence[RankRange]) -> None: ...
 
 
 @script
