@@ -18,7 +18,7 @@ _NEW_OBJECTS = 10_000  # between two collections of garbage. With Python's 700, 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Import modules or build the application without garbage collection: it takes a seventh of a start, in vain."""
+    """Import modules or build the application without garbage collection, which finds little and costs CPU time."""
     gc.disable()
     try:
         yield
