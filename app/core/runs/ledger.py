@@ -8,8 +8,8 @@ workers send straight to a replay buffer are not in groups, and do not count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
 from app.core.model import DropReason
 
@@ -35,6 +35,7 @@ WASTE: Mapping[DropReason, WasteKind] = {
 }
 """The kind of waste of each reason why groups are dropped."""
 
+_WASTE_KINDS: tuple[WasteKind, ...] = get_args(WasteKind)
 _KIND_OF: Mapping[str, WasteKind] = {reason.value: kind for reason, kind in WASTE.items()}
 _MILLION = 1_000_000
 
@@ -54,15 +55,7 @@ class TokenLedger:
 
     def by_state(self) -> dict[str, int]:
         """Return the tokens by state, without ``generated``: each token once."""
-        return {
-            "trained": self.trained,
-            "queued": self.queued,
-            "leased": self.leased,
-            "stale": self.stale,
-            "filtered": self.filtered,
-            "dropped": self.dropped,
-            "surplus": self.surplus,
-        }
+        return {state: getattr(self, state) for state in _STATES}
 
     def cost(self, per_million_tokens: float) -> dict[str, float]:
         """Return what the tokens cost, with ``generated`` first, in the unit of the price."""
@@ -70,15 +63,18 @@ class TokenLedger:
         return {name: count * per_million_tokens / _MILLION for name, count in tokens.items()}
 
 
+_STATES = tuple(field.name for field in fields(TokenLedger) if field.name != "generated")
+
+
 def ledger_of(tokens: Mapping[str, int]) -> TokenLedger:
     """Return the ledger of tokens by state: ``generated``, ``leased``, ``trained``, or why they were dropped."""
     generated, leased, trained = tokens.get("generated", 0), tokens.get("leased", 0), tokens.get("trained", 0)
-    waste: dict[WasteKind, int] = {"stale": 0, "filtered": 0, "dropped": 0, "surplus": 0}
+    waste: dict[WasteKind, int] = dict.fromkeys(_WASTE_KINDS, 0)
     for reason, count in tokens.items():
         if (kind := _KIND_OF.get(reason)) is not None:
             waste[kind] += count
     queued = generated - leased - trained - sum(waste.values())
-    return TokenLedger(generated, trained, queued, leased, **waste)
+    return TokenLedger(generated=generated, trained=trained, queued=queued, leased=leased, **waste)
 
 
 def ledger_of_run(tokens: Mapping[tuple[str, int | None], int]) -> TokenLedger:
