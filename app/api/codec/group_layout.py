@@ -1,7 +1,7 @@
 """Find which tensors of a group hold which column. Only the names of the tensors matter, so groups share the answer."""
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,16 +68,15 @@ def layout_of(names: tuple[str, ...]) -> tuple[ColumnPlace, ...]:
     return tuple(places)
 
 
-def check_names(names: Iterable[str], path: Path) -> None:
+def check_names(names: Collection[str], path: Path) -> None:
     """Check how many tensors there are, and their names.
 
     Raises:
         InvalidField: There are too many, or a name is invalid.
     """
-    given = list(names)
-    if len(given) > MAX_TENSORS:
-        raise InvalidField(f"{len(given)} tensors; the limit is {MAX_TENSORS}", path)
-    for name in given:
+    if len(names) > MAX_TENSORS:
+        raise InvalidField(f"{len(names)} tensors; the limit is {MAX_TENSORS}", path)
+    for name in names:
         if name not in _NAMES:
             check_name(name, path)
 
