@@ -16,12 +16,13 @@ from app.api.deps import DEFAULT_RUN, Services
 from app.api.http.caller import IDENTITY
 from app.api.http.certificates import PEER_CERTIFICATE
 from app.api.http.client_connection import end_of_waiting
-from app.api.http.connections import count_connection
+from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
+from app.api.http.connections import OpenConnection, count_connection
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.core.access.permissions import AccessDecision, Permission, decide
 from app.services.access.authentication import NO_CREDENTIALS
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import Credentials, PeerCertificate
 from lachesis.wire.errors import (
     ClosedByDefault,
     HeadersTooLarge,
@@ -78,6 +79,8 @@ class AccessControl:
 def credentials_of(scope: Scope) -> Credentials | None:
     """Read the credentials of a request: a bearer token, the password of Basic authentication, a client certificate.
 
+    A header that is the same as that of the request before, on the same connection, is not read again.
+
     Raises:
         Unauthorized: There are two, or they are in another form. The message does not repeat them.
         HeadersTooLarge: They are too long to be any.
@@ -91,9 +94,18 @@ def credentials_of(scope: Scope) -> Credentials | None:
     certificate = scope.get(PEER_CERTIFICATE)
     if found is None:
         return None if certificate is None else Credentials(certificate=certificate)
-    if len(found) > MAX_CREDENTIALS_BYTES:
+    connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
+    if connection is None:
+        return _read(found, certificate)
+    if connection.credentials is None or connection.credentials[0] != found:
+        connection.credentials = found, _read(found, certificate)
+    return connection.credentials[1]
+
+
+def _read(header: bytes, certificate: PeerCertificate | None) -> Credentials:
+    if len(header) > MAX_CREDENTIALS_BYTES:
         raise HeadersTooLarge(f"the Authorization header is over {MAX_CREDENTIALS_BYTES} bytes")
-    scheme, _, said = found.strip().partition(b" ")
+    scheme, _, said = header.strip().partition(b" ")
     match scheme.lower():
         case b"bearer":
             secret = said.strip()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any, Literal
 
 from app import telemetry
+from app.services.access.credentials import Credentials
 from lachesis.wire.errors import TooManyConnections
 
 STATE_KEY = "connections"
@@ -85,14 +86,19 @@ class OpenConnections:
 
 
 class OpenConnection:
-    """A connection that counts as open. It belongs to the account of its last request that had room."""
+    """A connection that counts as open. It belongs to the account of its last request that had room.
 
-    __slots__ = ("_account", "_address", "_all")
+    Attributes:
+        credentials: The last Authorization header that was read on it, and what the header says; None before the first.
+    """
+
+    __slots__ = ("_account", "_address", "_all", "credentials")
 
     def __init__(self, everything: OpenConnections, address: str) -> None:
         self._all = everything
         self._address = address
         self._account: str | None = None
+        self.credentials: tuple[bytes, Credentials] | None = None
 
     def belong_to(self, account: str) -> None:
         """Note with whose credentials a request came over this connection.
