@@ -41,8 +41,8 @@ ACCESS_TABLE = Table(
     "ms",
     False,
     (),
-    f"A closed loop to one API process. An open service and one that asks for tokens take {TURNS} turns, and are started "
-    f"{RESTARTS} times in each round. `of open` is the median of the ratios of all turns.",
+    f"A closed loop to one API process. An open service and one that asks for tokens take {TURNS} turns, and "
+    f"are started {RESTARTS} times in each round. `of open` is the median of the ratios of all turns.",
 )
 
 

@@ -253,6 +253,17 @@ async def test_a_revocation_holds_in_every_process(start: Start, tokens: Tokens)
     await eventually(second, trainer, 401)
 
 
+async def test_one_connection_takes_other_credentials_and_loses_revoked_ones(start: Start, tokens: Tokens) -> None:
+    operator, viewer = await tokens.make("operator"), await tokens.make("viewer", "*")
+    client = await start()  # it keeps its connection
+    for token, role in ((operator, "operator"), (viewer, "viewer"), (viewer, "viewer"), (operator, "operator")):
+        assert (await client.get("/v1/identity", headers=bearer(token))).json()["role"] == role
+    assert await status_of(client, None) == 401
+    assert (await client.delete(f"/v1/tokens/{id_of(viewer)}", headers=bearer(operator))).status_code == 204
+    await eventually(client, viewer, 401)
+    assert await status_of(client, operator) == 200
+
+
 async def test_two_secrets_are_valid_until_the_old_one_ends(start: Start, tokens: Tokens) -> None:
     operator, old = await tokens.make("operator"), await tokens.make("trainer", "*")
     client = await start()
