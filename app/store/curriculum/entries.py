@@ -118,16 +118,20 @@ def parse_history(packed: bytes) -> tuple[float, ...]:
 
 def parse_prior(entry: bytes) -> float:
     """Return the prior in an item's entry; NaN if it has none."""
-    prior = entry.split(b" ", 2)[1]
-    return math.nan if prior == b"-" else float(prior)
+    prior = _prior(entry.split(b" ", 2)[1])
+    return math.nan if prior is None else prior
+
+
+def _prior(text: bytes) -> float | None:
+    return None if text == b"-" else float(text)
 
 
 def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = ()) -> StoredItem:
     """Parse an item's entry (`lua/curriculum/curriculum_items.lua`) and its packed estimate."""
-    category, prior_text, metadata = entry.decode().split(" ", 2)
-    prior = None if prior_text == "-" else float(prior_text)
+    category, prior_text, metadata = entry.split(b" ", 2)
+    prior = _prior(prior_text)
     estimate = parse_estimate(packed, prior)
-    return StoredItem(key.decode(), int(category), prior, metadata, estimate, packed, tuple(ranks))
+    return StoredItem(key.decode(), int(category), prior, metadata.decode(), estimate, packed, tuple(ranks))
 
 
 def parse_pairs(reply: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
