@@ -15,7 +15,7 @@ SHAPE = Shape(8, 512)
 CONNECTIONS = 32
 PROCESSES = (1, 4)
 JSON_SHAPES = (SHAPE, Shape(8, 2048))
-RESTARTS = 10  # a server is up to 5 % faster or slower than its twin, by chance, for as long as it runs
+RESTARTS = 10  # two equal servers differ by some per cent, for as long as they run
 TURNS = 4
 
 TABLE = Table(
