@@ -75,6 +75,11 @@ async def status(client: httpx.AsyncClient) -> dict[str, Any]:
     return answer
 
 
+def on_the_way(answer: dict[str, Any]) -> int:
+    """Return how many batches are being sent, or were sent and are not acknowledged, by the status of a run."""
+    return sum(lease["state"] in ("sending", "sent") for lease in answer["leases"])
+
+
 def marks(groups: list[Group]) -> list[int]:
     return [g["tokens"][0][0] for g in groups]
 

@@ -15,6 +15,7 @@ from tests.api.atropos_calls import (
     batch,
     group,
     marks,
+    on_the_way,
     post,
     register,
     register_env,
@@ -49,10 +50,17 @@ async def test_fault_01_whenever_a_client_hangs_up_around_its_reply_no_batch_is_
     await client.post("/scored_data_list", json=[group(4, mark) for mark in range(300)])
     generator = random.Random(1)
     served: set[int] = set()
+    taken: list[int] = []
+
+    async def noticed() -> bool:
+        """Only the batch that was read is on its way."""
+        return on_the_way(await status(client)) <= bool(taken)
+
     while len(served) < 300:
         await _ask_and_leave(client, generator.uniform(0.0005, 0.006))
-        await asyncio.sleep(0.05)
-        served.update(marks(await batch(client) or []))
+        await wait_until(noticed)
+        taken = marks(await batch(client) or [])
+        served.update(taken)
         assert (await status(client))["groups"]["delivered"] <= len(served), "delivered, but nobody had it"
 
 

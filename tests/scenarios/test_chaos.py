@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.atropos_calls import registration
+from tests.api.atropos_calls import on_the_way, registration
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
 from tests.properties import briefly_and_at_length
@@ -28,8 +28,6 @@ SIZES = (4, 8)
 MINIMUMS = {"math": 0.25, "code": None, "games": None, "logic": None}
 PROGRESS = 25
 """Batches that the trainer must get after each disaster."""
-PAUSE_S = 0.03
-"""Clients wait before they try again (half a second on average; less here, to be done in time)."""
 CALLERS = 10
 
 
@@ -146,10 +144,16 @@ async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service:
     await trainer.register(4)
     for _ in range(hang_ups // 100):
         await producer.send([4] * 100)
+    taken = False
+
+    async def noticed() -> bool:
+        """Only the batch that was read is on its way."""
+        return on_the_way((await trainer.call("GET", "/status"))[0]) <= taken
+
     for _ in range(hang_ups):
         await trainer.give_up(moments.uniform(0.0005, 0.008))
-        await asyncio.sleep(PAUSE_S)
-        await trainer.take()
+        await wait_until(noticed)
+        taken = await trainer.take()
 
     async def nothing_is_left() -> bool:
         while await trainer.take():

@@ -28,6 +28,8 @@ _REFUSALS = {
     TokenState.ROTATED: "a newer secret has replaced this secret of the token",
 }
 
+_NOBODY: tuple[None, float] = (None, -math.inf)
+
 log = logging.getLogger("lachesis.access")
 
 
@@ -121,8 +123,8 @@ class TokenSource:
             StoreUnavailable: Redis did not answer.
         """
         digest = credentials.digest
-        valid = self._valid.get(digest)
-        if valid is None or self.now_ms() >= valid[1]:
+        identity = self._remembered(digest)
+        if identity is None:
             token_id = token_id_of(credentials.secret)
             if token_id is None:
                 return None
@@ -130,10 +132,9 @@ class TokenSource:
             state = check_token(record, digest, self.now_ms())
             if record is None or state is not TokenState.VALID:
                 raise Unauthorized(_REFUSALS[state])
-            valid = record.identity(digest), valid_until_ms(record, digest)
+            identity = record.identity(digest)
             if self._known.get(token_id) is record:  # else it has changed in the meantime
-                self._valid[digest] = valid
-        identity, _ = valid
+                self._valid[digest] = identity, valid_until_ms(record, digest)
         self._note_use(identity.token_id or "")
         return identity
 
@@ -141,8 +142,15 @@ class TokenSource:
         """Return whether the token of an identity is neither revoked, expired nor replaced."""
         if identity.token_id is None or identity.digest is None:
             return None
+        if self._remembered(identity.digest) is not None:
+            return True
         record = self._known.get(identity.token_id) or await self._read(identity.token_id)
         return check_token(record, identity.digest, self.now_ms()) is TokenState.VALID
+
+    def _remembered(self, digest: str) -> Identity | None:
+        """Return who has a token, if this process found it valid and nothing has changed since."""
+        identity, until_ms = self._valid.get(digest, _NOBODY)
+        return identity if self.now_ms() < until_ms else None
 
     # Reading
 

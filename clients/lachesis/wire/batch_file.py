@@ -167,11 +167,11 @@ class BatchFile:
         if form is None or not {"tokens", _TOKENS_LENGTHS} <= self._bounds.keys():
             return None
         if name not in self._whole:
-            parts = [
-                expanded(form, *(self._read(group, tensor) for tensor in (form, "tokens", _TOKENS_LENGTHS)))
-                for group in range(self.group_count)
-            ]
-            self._whole[name] = np.concatenate(parts or [np.empty(0, np.int32)])
+            compact, tokens, lengths = (
+                blob.tensor(self._body, self._tensors[tensor]) for tensor in (form, "tokens", _TOKENS_LENGTHS)
+            )
+            of_groups = np.diff(self._bounds["tokens"]).tolist()
+            self._whole[name] = expanded(form, compact, tokens, lengths, of_groups)
         return self._whole[name]
 
     def _stored(self, group: int, name: str) -> str | None:

@@ -8,7 +8,7 @@ Readers need the row lengths of `tokens` to expand both. Other columns are store
 to the original column, bit for bit and in the same dtype. It is a new array, not a view of the bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,16 +61,29 @@ def compacted(
     return f"{column}{_PER_SEQUENCE}", values[firsts]
 
 
-def expanded(name: str, compact: NDArray[Any], tokens: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+def expanded(
+    name: str,
+    compact: NDArray[Any],
+    tokens: NDArray[Any],
+    lengths: NDArray[Any],
+    of_groups: Sequence[int] | None = None,
+) -> NDArray[Any]:
     """Return the column that a compact tensor replaces, as a new array.
 
     Args:
         name: The name of the tensor, a key of `COMPACT`.
-        compact: The tensor.
+        compact: The tensor of one group, or those of several groups end to end.
         tokens: The token ids.
         lengths: Tokens per sequence.
+        of_groups: Tokens per group; None for one group. The bits of each group begin at a byte.
     """
-    if name == TRAINED:
-        trained = np.unpackbits(compact, count=len(tokens)).view(np.bool_)
-        return np.where(trained, tokens, tokens.dtype.type(MASKED))
-    return np.repeat(compact, lengths)
+    if name != TRAINED:
+        return np.repeat(compact, lengths)
+    bits = np.unpackbits(compact).view(np.bool_)
+    if of_groups is None or not any(count % 8 for count in of_groups):
+        trained = bits[: len(tokens)]
+    else:
+        ends = np.cumsum([(count + 7) // 8 * 8 for count in of_groups]).tolist()
+        starts = (0, *ends[:-1])
+        trained = np.concatenate([bits[at : at + count] for at, count in zip(starts, of_groups, strict=True)])
+    return np.where(trained, tokens, tokens.dtype.type(MASKED))

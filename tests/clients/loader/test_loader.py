@@ -4,10 +4,7 @@ import asyncio
 import gc
 import pickle
 import random
-import signal
-import sys
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 from lachesis.errors import FetchFailed
 from lachesis.loader import AsyncSource, Batch, Loader, Pad, Source, encode
 from tests.clients.loader.fetching import Gauge, nothing_left, sample, source_of
+from tests.interrupts import interruption
 
 COLOURS = ["sync", "async"]
 
@@ -243,18 +241,14 @@ def test_an_interrupt_while_waiting_ends_all_that_was_started(colour: str) -> No
         begun.set()
         await asyncio.Event().wait()
 
-    def interrupt() -> None:
+    def interrupt_it() -> None:
         assert begun.wait(20)
-        main = threading.main_thread().ident or 0
-        while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
-            time.sleep(0.001)
-        time.sleep(0.02)  # until it sleeps in the system: CPython loses a signal that comes on its way there
-        signal.pthread_kill(main, signal.SIGINT)
+        interrupt()
         released.set()
 
     source = Source(range(20), hang) if colour == "sync" else AsyncSource.of(range(20), hang_async)
-    with nothing_left():
-        interrupting = threading.Thread(target=interrupt)
+    with nothing_left(), interruption() as interrupt:
+        interrupting = threading.Thread(target=interrupt_it)
         interrupting.start()
         with pytest.raises(KeyboardInterrupt):
             list(Loader(source, 4, readers=4, ragged=Pad()))
