@@ -6,14 +6,24 @@
 -- read.
 local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) .*)$'
 
-local function chunk_of(id)
-  local entry = redis.call('HGET', CHUNKS, id)
-  if not entry then return nil end
+local function parse_chunk(id, entry)
   local place, uses, held, weight, priority, rest, version, session, inserted_ms, bytes, fragments =
     string.match(entry, WORDS)
   return {id = id, place = place, uses = tonumber(uses), held = tonumber(held), weight = tonumber(weight),
     priority = priority, rest = rest, version = version, session = session, inserted_ms = inserted_ms,
     bytes = tonumber(bytes), fragments = tonumber(fragments)}
+end
+
+local function chunk_of(id)
+  local entry = redis.call('HGET', CHUNKS, id)
+  return entry and parse_chunk(id, entry) or nil
+end
+
+-- Return chunks that all exist.
+local function chunks_of(ids)
+  local chunks = read('HMGET', CHUNKS, ids)
+  for n, entry in ipairs(chunks) do chunks[n] = parse_chunk(ids[n], entry) end
+  return chunks
 end
 
 local function is_live(chunk) return chunk.place == 'sampleable' or chunk.place == 'reserved' end

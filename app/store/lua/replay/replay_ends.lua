@@ -18,7 +18,9 @@ end
 -- End a sample of these chunks: their uses count if it was acknowledged.
 local function let_go_all(chunks, outcome, most_uses)
   local used = outcome == 'acknowledged' and 1 or 0
-  for _, entry in ipairs(chunks) do let_go(chunk_of(entry[1]), used, most_uses) end
+  local ids = {}
+  for n, entry in ipairs(chunks) do ids[n] = entry[1] end
+  for _, chunk in ipairs(chunks_of(ids)) do let_go(chunk, used, most_uses) end
   if used == 0 then count('samples', -#chunks) end
   count(outcome .. '_samples', 1)
   write_changes()

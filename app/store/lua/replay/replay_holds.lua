@@ -6,10 +6,6 @@ local function hold(chunk, most_uses)
   write(chunk)
 end
 
-local function draw_text(draw)
-  return table.concat({draw.ranked_by, draw.low, draw.high, draw.rank, draw.accept}, ' ')
-end
-
 local function manifest_entry(chunk, uses, weight, draw)
   return string.format('["%s",%.0f,"%s","%s"]', chunk.id, uses, weight, draw)
 end

@@ -26,7 +26,7 @@ local session = ARGV[11]  -- the only one that may be sampled
 local most_samples = ARGV[12]  -- chunks sampled in all that the rate limiter allows, or ''
 local drawn_on = ARGV[13]  -- JSON of the counts that the sample was drawn from
 local request_id = ARGV[14]  -- or ''
-local draws = rows(ARGV, 15, {'ranked_by', 'low', 'high', 'rank', 'accept'})
+local draws = columns(ARGV, 15, {'ranked_by', 'low', 'high', 'rank', 'accept'}, (#ARGV - 14) / 5)
 -- include draw_chunks
 -- include count_staleness
 
@@ -48,7 +48,7 @@ end
 local manifest, chunks = {}, {}
 for n, drawn in ipairs(found) do
   local chunk = drawn.chunk
-  manifest[n] = manifest_entry(chunk, chunk.uses, string.format('%.0f', chunk.weight), draw_text(drawn.draw))
+  manifest[n] = manifest_entry(chunk, chunk.uses, string.format('%.0f', chunk.weight), draw_text(drawn.number))
   chunks[n] = chunk
   hold(chunk, most_uses)
 end
