@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import repeat
 
 from fastapi import Request, Response
@@ -19,13 +20,14 @@ from app.services.batches.request import OutgoingBatch
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.blob import LENGTH_BYTES, Buffer
-from lachesis.wire.columns import in_full, unpack
+from lachesis.wire.columns import unpack
 from lachesis.wire.errors import LachesisError
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; `explain` has the whole text
 _IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
+_IN_THREAD_BYTES = 4 * 1024 * 1024  # of groups whose compact columns may have to be expanded
 
 log = logging.getLogger("lachesis.api")
 
@@ -170,14 +172,15 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
 
 
 async def in_binary(info: BatchInfo, payloads: Sequence[Buffer], *, compact: bool) -> list[Buffer]:
-    """Lay a batch out as one file, in parts. Many tensors are laid out in a thread."""
-    if not compact:
-        payloads = await asyncio.to_thread(lambda: [in_full(payload) for payload in payloads])
+    """Lay a batch out as one file, in parts. Many tensors, or many bytes to expand, are laid out in a thread."""
     sizes = [group.size for group in info.groups]
     metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
-    if sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads) < _IN_THREAD_HEADER_BYTES:
-        return parts_of(payloads, sizes, metadata)
-    return await asyncio.to_thread(parts_of, payloads, sizes, metadata)
+    laid_out = partial(parts_of, payloads, sizes, metadata, compact=compact)
+    header_bytes = sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads)
+    expanded_bytes = 0 if compact else sum(map(len, payloads))
+    if header_bytes < _IN_THREAD_HEADER_BYTES and expanded_bytes < _IN_THREAD_BYTES:
+        return laid_out()
+    return await asyncio.to_thread(laid_out)
 
 
 def _json(info: BatchInfo, payloads: Sequence[bytes]) -> Iterator[Buffer]:

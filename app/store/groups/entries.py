@@ -1,8 +1,9 @@
 """Define groups on their way into the store, and their index entries there."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark
@@ -16,6 +17,8 @@ from app.store.redis.keys import NONE, parse_lane_name
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import names
 from lachesis.wire.errors import GroupExists, QueueFull
+
+T = TypeVar("T")
 
 ENTRY = names("group_entry", "ENTRY")
 """The words of an index entry, as `lua/groups/group_entry.lua` names them."""
@@ -212,24 +215,27 @@ def or_text(value: int | None, otherwise: str) -> Argument:
 
 def parse_entry(entry: str) -> StoredGroup:
     """Read a group's index entry."""
-    words = {name: word for name, word in zip(ENTRY, entry.split(), strict=True) if word != NONE}
-    declared = float(words["declared_cost"]) if "declared_cost" in words else None
+    words = dict(zip(ENTRY, entry.split(), strict=True))
     return StoredGroup(
         payload_bytes=int(words["payload_bytes"]),
         checksum=words["checksum"],
         accepted_ms=int(words["accepted_ms"]),
         lane=parse_lane_name(words["lane"]),
-        policy_version=int(words["policy_version"]) if "policy_version" in words else None,
-        given_id=words.get("given_id"),
-        weight=Weight(int(words["tokens"]), int(words["squares"]), declared),
-        mark=_parse_mark(words["mark"]) if "mark" in words else None,
+        policy_version=_parse(int, words["policy_version"]),
+        given_id=_parse(str, words["given_id"]),
+        weight=Weight(int(words["tokens"]), int(words["squares"]), _parse(float, words["declared_cost"])),
+        mark=_parse(_parse_mark, words["mark"]),
         versions=_parse_versions(words),
-        reward=float(words["reward"]) if "reward" in words else None,
+        reward=_parse(float, words["reward"]),
     )
 
 
+def _parse(parse: Callable[[str], T], word: str) -> T | None:
+    return None if word == NONE else parse(word)
+
+
 def _parse_versions(words: Mapping[str, str]) -> Versions | None:
-    if "policy_version" not in words or "mean_version" not in words:
+    if NONE in (words["policy_version"], words["mean_version"]):
         return None
     mean, highest = float(words["mean_version"]), int(words["highest_version"])
     return Versions(int(words["policy_version"]), mean, highest, int(words["tokens"]))
@@ -253,17 +259,15 @@ def parse_known(text: str) -> KnownGroup:
     reason, step, left_ms, *words = ending
     entry = _parse_ended(words)
     clock_ms = entry.accepted_ms if left_ms == NONE else int(left_ms)
-    return KnownGroup(
-        group_id, EndedGroup(None if reason == NONE else reason, None if step == NONE else int(step), clock_ms, entry)
-    )
+    return KnownGroup(group_id, EndedGroup(_parse(str, reason), _parse(int, step), clock_ms, entry))
 
 
 def _parse_ended(entry: Sequence[str]) -> EndedEntry:
-    words = {name: word for name, word in zip(ENDED_ENTRY, entry, strict=True) if word != NONE}
+    words = dict(zip(ENDED_ENTRY, entry, strict=True))
     return EndedEntry(
         payload_bytes=int(words["payload_bytes"]),
         accepted_ms=int(words["accepted_ms"]),
         lane=parse_lane_name(words["lane"]),
-        policy_version=int(words["policy_version"]) if "policy_version" in words else None,
-        mark=_parse_mark(words["mark"]) if "mark" in words else None,
+        policy_version=_parse(int, words["policy_version"]),
+        mark=_parse(_parse_mark, words["mark"]),
     )

@@ -47,15 +47,21 @@ class _Tensor(NamedTuple):
     pieces: Sequence[memoryview]
 
 
-def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping[str, str]) -> list[Buffer]:
+def parts_of(
+    payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping[str, str], *, compact: bool = True
+) -> list[Buffer]:
     """Return the parts of the file of a batch, in order. Parts of columns are views of ``payloads``.
 
     Args:
         payloads: The blob of each group, which was checked on arrival.
         sizes: Sequences of each group.
         metadata: Further metadata of the file.
+        compact: Whether compact columns stay compact. If not, they are expanded.
     """
     headers = [blob.stored_header(payload) for payload in payloads]
+    if not compact:
+        in_full = [_in_full(payload, header) for payload, header in zip(payloads, headers, strict=True)]
+        payloads, headers = [payload for payload, _ in in_full], [header for _, header in in_full]
     views = [memoryview(payload) for payload in payloads]
     joined, apart = _sorted_out(headers)
     tensors = [_joined(name, infos, views) for name, infos in joined.items()]
@@ -195,6 +201,23 @@ class BatchFile:
             return [{}] * self.group_count
         labels: list[dict[str, str]] = from_json(blob.tensor(self._body, self._tensors[LABELS]).tobytes())
         return labels
+
+
+def _in_full(payload: Buffer, header: Header) -> tuple[Buffer, Header]:
+    """Return a group with its compact columns expanded: they lie behind its other bytes."""
+    names = COMPACT.keys() & header.tensors.keys()
+    if not names:
+        return payload, header
+    tensors, parts, start = dict(header.tensors), [payload], len(payload)
+    tokens, lengths = (blob.tensor(payload, tensors[name]) for name in ("tokens", _TOKENS_LENGTHS))
+    for name in names:
+        info = tensors.pop(name)
+        column = expanded(name, blob.tensor(payload, info), tokens, lengths)
+        dtype = tensors["tokens"].dtype if name == TRAINED else info.dtype
+        tensors[COMPACT[name]] = TensorInfo(start, start + column.nbytes, dtype, column.shape)
+        parts.append(column.data)
+        start += column.nbytes
+    return b"".join(parts), Header(tensors, header.metadata)
 
 
 def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]], list[tuple[int, str, TensorInfo]]]:

@@ -43,6 +43,11 @@ def bits(values: NDArray[Any]) -> bytes:
     return values.tobytes()
 
 
+def tensors_of(file: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    found = stored_header(file).tensors.items()
+    return {name: (info.dtype, info.shape, file[info.start : info.end]) for name, info in found}
+
+
 def in_plain(columns: dict[str, Ragged]) -> bytes:
     return write({**lay_out(columns, compact=False), DETAILS: np.frombuffer(b"{}", np.uint8)})
 
@@ -64,7 +69,8 @@ def test_a_batch_of_compact_and_other_groups_is_read_as_one(groups: list[tuple[d
     blobs = [pack(columns, b"{}") if compact else in_plain(columns) for columns, compact in groups]
     sizes = [len(columns["scores"].values) for columns, _ in groups]
     read = BatchFile(b"".join(parts_of(blobs, sizes, {})))
-    plain = BatchFile(b"".join(parts_of([in_plain(columns) for columns, _ in groups], sizes, {})))
+    in_full_file = b"".join(parts_of([in_plain(columns) for columns, _ in groups], sizes, {}))
+    plain = BatchFile(in_full_file)
     for group in range(len(groups)):
         assert sorted(read.names_of(group)) == sorted(plain.names_of(group))
         for name in plain.names_of(group):
@@ -72,6 +78,7 @@ def test_a_batch_of_compact_and_other_groups_is_read_as_one(groups: list[tuple[d
             assert read.dtype(group, name) == plain.dtype(group, name)
             assert bits(read.of_group(group, name)) == bits(plain.of_group(group, name))
             assert not read.of_group(group, name).flags.writeable
+    assert tensors_of(b"".join(parts_of(blobs, sizes, {}, compact=False))) == tensors_of(in_full_file)
     for name in plain.names_of(0):
         joined, expected = read.whole(name), plain.whole(name)
         assert joined is None or expected is not None
