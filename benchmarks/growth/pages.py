@@ -34,8 +34,9 @@ BATCH_EVERY_S = 2.0
 WARM_S = 5.0
 RECORDED_S = 24.0
 _SENT_AT_ONCE = 1000
-HISTORY = {10: (HOUR_S, 1), 60: (DAY_S, 3), 900: (DAY_S, 10)}
-"""What each resolution has: how long a time, and how many groups of each environment in a span."""
+HISTORY = {10: (HOUR_S, 1), 60: (DAY_S, 3), 900: (DAY_S, 10), 6 * HOUR_S: (DAY_S, 30)}
+"""What each resolution has: how long a time, and how many groups of each environment in a span. A resolution without
+spans would be added up from finer ones while a page loads, which a service has done long before."""
 
 # Ten readers, who do not all look at the same.
 VIEWS = ("now", "now", "now", "shares", "freshness", "rewards", "groups", "workers", "now?range=1d", "rewards?range=1d")
