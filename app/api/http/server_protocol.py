@@ -1,10 +1,11 @@
-"""uvicorn's HTTP protocol, with five additions.
+"""uvicorn's HTTP protocol, with six additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
 - A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
 - A request learns whether its reply was read (`app.api.http.client_connection`).
+- A body that comes in one piece is not copied.
 - TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
 
 What a server learns about the end of a connection (measured with uvloop 0.23 on Linux):
@@ -65,9 +66,9 @@ _PROTOCOL_STATE = (
 )
 _PROTOCOL_METHODS = (
     *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
-    *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_message_complete"),
+    *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
 )
-_CYCLE_STATE = ("disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started")
+_CYCLE_STATE = ("body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started")
 
 log = logging.getLogger("lachesis.api")
 
@@ -368,6 +369,12 @@ class Protocol(HttpToolsProtocol):
             self._upgrading = True
             return
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.cycle.body:  # uvicorn would copy a body that comes in one piece into a bytearray, and then back
+            self.cycle.body = cast("bytearray", body)
+            body = b""
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._upgrading:
