@@ -68,7 +68,9 @@ _PROTOCOL_METHODS = (
     *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
     *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
 )
-_CYCLE_STATE = ("body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started")
+_CYCLE_STATE = (
+    *("body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started"),
+)
 
 log = logging.getLogger("lachesis.api")
 
@@ -371,9 +373,12 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self.cycle.body:  # uvicorn would copy a body that comes in one piece into a bytearray, and then back
+        held: bytes | bytearray = self.cycle.body
+        if not held:  # uvicorn would copy a body that comes in one piece into a bytearray, and then back
             self.cycle.body = cast("bytearray", body)
             body = b""
+        elif isinstance(held, bytes):
+            self.cycle.body = bytearray(held)  # many pieces grow in place
         super().on_body(body)
 
     def on_message_complete(self) -> None:
