@@ -13,7 +13,7 @@ end
 
 local function deliver_groups(groups, bytes, batch, clock)
   local ids = ids_of(groups)
-  remember_ends(ids, read('HMGET', GROUPS, ids), '-', batch.step, clock)
+  remember_ends_of(ids, '-', batch.step, clock)
   if keep == '0' then forget_payloads(RUN, GROUPS, UNREFERENCED, ids) end
   flush()
   count_tokens(groups, {leased = -1, trained = 1})

@@ -45,7 +45,7 @@ for _, group in ipairs(groups) do
   local owner = environment == cjson.null and '-' or string.format('%.0f', environment)
   increase(DROPPED, reason .. ':' .. owner, 1)
 end
-remember_ends(ids, read('HMGET', GROUPS, ids), reason, step, clock)
+remember_ends_of(ids, reason, step, clock)
 forget_payloads(RUN, GROUPS, UNREFERENCED, ids)
 flush()
 count_tokens(groups, {leased = -1, [reason] = 1})

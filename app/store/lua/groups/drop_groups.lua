@@ -36,14 +36,15 @@ local group_ids = rest(ARGV, 3)  -- lane by lane, none twice
 -- include drop_waiting
 
 if redis.call('EXISTS', RUN) == 0 then return 0 end
-local clock, first, entries, changed = advance_clock(RUN), 1, read('HMGET', GROUPS, group_ids), {}
+local clock, first, changed = advance_clock(RUN), 1, {}
+local leaving = read_leaving(read('HMGET', GROUPS, group_ids))
 for n, lane in ipairs(dropped_lanes) do
   local numbers = {}
   for number = first, first + lane.groups - 1 do numbers[#numbers + 1] = number end
   first = first + lane.groups
   changed[lane.name] = places[n].lane
-  local others = drop_waiting('queued', places[n].lane, LANES, lane, numbers, entries)
-  drop_waiting('buffered', places[n].buffer, BUFFERS, lane, others, entries)
+  local others = drop_waiting('queued', places[n].lane, LANES, lane, numbers, leaving)
+  drop_waiting('buffered', places[n].buffer, BUFFERS, lane, others, leaving)
 end
 write_list('ZREM', VERSIONS, forgotten)
 forget_dropped(clock)

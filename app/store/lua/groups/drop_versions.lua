@@ -40,10 +40,10 @@ local now = redis.call('HMGET', RUN, 'epoch', 'policy_version')
 if (now[1] or '0') ~= epoch or (now[2] or '0') ~= policy_version then return -1 end
 group_ids = redis.call('ZRANGEBYSCORE', VERSIONS, least, greatest, 'LIMIT', 0, limit)
 if #group_ids == 0 then return 0 end
-local entries, prefix = read('HMGET', GROUPS, group_ids), string.match(RUN, '^(.*:)run$')
+local leaving, prefix = read_leaving(read('HMGET', GROUPS, group_ids)), string.match(RUN, '^(.*:)run$')
 local lanes, changed = {}, {}
-for n, entry in ipairs(entries) do
-  local name = entry and entry_word(entry, 'lane')
+for n in ipairs(group_ids) do
+  local name = leaving.lane[n]
   if name then
     lanes[name] = lanes[name] or {}
     table.insert(lanes[name], n)
@@ -52,10 +52,10 @@ end
 for name, numbers in pairs(lanes) do
   local lane = {name = name, environment = string.match(name, '^[^:]+')}
   if redis.call('HEXISTS', BUFFERS, name) == 1 then
-    numbers = drop_waiting('buffered', prefix .. 'buffer:' .. name, BUFFERS, lane, numbers, entries)
+    numbers = drop_waiting('buffered', prefix .. 'buffer:' .. name, BUFFERS, lane, numbers, leaving)
   end
   changed[name] = prefix .. 'lane:' .. name
-  drop_from('queued', changed[name], LANES, lane, numbers, entries)
+  drop_from('queued', changed[name], LANES, lane, numbers, leaving)
 end
 local first = redis.call('ZRANK', VERSIONS, group_ids[1])
 redis.call('ZREMRANGEBYRANK', VERSIONS, first, first + #group_ids - 1)

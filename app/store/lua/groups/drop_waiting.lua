@@ -1,18 +1,18 @@
 -- drop_waiting: drop groups that wait, for drop_groups and drop_versions (not a command of its own).
 --
-local dropped, forgotten, ended = 0, {}, {}  -- how many groups; ids and entries of those that have one
+local dropped, forgotten = 0, {}  -- how many groups; ids of those that have an entry
+local remembered, given_ids = {}, {}  -- of these
 
--- Drop groups that wait in a place. `entries` are those of all groups, by number.
-local function drop_from(place, key, counts, lane, numbers, entries)
+-- Drop groups that wait in a place. `leaving` has the words of all groups, by number.
+local function drop_from(place, key, counts, lane, numbers, leaving)
   if #numbers == 0 then return end
   local ids, known, bytes, tokens = {}, 0, 0, 0
   for i, n in ipairs(numbers) do
-    local id, entry = group_ids[n], entries[n]
-    ids[i] = id
-    if entry then
-      forgotten[#forgotten + 1], ended[#ended + 1] = id, entry
-      known, bytes = known + 1, bytes + entry_word(entry, 'payload_bytes')
-      tokens = tokens + entry_word(entry, 'tokens')
+    ids[i] = group_ids[n]
+    if leaving.remembered[n] then
+      local last = #forgotten + 1
+      forgotten[last], remembered[last], given_ids[last] = ids[i], leaving.remembered[n], leaving.given_id[n]
+      known, bytes, tokens = known + 1, bytes + leaving.payload_bytes[n], tokens + leaving.tokens[n]
     end
   end
   write_list('ZREM', key, ids)
@@ -26,19 +26,19 @@ local function drop_from(place, key, counts, lane, numbers, entries)
 end
 
 -- Drop those of some groups that wait in a place; return the numbers of the others.
-local function drop_waiting(place, key, counts, lane, numbers, entries)
+local function drop_waiting(place, key, counts, lane, numbers, leaving)
   local ids, here, others = {}, {}, {}
   for i, n in ipairs(numbers) do ids[i] = group_ids[n] end
   for i, score in ipairs(read('ZMSCORE', key, ids)) do
     if score then here[#here + 1] = numbers[i] else others[#others + 1] = numbers[i] end
   end
-  drop_from(place, key, counts, lane, here, entries)
+  drop_from(place, key, counts, lane, here, leaving)
   return others
 end
 
 -- Remember the groups that were dropped, and mark their payloads.
 local function forget_dropped(clock)
-  remember_ends(forgotten, ended, reason, '-', clock)
+  remember_ends(forgotten, remembered, given_ids, reason, '-', clock)
   forget_payloads(RUN, GROUPS, UNREFERENCED, forgotten)
   flush()
 end

@@ -28,11 +28,23 @@ end
 
 local patterns = {}  -- name -> a pattern that captures the word
 
--- Return what is remembered of an entry, and the id that its sender gave.
-local function ended_entry(entry)
-  local pattern = patterns.ended or '^(' .. string.sub(words_before('given_id'), 1, -2) .. ') (%S+)'
-  patterns.ended = pattern
-  return string.match(entry, pattern)
+-- A pattern of the words up to `tokens`. It captures those before `given_id` together, and some by themselves.
+local function leaving_pattern()
+  local captured, words, place = {payload_bytes = true, lane = true, given_id = true, tokens = true}, {}, {}
+  for n, name in ipairs(ENTRY) do words[n], place[name] = captured[name] and '(%S+)' or '%S+', n end
+  return '^(' .. table.concat(words, ' ', 1, place.given_id - 1) .. ') ' ..
+    table.concat(words, ' ', place.given_id, place.tokens)
+end
+
+-- Read the entries of groups that leave, each with one search. Return lists: what is remembered of each entry, false
+-- for a group without one, and words of the entries.
+local function read_leaving(entries)
+  local pattern, remembered, payload_bytes, lane, given_id, tokens = leaving_pattern(), {}, {}, {}, {}, {}
+  for n, entry in ipairs(entries) do
+    remembered[n] = false
+    if entry then remembered[n], payload_bytes[n], lane[n], given_id[n], tokens[n] = string.match(entry, pattern) end
+  end
+  return {remembered = remembered, payload_bytes = payload_bytes, lane = lane, given_id = given_id, tokens = tokens}
 end
 
 -- Return a word of an entry; nil for nothing.

@@ -2,7 +2,7 @@
 --
 -- `known` has each group that is held, and those that left lately, by a short name. Its value is the id of the group.
 -- Of a group that has left, these words follow: why it was dropped ('-' if it was delivered), the step of its batch or
--- '-', the run clock when it left ('-' if it was dropped on arrival), and its entry in part (`ended_entry`).
+-- '-', the run clock when it left ('-' if it was dropped on arrival), and its entry in part (`read_leaving`).
 --
 -- Return the name of a group: made from the id that its sender gave, or else its own id.
 local function name_of(id, given)

@@ -1,18 +1,23 @@
 -- remember_ends: remember the end of groups that leave now, and of their batch (not a command of its own).
 --
 -- A group without an entry, which should not happen, is forgotten.
-local function remember_ends(ids, entries, reason, step, clock)
+local function remember_ends(ids, remembered, given_ids, reason, step, clock)
   local names, ends, ending = {}, {}, string.format(' %s %s %.0f ', reason, step, clock)
   for i, id in ipairs(ids) do
-    if entries[i] then
-      local kept, given = ended_entry(entries[i])
-      local name = name_of(id, given)
+    if remembered[i] then
+      local name = name_of(id, given_ids[i])
       names[#names + 1] = name
-      ends[#ends + 1], ends[#ends + 2] = name, id .. ending .. kept
+      ends[#ends + 1], ends[#ends + 2] = name, id .. ending .. remembered[i]
     else
       later('HDEL', KNOWN, id)
     end
   end
   write_list('HSET', KNOWN, ends)
   note_left(LEFT, names, clock)
+end
+
+-- The same of groups whose entries are still there.
+local function remember_ends_of(ids, reason, step, clock)
+  local leaving = read_leaving(read('HMGET', GROUPS, ids))
+  remember_ends(ids, leaving.remembered, leaving.given_id, reason, step, clock)
 end
