@@ -1,10 +1,12 @@
 """Find the version of the service."""
 
 import tomllib
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
+@cache  # the version of this process, also after its files were replaced
 def lachesis_version() -> str:
     """Return the version in this tree's pyproject.toml, or the installed one, or ``unknown`` if there is neither."""
     try:
