@@ -1,7 +1,8 @@
 """The log: one line a record on stderr, with time and zone, as text or JSON.
 
 A record may carry named values (``extra={"fields": {...}}``): text shows them as ``key=value``, JSON as members.
-Names come from users, so a text line shows control characters, line breaks and other unprintable characters escaped.
+Names come from users, so a text line shows control characters, line breaks and other unprintable characters escaped,
+and no line shows a token that was sent as a name.
 """
 
 import json
@@ -19,7 +20,13 @@ LogFormat = Literal["text", "json"]
 RESERVED = ("time", "level", "logger", "process", "message", "exception")
 """Names that JSON lines use themselves. Fields have other names."""
 
+_TOKEN = re.compile(r"lch_[a-z]+_[0-9a-f]{12}_[A-Za-z0-9_-]+")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
+def masked(text: str) -> str:
+    """Return a text without the tokens in it."""
+    return _TOKEN.sub("lch_…", text)
 
 
 class _LineFormatter(logging.Formatter):
@@ -44,7 +51,7 @@ class TextLines(_LineFormatter):
         parts = [self._time(record), record.levelname, record.name, f"[{record.process}]", record.getMessage()]
         parts += [f"{key}={_value(value)}" for key, value in self._fields(record).items()]
         lines = [" ".join(parts), *self._traceback(record).splitlines()]
-        return "\n    ".join(map(printable, lines))
+        return masked("\n    ".join(map(printable, lines)))
 
 
 class JsonLines(_LineFormatter):
@@ -56,7 +63,7 @@ class JsonLines(_LineFormatter):
         members: dict[str, Any] = dict(zip(RESERVED, own, strict=False))
         if traceback := self._traceback(record):
             members["exception"] = traceback
-        return json.dumps({**self._fields(record), **members}, default=str)
+        return masked(json.dumps({**self._fields(record), **members}, default=str))
 
 
 _FORMATTERS: Mapping[LogFormat, type[_LineFormatter]] = {"text": TextLines, "json": JsonLines}

@@ -65,6 +65,17 @@ def test_a_name_cannot_forge_a_line_nor_reach_the_terminal(lines: logging.Format
     line.encode()
 
 
+@pytest.mark.parametrize("lines", [TextLines(), JsonLines()], ids=["text", "json"])
+@pytest.mark.parametrize("place", ["message", "field", "nested"])
+def test_a_token_that_was_sent_as_a_name_is_not_shown(lines: logging.Formatter, place: str) -> None:
+    secret = "c4n4ry-" * 6
+    token = f"lch_env_0f3a5c7e9b1d_{secret}"
+    fields = {"message": {}, "field": {"run": token}, "nested": {"changes": [{token: token}]}}[place]
+    line = lines.format(record(f"a {token}" if place == "message" else "run created", fields=fields))
+    assert "lch_" in line
+    assert secret not in line
+
+
 def test_values_are_told_apart_whatever_is_in_them() -> None:
     line = TextLines().format(record(fields={"name": "a run=b", "empty": "", "other": 'c" run=d'}))
     assert line.endswith(r' name="a run=b" empty="" other="c\" run=d"')

@@ -1,5 +1,6 @@
 """Tokens, as an operator makes them on the server, and where they must not show."""
 
+import base64
 import json
 import os
 import pwd
@@ -21,6 +22,7 @@ __all__ = ["serve"]  # a fixture
 pytestmark = pytest.mark.long
 
 SERVE = ["app", "serve"]
+PATHS = ("/v1/runs", "/v1/runs/r/status", "/v1/runs/r/events", "/v1/audit", "/v1/identity", "/metrics", "/status")
 
 
 def run(data_dir: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -185,7 +187,8 @@ def test_no_secret_shows_anywhere(serve: Serve, tmp_path: Path) -> None:
     data_dir, file = tmp_path / "data", tmp_path / "token"
     file.write_text("canary-of-the-administrator-0123456789")
     token = made(data_dir, "--role", "operator")
-    service = serve(SERVE, LACHESIS_DATA_DIR=str(data_dir), LACHESIS_ADMIN_TOKEN_FILE=str(file))
+    settings = {"LACHESIS_ADMIN_TOKEN_FILE": str(file), "LACHESIS_LOG_LEVEL": "debug"}
+    service = serve(SERVE, LACHESIS_DATA_DIR=str(data_dir), **settings)
     secrets = [token.split("_", 3)[3], file.read_text(), "c4n4ryc4n4ryc4n4ryc4n4ryc4n4ryc4n4ryc4n4ryc4n4"]
     wrong = [token[:-1] + ("A" if token[-1] != "A" else "B"), secrets[2], "lch_ops_0f3a5c7e9b1d_" + secrets[2][:43]]
     shown = []
@@ -194,7 +197,7 @@ def test_no_secret_shows_anywhere(serve: Serve, tmp_path: Path) -> None:
         assert reply.status_code == 401
         shown.append(f"{reply.text} {reply.headers}")
     for sent in (token, file.read_text()):
-        for path in ("/v1/runs", "/metrics", "/status", "/v1/tokens", "/docs", "/openapi.json", "/nothing"):
+        for path in (*PATHS, "/v1/tokens", "/docs", "/openapi.json", "/nothing"):
             reply = get(service.url, sent, path)
             shown.append(f"{reply.text} {reply.headers}")
         made_run = httpx.post(
@@ -204,6 +207,13 @@ def test_no_secret_shows_anywhere(serve: Serve, tmp_path: Path) -> None:
             trust_env=False,
         )
         assert made_run.is_success
+    for sent in (*wrong, token, file.read_text()):
+        basic = base64.b64encode(f"name:{sent}".encode()).decode()
+        for path in PATHS:
+            reply = httpx.get(service.url + path, headers={"Authorization": f"Basic {basic}"}, trust_env=False)
+            assert (reply.status_code == 401) == (sent in wrong)
+            shown.append(f"{reply.text} {reply.headers}")
+        secrets.append(basic.rstrip("="))
     shown += [command_line(pid) for pid in [service.process.pid, *service.descendants]]
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(20) == 0

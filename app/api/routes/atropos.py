@@ -201,7 +201,7 @@ async def register_env(
     ),
     openapi_extra=json_body(EnvironmentIdentifier),
 )
-@requires(Permission.PRODUCE)
+@requires(Permission.PRODUCE, audited=True)
 async def disconnect_env(run: Run, services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
     """Record that an environment leaves. Its minimum share no longer counts, and its groups stay in the queue."""
     environment = parse(EnvironmentIdentifier, body).env_id

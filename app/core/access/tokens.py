@@ -29,13 +29,7 @@ _SHORT: dict[Role, str] = {
     "operator": "ops",
     "metrics": "metrics",
 }
-_SHOWN = re.compile(rf"lch_[a-z]+_{TOKEN_ID}_[A-Za-z0-9_-]+")
 _TOKEN = re.compile(rf"lch_(?:{'|'.join(_SHORT.values())})_(?P<id>{TOKEN_ID})_[A-Za-z0-9_-]{{43}}".encode())
-
-
-def masked(text: str) -> str:
-    """Return a text without the tokens in it."""
-    return _SHOWN.sub("lch_…", text)
 
 
 @dataclass(frozen=True, slots=True)

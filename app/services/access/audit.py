@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.access.tokens import masked
 from app.events import happened
+from app.logs import masked
 from app.store.access.audit import AuditStore, StoredEntry
 from lachesis.wire.errors import ServiceError, StoreFull
 

@@ -104,7 +104,11 @@ async def test_requests_of_workers_and_trainers_that_hit_others_are_recorded(sta
     await client.post(environments, json={"name": "e", "group_size": 2})
     assert (await client.delete(place)).status_code == 204
     found = [(entry["method"], entry["path"], entry["run"]) for entry in await entries(client)]
-    assert found == [("DELETE", place, "math-1"), ("POST", "/v1/runs", "math-1"), ("POST", "/register", "default")]
+    expected = [("DELETE", place, "math-1"), ("POST", "/v1/runs", "math-1"), ("POST", "/register", "default")]
+    assert found == expected
+    assert (await client.post("/disconnect-env", json={"env_id": 0})).status_code == 200
+    newest, *others = [(entry["method"], entry["path"], entry["run"]) for entry in await entries(client)]
+    assert (newest, others) == (("POST", "/disconnect-env", "default"), expected)
 
 
 async def test_what_is_removed_while_the_store_is_full_is_recorded(own_server: EmbeddedRedis, own_redis: Redis) -> None:

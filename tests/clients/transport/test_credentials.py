@@ -1,5 +1,6 @@
 """Tokens of the SDK, against a service that asks for them."""
 
+import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncReplay, AsyncTrainer, Settings, Trainer
 from lachesis._transport.credentials import Credentials
-from lachesis.errors import PermissionDenied, RunNotFound, Unauthorized, Unreachable
+from lachesis.errors import PermissionDenied, RunNotFound, ServiceError, Unauthorized, Unreachable
 from tests.api.conftest import running_service
 from tests.clients.groups.test_atropos import Env, scored
 from tests.clients.proxy import CuttingProxy
@@ -177,6 +178,25 @@ async def test_a_proxy_of_the_environment_never_gets_the_token(
         settings = Settings(url.replace("http://", f"http://me:{operator}@"))
     async with AsyncTrainer(settings, run="math") as trainer:
         assert (await trainer.create_run(batch_size=2)).name == "math"  # not through the proxy, which is down
+
+
+async def test_the_target_of_a_redirect_never_gets_the_token(proxy: CuttingProxy) -> None:
+    proxy.upstream = None
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {proxy.url}/\r\nContent-Length: 0\r\n\r\n"
+        writer.write(head.encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        settings = Settings(f"http://{host}:{port}", token=CANARY, retry_budget_s=0)
+        async with AsyncTrainer(settings, run="math") as trainer:
+            with pytest.raises(ServiceError) as raised:
+                await trainer.run()
+    assert (raised.value.status, proxy.refused) == (307, 0)
 
 
 @pytest.mark.parametrize(

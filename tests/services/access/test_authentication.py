@@ -1,6 +1,7 @@
 """Who a process lets in when the token file changes, and when Redis does not answer."""
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -162,5 +163,34 @@ async def test_a_process_that_knows_a_token_asks_redis_for_no_request(redis_url:
         await authenticator.refresh()
         await authenticator.identify(token)
     assert await reads() == before
+    await authenticator.stop()
+    await connection.aclose()
+
+
+async def test_waiting_requests_of_many_revoked_tokens_end_after_few_readings(
+    redis_url: str, redis_client: Redis
+) -> None:
+    """A change of any token makes a process read all of them again. One by one, they would miss the 5 s."""
+    connection = RedisClient(redis_url, 5.0)
+    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
+    texts = [(await services.tokens.create(TokenScope("trainer", ("*",)), None))[1] for _ in range(100)]
+    authenticator = services.authenticator
+    await authenticator.start()
+    identities = await asyncio.gather(*(authenticator.identify(Credentials(text.encode())) for text in texts))
+    ended = [asyncio.Event() for _ in texts]
+
+    async def reads() -> int:
+        return int((await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"])
+
+    with ExitStack() as watched:
+        for identity, event in zip(identities, ended, strict=True):
+            watched.enter_context(authenticator.watching(identity, event.set))
+        for text in texts:
+            await services.tokens.revoke(text.split("_")[2])
+        before = await reads()
+        async with asyncio.timeout(60):
+            for event in ended:
+                await event.wait()
+    assert await reads() - before < 50
     await authenticator.stop()
     await connection.aclose()
