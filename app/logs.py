@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from lachesis.wire.access import masked
 from lachesis.wire.printable import printable
 
 LogFormat = Literal["text", "json"]
@@ -20,13 +21,7 @@ LogFormat = Literal["text", "json"]
 RESERVED = ("time", "level", "logger", "process", "message", "exception")
 """Names that JSON lines use themselves. Fields have other names."""
 
-_TOKEN = re.compile(r"lch_[a-z]+_[0-9a-f]{12}_[A-Za-z0-9_-]+")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
-
-
-def masked(text: str) -> str:
-    """Return a text without the tokens in it."""
-    return _TOKEN.sub("lch_…", text)
 
 
 class _LineFormatter(logging.Formatter):

@@ -62,14 +62,23 @@ def _serve(settings: Settings, app: str) -> int:
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
         )
+    address = listener.getsockname()[0]
     with listener, open_store(settings) as store:
-        if not (has_sources or _may_listen(settings, listener.getsockname()[0], store.url)):
+        if not (has_sources or _may_listen(settings, address, store.url)):
             return _fail(
                 f"LACHESIS_HOST={settings.host} is not a loopback address, and the service has no authentication: "
                 f"{TWO_WAYS}"
             )
         for warning in store.facts.warnings:
             log.warning(warning)
+        if not (has_sources or is_loopback(address)) and settings.published_on and is_loopback(settings.published_on):
+            log.warning(
+                "as long as there is no token, anyone who reaches %s:%d may do everything: "
+                "publish the port on %s alone (LACHESIS_PUBLISHED_ON says that it is)",
+                address,
+                settings.port,
+                settings.published_on,
+            )
         os.environ["LACHESIS_REDIS_URL"] = store.url
         line = _announcement(settings, listener, store)
         code = run_workers(settings, app, listener, tls, lambda: print(line, flush=True))

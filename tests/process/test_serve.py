@@ -244,9 +244,11 @@ def test_authentication_or_a_closed_port_lets_it_listen_anywhere(
 ) -> None:
     (tmp_path / "token").write_text("t" * 32)
     named = {name: value or str(tmp_path / "token") for name, value in setting.items()}
-    port = httpx.URL(serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", **named).url).port
-    reply = httpx.get(f"http://127.0.0.1:{port}/v1/runs", trust_env=False)
+    service = serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", **named)
+    reply = httpx.get(f"http://127.0.0.1:{httpx.URL(service.url).port}/v1/runs", trust_env=False)
     assert reply.status_code == (401 if "LACHESIS_ADMIN_TOKEN_FILE" in setting else 200)
+    warned = "publish the port on 127.0.0.1 alone (LACHESIS_PUBLISHED_ON" in service.complained
+    assert warned == ("LACHESIS_PUBLISHED_ON" in setting)
 
 
 def test_a_service_of_jwts_may_listen_anywhere_and_starts_while_the_issuer_is_down(

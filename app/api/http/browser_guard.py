@@ -20,7 +20,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.caller import described
-from app.logs import LogBackoff, masked
+from app.logs import LogBackoff
+from lachesis.wire.access import masked
 from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
 
 _OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed

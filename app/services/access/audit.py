@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.events import happened
-from app.logs import masked
 from app.store.access.audit import AuditStore, StoredEntry
+from lachesis.wire.access import masked
 from lachesis.wire.errors import ServiceError, StoreFull
 
 _LOOKED_AT = 1000  # entries that one page reads at most

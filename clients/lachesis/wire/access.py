@@ -1,5 +1,6 @@
 """Tokens, as they are made, listed and rotated under ``/v1/tokens``."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -22,6 +23,14 @@ _EVERYWHERE: tuple[Role, ...] = ("operator", "metrics")
 RunPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._*-]{1,64}$")]
 TokenName = Annotated[str, Field(min_length=1, max_length=128)]
 LifetimeSeconds = Annotated[float, Field(gt=0, le=10 * YEAR_S)]
+
+
+_SHOWN_TOKEN = re.compile(rf"lch_[a-z]+_{TOKEN_ID}_[A-Za-z0-9_-]+")
+
+
+def masked(text: str) -> str:
+    """Return a text without the tokens in it."""
+    return _SHOWN_TOKEN.sub("lch_…", text)
 
 
 class TokenScope(BaseModel):
