@@ -30,6 +30,22 @@ async def test_observations_may_fill_a_curriculum_to_its_limit(store: Store, mos
     assert await store.redis.hlen(view.keys.part("items")) == (3 if outcome == b"full" else 4)  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(("most", "outcome"), [(3, b"full"), (4, b"registered"), (5, b"registered")])
+async def test_registrations_may_fill_a_curriculum_to_its_limit(store: Store, most: int, outcome: bytes) -> None:
+    """The curriculum has three items; the registration brings the fourth."""
+    view = await a_curriculum(store.connection)
+    command = scripts.register_items(
+        view.keys,
+        most_items=most,
+        most_categories=10,
+        only_known=False,
+        new_items=[scripts.ItemRow("new", "", "", "")],
+    )
+    reply = await store.connection.run(command)
+    assert reply[0] == outcome
+    assert await store.redis.hlen(view.keys.part("items")) == (3 if outcome == b"full" else 4)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("idle_only", [True, False])
 async def test_candidates_are_the_items_in_ranges_by_category_and_key(store: Store, idle_only: bool) -> None:
     """One item was observed and is in flight, one has a prior and a category, and one has neither."""
