@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from app.core.model import DropReason
+from lachesis.wire.filters import FilterName
 
 WasteKind = Literal["stale", "filtered", "dropped", "surplus"]
 """Why tokens are never trained on.
@@ -22,9 +23,7 @@ are those that could not be used: too long, of a refused version, of quarantined
 
 WASTE: Mapping[DropReason, WasteKind] = {
     DropReason.STALE: "stale",
-    DropReason.ZERO_VARIANCE: "filtered",
-    DropReason.REWARD_RANGE: "filtered",
-    DropReason.PASS_RATE: "filtered",
+    **dict.fromkeys(map(DropReason, get_args(FilterName)), "filtered"),
     DropReason.DELETED: "surplus",
     DropReason.EXPIRED: "surplus",
     DropReason.TOO_LONG: "dropped",

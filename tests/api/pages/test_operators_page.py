@@ -13,6 +13,9 @@ from fastapi.routing import APIRoute
 
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
+from app.core.groups.filters import FILTERS
+from app.core.history.causes import Cause
+from app.core.model import DropReason
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
 
@@ -165,3 +168,15 @@ def test_modules_are_short_and_have_the_house_format() -> None:
 def test_every_view_of_the_address_has_a_panel() -> None:
     (views,) = re.findall(r"const OF_A_RUN = \{(.*?)\};", SCRIPTS["app.js"], re.S)
     assert tuple(re.findall(r"(\w+): \[", views)) == TABS
+
+
+def test_the_page_knows_every_reason_for_a_drop() -> None:
+    (kinds,) = re.findall(r"const REASONS = \{(.*?)\n\};", SCRIPTS["parts/names.js"], re.S)
+    named = {kind: re.findall(r'"(\w+)"', names) for kind, names in re.findall(r"(\w+): \[(.*?)\]", kinds)}
+    assert sorted(reason for names in named.values() for reason in names) == sorted(DropReason)
+    assert named["filter"] == list(FILTERS)
+
+
+def test_the_page_has_a_lane_for_every_cause_of_a_stall() -> None:
+    (lanes,) = re.findall(r"const CAUSES = \[(.*?)\n\];", SCRIPTS["parts/stalls.js"], re.S)
+    assert re.findall(r'^  \["(\w+)"', lanes, re.M) == list(Cause)
