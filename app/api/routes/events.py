@@ -63,9 +63,9 @@ async def get_events(
 
     An event `gap` says that events are missing: a run keeps `LACHESIS_RUN_EVENTS` of them.
 
-    With `changes=true`, a stream also has `changed`: at the beginning, and then within 2 s of any change that a status
-    shows, such as a new group or a heartbeat. It has no id. Its data has the `revision` of the run. Who asks with
-    `Cache-Control: revision=REVISION` gets an answer that has the change, and shares it with others who ask so.
+    With `changes=true`, a stream also has `changed`. It comes at the beginning, and within 2 s of any change that a
+    status shows, such as a new group or a heartbeat. It has no id. Its data has the `revision` of the run. Who asks
+    with `Cache-Control: revision=REVISION` gets an answer that has the change, and shares it with others who ask so.
     """
     await services.runs.administration.check(run)
     after = checked_id(last_event_id) if last_event_id else after

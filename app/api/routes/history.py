@@ -68,9 +68,9 @@ async def get_history(
 ) -> Response:
     """Return series of the run and its environments.
 
-    The service keeps spans of 10 s for an hour, of 1 min for a day, and of 15 min and 6 h for 30 days. The answer
-    has the finest spans that cover the range and are not too many. A value is null where nothing is known. If an API
-    process is killed, what it counted in the last 10 s is missing. A reset clears the history.
+    The service keeps spans of 10 s for an hour and of 1 min for a day. It keeps spans of 15 min and of 6 h for
+    30 days. The answer has the finest spans that cover the range and are not too many. A value is null where nothing is
+    known. If an API process is killed, what it counted in the last 10 s is missing. A reset clears the history.
     """
     wanted = _wanted(fields, environment)
 

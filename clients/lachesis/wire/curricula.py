@@ -114,8 +114,8 @@ class CurriculumSettings(Body):
     )
     staleness_share: _Share = Field(
         default=0.1,
-        description="`plr`: rho. This share of the draws of seen items goes by the number of samples since an item was "
-        "last handed out, the others by score.",
+        description="`plr`: rho. Share of the draws of seen items that goes by the number of samples since an item was "
+        "last handed out. The other draws go by score.",
     )
     unseen_share: _Share = Field(
         default=0.5, description="`plr`: probability of an unseen item, while unseen items exist."

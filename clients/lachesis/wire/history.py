@@ -169,8 +169,8 @@ class HistoryHistograms(_Spans):
         "groups that were trained on had waited. Null if that is not known."
     )
     development: str | None = Field(
-        description="How the difference of `reward` or `length` developed, as a sentence: in the first and in the "
-        "second half of the time in which groups were trained on. Null if that is not known."
+        description="How the difference of `reward` or `length` developed, as a sentence. It compares the first half "
+        "of the time in which groups were trained on with the second half. Null if that is not known."
     )
 
 

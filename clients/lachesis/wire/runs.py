@@ -169,8 +169,8 @@ class RunSettings(RunFilters, RateLimitSettings):
         default=10,
         ge=1,
         le=1_000_000,
-        description="Number of batches. The status carries an alert when this many batches of sequences have arrived "
-        "in a row that the run dropped or kept with loss weight 0. Null means no alert.",
+        description="Number of batches. The status carries an alert when so many sequences in a row have arrived that "
+        "the run dropped, or kept with loss weight 0. Null means no alert.",
     )
     fresh_fraction: float = Field(
         default=1.0,

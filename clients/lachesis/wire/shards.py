@@ -53,9 +53,9 @@ class ShardPlanRequest(Body):
     cost: str = Field(
         "tokens",
         max_length=1024,
-        description="What an episode of length L costs: `tokens` (L); a sum like `24576*L + L^2`, or "
-        "`linear=24576,quadratic=1`; `frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, a column of the "
-        "dataset; `declared`, short for `column:cost`.",
+        description="What an episode of length L costs. `tokens` means L. A sum is written like `24576*L + L^2`, or "
+        "like `linear=24576,quadratic=1`. `frames*action_dim*cameras` is for LeRobot datasets. `column:NAME` is a "
+        "column of the dataset, and `declared` is short for `column:cost`.",
         examples=["24576*L + L^2"],
     )
     equal_episodes: bool = Field(

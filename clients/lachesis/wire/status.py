@@ -158,8 +158,8 @@ class Alert(_Answer):
     """
 
     started_age_s: float = Field(
-        description="Seconds since the problem began: since the first of the groups that could not be trained on, or "
-        "since batches began to wait for an environment."
+        description="Seconds since the problem began. It began with the first group that could not be trained on, or "
+        "when batches began to wait for an environment."
     )
     sequences: int = Field(
         description="Sequences in the groups that could not be trained on. 0 if an environment is the reason."
@@ -184,8 +184,8 @@ class GroupCounts(_Answer):
     oversized: int = Field(description="Queued groups that are too large for a batch. Other groups pass them.")
     remembered: int = Field(
         description="Groups that have left and that the run still remembers, to recognise their ids and to say what "
-        "happened to them: for `dedup_window_s` or `history_retention_s`, whichever is longer. Each takes about 150 "
-        "bytes in Redis."
+        "happened to them. It remembers them for the longer of `dedup_window_s` and `history_retention_s`. Each takes "
+        "about 150 bytes in Redis."
     )
 
 
