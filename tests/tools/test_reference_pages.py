@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 from app import events
+from app.core.model import Blocker
 from app.settings import Settings
 from app.telemetry import METRICS
+from lachesis.wire.status import BatchBlocked
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
 
@@ -33,3 +35,9 @@ def test_every_endpoint_is_on_the_page_of_its_noun() -> None:
 def test_no_page_is_left_over() -> None:
     written = {str(path.relative_to(FOLDER)) for path in Path(FOLDER).rglob("*.md")}
     assert written == {*PAGES, "sdk.md"}
+
+
+def test_every_reason_for_no_batch_is_documented() -> None:
+    table = (FOLDER.parent / "how-to" / "no-batch.md").read_text().partition("## A slow environment")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(Blocker)
+    assert re.findall(r"`(\w+)`", BatchBlocked.model_fields["reason"].description or "") == list(Blocker)
