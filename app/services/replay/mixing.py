@@ -99,9 +99,12 @@ class ReplayMixing:
         return Decision(mixed.fresh, debts=mixed.debts), mixture
 
     async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
-        """Reserve a use of each group for a batch that is about to be committed; False if one is no longer available.
+        """Reserve a use of each group for a batch that is about to be committed.
 
         The reservation is a sample under the batch's id. `app.services.replay.reservations` ends it with the batch.
+
+        Returns:
+            False if a group is no longer available, or the buffer changed during each attempt: plan again.
         """
         chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
         draws = [ChunkDraw(ChunkIndex.INSERTION, chunk, chunk, 0) for chunk in chunks]
