@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import RUN, group, make_run, submit, taken
+from tests.scenarios.native_calls import RUN, group, join, make_run, submit, taken
 
 AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text()
 VIEWS = (
@@ -148,6 +148,33 @@ async def test_keys_change_the_view_and_are_listed(client: httpx.AsyncClient, sh
     await expect(page.get_by_role("link", name="run", exact=True)).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile("/runs/run/now$"))
+
+
+async def test_the_list_of_keys_has_those_of_the_view_and_they_work(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    await join(client, "math")
+    await join(client, "code")
+    await submit(client, group("a", environment=0))
+    page = await show("/runs/run/now")
+    await settled(page)
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(page.locator("[data-environment]").nth(1).locator("xpath=..")).to_be_focused()
+    keys = page.get_by_role("dialog")
+    for path, listed, others in (
+        ("/runs/run/now", ("next row", "view Shares"), ("raw JSON", "back to the list")),
+        ("/runs/run/groups?group=a", ("raw JSON", "next sibling", "back to the list"), ("next row",)),
+        ("/about", ("all runs",), ("next row", "view Shares")),
+    ):
+        await page.goto(path)
+        await settled(page)
+        await page.keyboard.press("?")
+        for what in listed:
+            await expect(keys).to_contain_text(what)
+        for what in others:
+            await expect(keys).not_to_contain_text(what)
+        await page.keyboard.press("Escape")
+        await expect(keys).to_have_count(0)
 
 
 async def test_the_reader_chooses_the_theme_and_it_stays(client: httpx.AsyncClient, show: Open) -> None:

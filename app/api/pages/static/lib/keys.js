@@ -2,6 +2,10 @@
 import { useLayoutEffect } from "./html.js";
 
 const FIELDS = "input, textarea, select";
+const heard = new Set();
+
+/** The keys that work now, as `useKeys` takes them. */
+export const keysHeard = () => Object.assign({}, ...heard);
 
 /** Call what a key names: `{key: [what it does, function]}`. A view that is seen hears its keys. */
 export function useKeys(keys) {
@@ -15,6 +19,10 @@ export function useKeys(keys) {
       act(event);
     };
     addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    heard.add(keys);
+    return () => {
+      removeEventListener("keydown", press);
+      heard.delete(keys);
+    };
   });
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { Unreachable } from "../lib/api.js";
 import { lateSeconds, refreshLive, useConnection } from "../lib/feeds.js";
-import { useKeys } from "../lib/keys.js";
+import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useMay } from "./action.js";
@@ -23,18 +23,17 @@ function useTheme() {
   return [theme, next];
 }
 
-export function Frame({ view, run, tabs, keys, children }) {
+export function Frame({ view, run, tabs, children }) {
   const [theme, nextTheme] = useTheme();
   const [help, setHelp] = useState(false);
   const may = useMay("tokens");
-  const all = {
+  const keys = {
     ...Object.fromEntries(tabs.map((tab, at) => [String(at + 1), [`view ${tab.title}`, () => go(tab.href)]])),
     r: ["all runs", () => go(address("runs"))],
     t: ["light, dark or as the system", nextTheme],
     "?": ["this list", () => setHelp(true)],
-    ...keys,
   };
-  useKeys(all);
+  useKeys(keys);
   return html`
     <a class="skip" href="#main">Skip to the content</a>
     <header class="bar">
@@ -56,7 +55,7 @@ export function Frame({ view, run, tabs, keys, children }) {
     <${Lost} />
     <main id="main" tabindex="-1">${children}</main>
     <${Dialog} />
-    ${help && html`<${Help} keys=${all} close=${() => setHelp(false)} />`}
+    ${help && html`<${Help} keys=${{ ...keys, ...keysHeard() }} close=${() => setHelp(false)} />`}
   `;
 }
 
@@ -118,9 +117,8 @@ function Help({ keys, close }) {
     <dl class="keys">
       ${Object.entries({
         ...keys,
-        "j / k": ["next, previous row"],
         Enter: ["open what has the focus"],
-        Esc: ["close"],
+        "Escape in a dialog": ["close it"],
       }).map(([key, [what]]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}
     </dl>
     <button type="button" onClick=${() => dialog.current.close()}>Close</button>

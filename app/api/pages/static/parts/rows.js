@@ -11,8 +11,8 @@ const STILL = 1000; // rows in a file
  * Draw rows of a list. `j` and `k` move between them. A file has the first ones.
  *
  * `items` are the rows, `id(item)` their keys, `height` theirs in pixels, `draw(item)` what they show: the row's first
- * link or button gets the focus. `onSight(items)` hears which are in sight. With `least`, the width in pixels that
- * a row needs, wide screens have several rows side by side.
+ * link or button gets the focus, or else the row. `onSight(items)` hears which are in sight. With `least`, the width
+ * in pixels that a row needs, wide screens have several rows side by side.
  */
 export function Rows(list) {
   if (!useStill()) return html`<${RowsInSight} ...${list} />`;
@@ -53,8 +53,8 @@ function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity
 
   const wanted = useRef(false);
   const focus = () => {
-    const row = list.current?.querySelector(`[aria-posinset="${focused.current + 1}"] :is(a, button)`);
-    if (row) row.focus({ preventScroll: true });
+    const row = list.current?.querySelector(`[aria-posinset="${focused.current + 1}"]`);
+    (row?.querySelector("a, button") ?? row)?.focus({ preventScroll: true });
   };
   useLayoutEffect(() => {
     if (wanted.current) focus();
@@ -87,6 +87,7 @@ function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity
       (item, at) =>
         html`<li
           key=${id(item)}
+          tabindex="-1"
           aria-setsize=${items.length}
           aria-posinset=${first + at + 1}
           style=${{
