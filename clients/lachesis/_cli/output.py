@@ -10,7 +10,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lachesis.wire.batches import Explanation
+from lachesis.wire.batches import Explanation, LastSubmission
 from lachesis.wire.events import RunEvent
 from lachesis.wire.printable import printable
 
@@ -45,9 +45,9 @@ def explanation(found: Explanation) -> RenderableType:
         lines.append(f"expected in {found.expected_s:.0f} s at the present rates")
     if found.relaxes_s is not None:
         lines.append(f"minimums are relaxed in {found.relaxes_s:.0f} s")
-    if found.missing_by_environment:
-        missing = ", ".join(f"{count} of environment {key}" for key, count in found.missing_by_environment.items())
-        lines.append(f"missing sequences: {missing}")
+    known = {one.environment: one for one in found.environments}
+    for key, count in found.missing_by_environment.items():
+        lines.append(f"environment {key} lacks {count} sequences{_whose(known.get(key))}")
     if found.filtered_groups:
         filtered = ", ".join(f"{count} by {name}" for name, count in found.filtered_groups.items())
         lines.append(f"filtered groups: {filtered}, of {found.arrived_groups} lately")
@@ -55,6 +55,14 @@ def explanation(found: Explanation) -> RenderableType:
         lines.append(f"alert: {found.alert.detail}")
     lines += [f"warning: {warning.detail}" for warning in found.warnings]
     return Group(*map(line, lines))
+
+
+def _whose(one: LastSubmission | None) -> str:
+    """Say which environment that is, and when it was heard last."""
+    if one is None:
+        return ""
+    sent = "no group yet" if one.last_group_age_s is None else f"last group {span(one.last_group_age_s)} ago"
+    return f": {cut(one.name)}, heard {span(one.last_seen_age_s)} ago, {sent}"
 
 
 def event(one: RunEvent) -> RenderableType:

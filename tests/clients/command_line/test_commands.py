@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 
 import pytest
@@ -187,6 +188,15 @@ async def test_explain_exits_with_1_while_there_is_no_batch(run: Settings) -> No
     assert (code, out) == (0, "a batch is ready\n")
     code, out, _ = await piped("explain", "math", "--json", LACHESIS_URL=run.url)
     assert json.loads(out)["ready"] is True
+
+
+async def test_explain_names_the_environment_that_must_send(run: Settings) -> None:
+    async with AsyncEnvironment("math", run, min_share=0.5) as environment:
+        await submitted(environment, [group(1)])
+        async with AsyncEnvironment("code", run, min_share=0.5):
+            code, out, _ = await piped("explain", "math", LACHESIS_URL=run.url)
+    assert code == 1, out
+    assert re.search(r"^environment \d+ lacks \d+ sequences: code, heard \d+ s ago, no group yet$", out, re.M), out
 
 
 async def test_events_are_lines_or_json_the_last_ones_if_there_are_many(run: Settings) -> None:
