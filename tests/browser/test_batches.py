@@ -75,6 +75,10 @@ async def test_a_range_of_time_filters_the_list(client: httpx.AsyncClient, show:
     await page.goto(f"{PAGE}?from=1&to=4000000000")
     await expect(row).to_be_visible()
     await expect(page.get_by_text("These were formed in the time above.")).to_be_visible()
+    await row.get_by_role("link").click()
+    await expect(page).to_have_url(re.compile(f"from=1&to=4000000000&batch={batch['batch']}$"))
+    await page.keyboard.press("Escape")
+    await expect(page).to_have_url(re.compile("from=1&to=4000000000$"))
 
 
 async def test_a_batch_that_is_no_longer_kept_is_asked_for_once(

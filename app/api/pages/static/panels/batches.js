@@ -62,6 +62,7 @@ function Found({ run, data, query, isAny }) {
   const { batches, cursor } = data;
   const [first, setFirst] = useState(batches[0]?.batch ?? null);
   const newest = batches[0]?.batch ?? null;
+  const open = ({ batch }) => address("batches", run, { ...Object.fromEntries(query), cursor: null, batch });
   const newer = Math.max(
     0,
     batches.findIndex((one) => one.batch === first),
@@ -94,17 +95,17 @@ function Found({ run, data, query, isAny }) {
       ><span class="number">Imbalance (bound)</span><span class="number">Formed</span>
     </div>
     <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
-      draw=${(one) => html`<${Row} run=${run} batch=${one} />`} />
+      draw=${(one) => html`<${Row} batch=${one} href=${open(one)} />`} />
     <${Pages} query=${query} cursor=${cursor} first="Newest" next="Older"
       >A run remembers its latest ${MOST_KEPT} batches.${isAny ? "" : " These were formed in the time above."}<//
     >`;
 }
 
-function Row({ run, batch }) {
+function Row({ batch, href }) {
   const { ranks } = batch;
   return html`<div class="entry batch-row" data-batch=${batch.batch}>
     <span class="number"
-      ><a data-page href=${address("batches", run, { batch: batch.batch })}>${number(batch.step)}</a></span
+      ><a data-page href=${href}>${number(batch.step)}</a></span
     >
     <span>${stateOf(batch)}${batch.relaxed ? html` <span class="relaxed">relaxed</span>` : ""}</span>
     <${Composition} environments=${batch.environments} />
