@@ -69,6 +69,9 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
         bias = page.get_by_role("region", name=re.compile(f"^Bias by {value}"))
         await expect(bias).to_contain_text(found["shift"])
         await expect(bias.locator(".labels")).to_have_text(re.compile(r"generated\s*3 groups\s*trained on\s*2 groups"))
+    ends = page.get_by_role("region", name=re.compile("^Rewards generated")).locator(".ends span")
+    await expect(ends.last).to_have_text(re.compile(r"^\d\d:\d\d, step \d+$"))
+    await expect(ends.first).to_have_text(re.compile(r"^\d\d:\d\d$"))  # before the run, it had no step
     await open_bin(page, "Rewards generated")
     await expect(page).to_have_url(re.compile(r"/groups\?environment=0&received_from_s=\d+&received_to_s=\d+$"))
     listed = (await client.get(f"/v1/runs/run/groups?{page.url.partition('?')[2]}")).json()["groups"]

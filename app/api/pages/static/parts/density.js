@@ -65,7 +65,7 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const first = steps.find((step) => step !== null);
+  const first = steps[0] ?? null; // of a young run, nothing is known of its first times
   const last = steps.findLast((step) => step !== null);
   const [begin, end] = clock([times[0], times.at(-1)]);
   const hint = open === null ? "" : " Click a bin to list those of its groups that the run still has.";
@@ -93,7 +93,7 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
             </button>`
     }
     <div class="ends quiet">
-      <span>${begin}${first === undefined ? "" : `, step ${number(first)}`}</span>
+      <span>${begin}${first === null ? "" : `, step ${number(first)}`}</span>
       <span>${end}${last === undefined ? "" : `, step ${number(last)}`}</span>
     </div>
     ${isStill && html`<p class="quiet">${strongest}. Lines: a tenth, the median, nine tenths.</p>`}
