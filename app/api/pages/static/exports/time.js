@@ -74,7 +74,7 @@ function Overview({ status, history }) {
       }
     </p>
     <h2>The run when it was exported</h2>
-    <p><b>${word}</b>. <${Sentence} text=${sentence} names=${namesOf(status)} /></p>
+    <p><b>${word}</b> <${Sentence} text=${sentence} names=${namesOf(status)} /></p>
     <h2>Ledger <span class="unit">of the whole run, up to the export</span></h2>
     <section aria-label="Token ledger"><${Ledger} ledger=${status.ledger} /></section>`;
 }
