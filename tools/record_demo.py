@@ -20,7 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests.ports import free_port
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo" / "demo.py"
-STORY = (("now", 36), ("shares", 8), ("curriculum", 10), ("groups", 8), ("now", 8))
+STORY = (("now", 12), ("curriculum", 24), ("rewards", 10), ("shares", 6), ("batches", 6), ("groups", 6), ("now", 6))
 """The views of the page, and for how many seconds each."""
 
 EVERY_S, SHOWN_MS, LAST_MS = 2.0, 260, 3000
