@@ -38,6 +38,35 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
     await expect(sentence(page)).to_contain_text("A batch of 2 sequences waits for the trainer, a batch every ")
 
 
+async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=2)
+    await join(client, "math", member="one")
+    for groups in "ab", "cd", "ef":
+        await submit(client, *(group(name, size=1, environment=0) for name in groups))
+        if groups != "ef":
+            await end(client, await taken(client))
+    page = await show("/runs/run/now")
+    status = (await client.get(f"{RUN}/status")).json()
+    assert status["ready"]
+    assert status["pace"]["batch_interval_s"] < 60
+    rule = """async (status) => {
+        const { health } = await import(new URL("lib/health.js", document.querySelector("script[src]").src));
+        return health(status);
+    }"""
+
+    async def said(age_s: float, alive: int = 1, **pace: Any) -> tuple[str, str]:
+        told = {**status["pace"], "last_batch_age_s": age_s, **pace}
+        found = await page.evaluate(rule, {**status, "alive_environments": alive, "pace": told})
+        return found["kind"], found["sentence"]
+
+    late = "A batch of 2 sequences waits for the trainer, which took the last one 10 min ago."
+    assert await said(600, batch_interval_s=4.0) == ("warn", late)
+    assert await said(600, batch_interval_s=4.0, alive=0) == ("idle", late), "nobody must act on a run that is over"
+    assert (await said(600, batch_interval_s=300.0))[0] == "good", "long steps are usual here"
+    assert (await said(30, batch_interval_s=0.1))[0] == "good"
+    assert [(await said(age, batch_interval_s=None))[0] for age in (599, 601)] == ["good", "warn"]
+
+
 async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
     math = await join(client, "math", min_share=0.5)

@@ -2,6 +2,10 @@
 import { counted, duration, interval, number, percent } from "./text.js";
 
 const HELD = ["held", "sent", "sending"];
+// A trainer that took no batch for this long, and for so many of its usual intervals, may have stopped.
+const OVERDUE_S = 60;
+const OVERDUE_INTERVALS = 5;
+const UNKNOWN_S = 120; // in place of an interval, after the first batch
 
 const state = (kind, word, sentence) => ({ kind, word, sentence });
 
@@ -20,7 +24,9 @@ export function health(status) {
   if (held) return state("good", "Training", `${said([`Step ${number(held.step)}`, ...usual(pace)])} ${next}`);
   if (blocked === null) {
     const waits = `A batch of ${counted(status.batch_size, "sequence")} waits for the trainer`;
-    return state("good", "Ready", said([waits, ...usual(pace)]));
+    if (!isOverdue(pace)) return state("good", "Ready", said([waits, ...usual(pace)]));
+    const last = `which took the last one ${duration(pace.last_batch_age_s)} ago`;
+    return state(status.alive_environments > 0 ? "warn" : "idle", "Ready", said([waits, last]));
   }
   if (status.registered_environments === 0)
     return state("idle", "Empty", `No environment has joined: ${blocked.detail}`);
@@ -33,6 +39,11 @@ export function health(status) {
 }
 
 const said = (parts) => `${parts.join(", ")}.`;
+
+/** Whether a trainer takes its next batch much later than usual. */
+function isOverdue({ last_batch_age_s: age, batch_interval_s: between }) {
+  return age !== null && age > Math.max(OVERDUE_S, OVERDUE_INTERVALS * (between ?? UNKNOWN_S));
+}
 
 /** How the latest batches followed each other. */
 function usual({ batch_interval_s: between, trainer_idle_share: idle }) {
