@@ -206,6 +206,11 @@ async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncCl
         "d", re.compile("^M")
     )
     await expect(page.get_by_role("region", name=re.compile("^Batches batches in 1 min"))).to_be_visible()
+    words = page.get_by_text("Over time: got (line)")
+    await expect(words).to_be_visible()
+    await page.set_viewport_size({"width": 360, "height": 800})
+    await expect(page.locator(".sparkline").first).to_be_hidden()
+    await expect(words).to_be_hidden()
 
 
 async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:

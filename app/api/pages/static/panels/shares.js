@@ -56,7 +56,7 @@ function List({ run, status, history }) {
       ${gotNone ? "No batch was handed out yet. " : ""}The bar is what an environment got in all, the tick what it was
       promised, the band what it may have. All bars end at ${percent(most)}. ${relaxed}
     </p>
-    <p class="quiet">
+    <p class="quiet over-words">
       Over time: got (line) and promised (dashes) up to ${percent(mostShare)}, then what is owed, up to${" "}
       ${counted(Math.round(mostOwed), "sequence")}.
     </p>

@@ -118,7 +118,7 @@ function Help({ keys, close }) {
       ${Object.entries({
         ...keys,
         Enter: ["open what has the focus"],
-        "Escape in a dialog": ["close it"],
+        Esc: ["close a dialog"],
       }).map(([key, [what]]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}
     </dl>
     <button type="button" onClick=${() => dialog.current.close()}>Close</button>
