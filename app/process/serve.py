@@ -62,7 +62,7 @@ def _serve(settings: Settings, app: str) -> int:
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
         )
-    address = listener.getsockname()[0]
+    address, port = listener.getsockname()[:2]
     with listener, open_store(settings) as store:
         if not (has_sources or _may_listen(settings, address, store.url)):
             return _fail(
@@ -76,7 +76,7 @@ def _serve(settings: Settings, app: str) -> int:
                 "as long as there is no token, anyone who reaches %s:%d may do everything: "
                 "publish the port on %s alone (LACHESIS_PUBLISHED_ON says that it is)",
                 address,
-                settings.port,
+                port,
                 settings.published_on,
             )
         os.environ["LACHESIS_REDIS_URL"] = store.url

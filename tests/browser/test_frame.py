@@ -61,7 +61,7 @@ async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx
 
     late = "A batch of 2 sequences waits for the trainer, which took the last one 10 min ago."
     assert await said(600, batch_interval_s=4.0) == ("warn", late)
-    assert await said(600, batch_interval_s=4.0, alive=0) == ("idle", late), "nobody must act on a run that is over"
+    assert await said(600, batch_interval_s=4.0, alive=0) == ("idle", late), "a run that is over needs no action"
     assert (await said(600, batch_interval_s=300.0))[0] == "good", "long steps are usual here"
     assert (await said(30, batch_interval_s=0.1))[0] == "good"
     assert [(await said(age, batch_interval_s=None))[0] for age in (599, 601)] == ["good", "warn"]
