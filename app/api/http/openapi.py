@@ -8,11 +8,8 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.http.problem_json import MEDIA_TYPE
 from lachesis.wire import errors
-from lachesis.wire.curriculum_items import NewItem, Observation
-from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
-from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
+from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.problems import Problem, meaning
-from lachesis.wire.shards import InlineEpisode
 
 ErrorClass = type[errors.ServiceError]
 Responses = dict[int | str, dict[str, Any]]
@@ -35,10 +32,8 @@ _ANY = (*ACCESS_ERRORS, errors.TooManyConflicts, errors.UnreadableRecord)
 BODY_ERRORS = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
 """Errors of every operation that takes a body."""
 
-_SCHEMAS_WITHOUT_A_ROUTE = (
-    *(Problem, SubmittedGroup, SubmittedGroups, InlineEpisode, SubmittedFragment, SubmittedFragments),
-    *(NewItem, Observation),
-)
+_MODELS_BY_REFERENCE: set[type[Any]] = {Problem}
+"""Models that FastAPI does not see: those that no route takes as a parameter or returns."""
 
 
 # Responses
@@ -99,8 +94,7 @@ def _problem(by_code: dict[str, ErrorClass]) -> dict[str, Any]:
 
 def json_body(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:
     """Describe a JSON body that the route reads as bytes."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    schema = _reference(model)
     content: dict[str, Any] = {"type": "array", "items": schema} if many else schema
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": content}}}}
 
@@ -112,12 +106,14 @@ def binary(description: str) -> dict[str, Any]:
 
 def json_or_binary_body(*forms: type[Any], description: str) -> dict[str, Any]:
     """Describe a body in safetensors, or in one of several forms of JSON."""
-    in_json = {
-        "anyOf": [{"$ref": f"#/components/schemas/{form.__name__}"} for form in forms],
-        "examples": [example for form in forms for example in form.model_json_schema()["examples"]],
-    }
+    in_json = {"anyOf": [_reference(form) for form in forms]}
     content = {"application/json": {"schema": in_json}, **binary(description)}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _reference(model: type[Any]) -> dict[str, str]:
+    _MODELS_BY_REFERENCE.add(model)
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 # The document
@@ -136,7 +132,8 @@ class DocumentedApp(FastAPI):
 
 
 def _schemas() -> dict[str, Any]:
-    asked = [(model, "validation") for model in _SCHEMAS_WITHOUT_A_ROUTE]
+    models = sorted(_MODELS_BY_REFERENCE, key=lambda model: model.__name__)
+    asked = [(model, "validation") for model in models]
     _, found = models_json_schema(asked, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
     schemas: dict[str, Any] = found["$defs"]
     return schemas

@@ -53,11 +53,27 @@ def operation_of(method: str, path: str) -> Operation | None:
     return min(found, key=lambda one: one[1].count("{"), default=None)
 
 
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema that a reference names; of several forms, the first."""
+    if "anyOf" in schema:
+        schema = schema["anyOf"][0]
+    if "$ref" not in schema:
+        return schema
+    found: dict[str, Any] = OPENAPI["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+def body_schema(operation: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the JSON body of an operation; of a list, that of its elements."""
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    return resolved(schema.get("items", schema))
+
+
 def example_body(operation: dict[str, Any]) -> Any:
     """A body that the document gives as an example; None for operations without one."""
     if "requestBody" not in operation:
         return None
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    schema = body_schema(operation)
     if "examples" in schema:
         return schema["examples"][0]
     return {name: field["examples"][0] for name, field in schema["properties"].items()}

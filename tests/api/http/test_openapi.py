@@ -9,7 +9,7 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from tests.api.http.conformance import PROBES
+from tests.api.http.conformance import PROBES, body_schema
 
 OPENAPI: dict[str, Any] = create_app(Settings()).openapi()
 OPERATIONS = [
@@ -41,8 +41,7 @@ def test_every_operation_except_probes_documents_how_access_is_refused(name: str
     "operation", [o for _, o in OPERATIONS if "requestBody" in o], ids=[n for n, o in OPERATIONS if "requestBody" in o]
 )
 def test_every_body_has_examples(operation: dict[str, Any]) -> None:
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    schema = schema.get("items", schema)
+    schema = body_schema(operation)
     assert "examples" in schema or all("examples" in field for field in schema["properties"].values())
 
 
