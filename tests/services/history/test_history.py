@@ -269,6 +269,30 @@ async def test_coarser_spans_are_sums_of_finer_ones(
     assert total((await read(one, ago_s=600)).environments["math"]["groups_in"]) == 4
 
 
+async def test_a_young_history_is_shown_from_its_begin(process: Callable[..., Process], redis_client: Redis) -> None:
+    (services, _), (other, _) = process(), process()
+    await make_run(services)
+    reading = services.history.reading
+
+    async def begin_ago_s() -> float:
+        (now_s, _) = await services.connection.call("TIME")
+        shown = (await reading.of(RUN)).shown
+        of_histograms, _ = await reading.histograms(RUN, "reward")
+        assert of_histograms.from_s - shown.from_s in (0, 10)
+        return int(now_s) - shown.from_s
+
+    assert await begin_ago_s() == pytest.approx(120, abs=15)
+    await keep(services)
+    for ago_s, begin_s in ((60, 120), (600, 600), (3000, 3000), (4000, 3600)):
+        await redis_client.delete(KEYS.series(10))
+        await services.history.upkeep.keep(RUN, maintained=True)
+        await move_back(redis_client, 10, ago_s)
+        assert await begin_ago_s() == pytest.approx(begin_s, abs=15)
+    await keep(other)  # it adds the old entry up, and drops it
+    assert await redis_client.xlen(KEYS.series(60)) == 1
+    assert await begin_ago_s() == pytest.approx(3600, abs=15)
+
+
 async def test_histograms_compare_what_came_with_what_was_trained_on(process: Callable[..., Process]) -> None:
     services, _ = process()
     math = await make_run(services, filter_zero_variance=ZeroVarianceFilter())

@@ -61,10 +61,10 @@ export function TimeBias({ history, own, words, paths }) {
 }
 
 /** The shares of all environments in both, those that differ most first. */
-export function EnvironmentBias({ run, environments, chosen, least }) {
+export function EnvironmentBias({ run, environments, chosen, most }) {
   const wanted = useRoute().query.get("count");
   const count = COUNTS.includes(wanted) ? wanted : COUNTS[0];
-  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, least);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, most);
   const feed = useFeed(path, every);
   const pick = (name) => choose({ count: name === COUNTS[0] ? null : name });
   return html`<${Panel} title="Bias by environment" unit=${`shares in all ${count}`} paths=${[path]} wide>

@@ -16,6 +16,7 @@ const DAY_S = 86400;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const minutes = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
 
 /**
@@ -100,8 +101,12 @@ function lastKnown(times, series) {
   return null;
 }
 
-/** Marks of the time axis: hours and minutes, or days if they are far apart. */
-export const clock = (marks) => marks.map((at) => (marks[1] - marks[0] < DAY_S ? hours : days).format(at * 1000));
+/** Marks of the time axis: hours and minutes, with seconds if they are near each other, or days if they are far apart. */
+export function clock(marks) {
+  const apart = marks[1] - marks[0];
+  const format = apart < 60 ? minutes : apart < DAY_S ? hours : days;
+  return marks.map((at) => format.format(at * 1000));
+}
 
 function brushed(plot) {
   const { left, width } = plot.select;

@@ -28,6 +28,7 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are of ${zone}. Drag over a chart to look closer.
+      ${range === "1h" && " A younger run is shown from its begin."}
       ${time.isLive && ` The newest value is of ${duration(time.step)} that are not over yet.`}
     </span>
   </div>`;
