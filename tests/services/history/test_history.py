@@ -188,6 +188,10 @@ async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Pro
     assert 0 < (latest(found["trainer_idle_share"]) or 0) < 1
     assert total(blocked["waiting_for_data"]) > 0
     assert total(blocked["trainer_holds_batch"]) > 0
+    said = [one for one in found["blocked_sentence"] if one is not None]
+    assert any(
+        "Last reason: a batch needs 4 sequences, 0 usable ones are queued; environment 0 needs" in one for one in said
+    )
     assert {cause for cause, seconds in blocked.items() if total(seconds)} == {
         "waiting_for_data",
         "trainer_holds_batch",

@@ -10,7 +10,6 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 const HEIGHT = 144;
 const TOGETHER = "time"; // charts under one pointer show the same moment
 const AXIS = 56;
-const TIMES = 32;
 const DAY_S = 86400;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -108,6 +107,9 @@ export function clock(marks) {
   return marks.map((at) => format.format(at * 1000));
 }
 
+// A time with seconds has room between its marks.
+const TIME_AXIS = { grid: { show: false }, size: 32, space: 72, values: (_, marks) => clock(marks) };
+
 function brushed(plot) {
   const { left, width } = plot.select;
   if (width === 0 || plot.cursor.event?.target?.closest?.(".uplot") !== plot.root) return;
@@ -132,7 +134,7 @@ function options(width, series, band, end, setAt) {
     },
     scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), end ?? (Math.max(0, most ?? 0) || 1)] } },
     axes: [
-      { stroke: ink, grid: { show: false }, ticks: rule, size: TIMES, values: (_, marks) => clock(marks) },
+      { ...TIME_AXIS, stroke: ink, ticks: rule },
       { stroke: ink, grid: rule, ticks: { show: false }, size: AXIS, values: (_, marks) => marks.map(measured) },
     ],
     series: [
