@@ -244,6 +244,25 @@ async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncCl
     await expect(words).to_be_hidden()
 
 
+@pytest.mark.parametrize(
+    ("view", "panels"),
+    [("now", "Progress|Groups|Dropped|Leases|Queue by environment"), ("replay", "Buffer|Retired|Workers|Age|Chunks")],
+)
+async def test_figures_of_now_say_so_beside_charts_of_another_time(
+    client: httpx.AsyncClient, show: Open, view: str, panels: str
+) -> None:
+    await train(client)
+    assert (await client.put("/v1/runs/run/replay", json={})).status_code == 200
+    page = await show(f"/runs/run/{view}?from=1000000&to=1003600", height=3000)
+    said = page.get_by_text("Figures of now. The time that was brushed applies to the charts.")
+    await expect(said).to_be_visible()
+    units = page.get_by_role("region", name=re.compile(f"^({panels})")).locator("header .unit")
+    await expect(units).to_have_text([re.compile(r"\bnow$")] * 5)
+    await page.get_by_role("button", name="Clear").click()
+    await expect(said).to_be_hidden()
+    await expect(page.locator("header .unit", has_text=re.compile(r"\bnow$"))).to_have_count(0)
+
+
 async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:
     await train(client)
     page = await show("/runs/run/now")

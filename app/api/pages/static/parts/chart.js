@@ -100,7 +100,7 @@ function lastKnown(times, series) {
   return null;
 }
 
-/** Marks of the time axis: hours and minutes, with seconds if they are near each other, or days if they are far apart. */
+/** Marks of the time axis: hours and minutes; with seconds if they are near each other, days if they are far apart. */
 export function clock(marks) {
   const apart = marks[1] - marks[0];
   const format = apart < 60 ? minutes : apart < DAY_S ? hours : days;

@@ -32,12 +32,14 @@ export function timePath(place, { from, to }, more = {}, most = MOST_POINTS) {
 
 /**
  * Ask for series of the history and show them as `children(history, path)`. `fields` names the series, and
- * `environment` the only environment. There are at most `most` spans. Of a time that goes on, only the end is asked for again.
+ * `environment` the only environment. There are at most `most` spans. Of a time that goes on, only the end is asked for
+ * again.
  */
 export function History({ run, fields, environment, most = MOST_POINTS, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, most);
   const { seconds } = useTime();
-  const feed = useFeed(path, every === ONCE ? ONCE : EVERY_S, { growth: every === ONCE ? null : growing(seconds, most) });
+  const isOver = every === ONCE;
+  const feed = useFeed(path, isOver ? ONCE : EVERY_S, { growth: isOver ? null : growing(seconds, most) });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 

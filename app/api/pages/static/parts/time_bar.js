@@ -34,6 +34,18 @@ export function TimeBar({ environments = [] }) {
   </div>`;
 }
 
+/** Says that what follows is of now, if the reader has brushed another time. */
+export function OfNow() {
+  if (useTime().isLive) return null;
+  return html`<p class="notice">Figures of now. The time that was brushed applies to the charts.</p>`;
+}
+
+/** The unit of a panel of now, which says so if the reader has brushed another time. */
+export function useUnitOfNow() {
+  const { isLive } = useTime();
+  return (unit) => (isLive ? unit : [unit, "now"].filter(Boolean).join(", "));
+}
+
 const now = () => Date.now() / 1000;
 
 // A time as the browser's field has it: local, without a zone.
