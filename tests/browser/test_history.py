@@ -222,6 +222,9 @@ async def test_rewards_say_how_environments_and_times_differ(
     await expect(rows.first).to_contain_text("math")
     await bias.get_by_role("button", name="All 22 environments").click()
     await expect(rows.first).to_have_attribute("aria-setsize", "22")
+    assert page.url.endswith("?environments=all")
+    await page.reload()
+    await expect(rows.first).to_have_attribute("aria-setsize", "22")
     await page.keyboard.press("k")
     await expect(rows.first.get_by_role("button")).to_be_focused()
 
