@@ -122,6 +122,18 @@ def kept_resolution(step_s: int) -> Resolution:
     return [one for one in KEPT if step_s % one.step_s == 0][-1]
 
 
+def until_next_write_s(now_s: float) -> float:
+    """Return the seconds until a history is written next: up to the middle of the next finest span.
+
+    So each span gets a write, although writes are late. Without that, charts have gaps.
+
+    Args:
+        now_s: The time of Redis, in which spans are.
+    """
+    step_s = KEPT[0].step_s
+    return 1.5 * step_s - now_s % step_s
+
+
 def fresh_s(environments: int) -> float:
     """Return how long what was written of a watched run counts as fresh, seconds.
 

@@ -17,6 +17,7 @@ from app.core.history.resolution import (
     fresh_s,
     kept_resolution,
     span_begin,
+    until_next_write_s,
 )
 from app.core.history.series import MOST_ENVIRONMENTS
 
@@ -99,6 +100,15 @@ def test_each_time_is_in_one_span() -> None:
     shown = Range(100, 160, 20)
     assert shown.times_s == [100, 120, 140]
     assert [shown.place(time_s) for time_s in (99, 100, 119, 120, 159, 160)] == [None, 0, 0, 1, 2, None]
+
+
+@given(st.floats(0, 1e9), st.lists(st.floats(0, 4.9), max_size=30))
+def test_each_span_is_written_once_however_late_writes_are(now_s: float, late_s: list[float]) -> None:
+    written = [now_s // 10]
+    for late in late_s:
+        now_s += until_next_write_s(now_s) + late
+        written.append(now_s // 10)
+    assert written == [written[0] + number for number in range(len(written))]
 
 
 def test_what_was_written_is_fresh_for_longer_in_a_larger_run() -> None:

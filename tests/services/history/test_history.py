@@ -10,13 +10,17 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.groups.listing import GroupQuery
-from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s
+from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
 from app.services.history.reading import RunHistory
+from app.services.history.recorder import HistoryRecorder
+from app.services.history.sampling import HistorySampler
+from app.services.history.upkeep import HistoryUpkeep
+from app.services.stores import Stores
 from app.store.curriculum.entries import ItemWrite
 from app.store.groups.codec import EncodedGroup
 from app.store.history.codec import encode_span
@@ -407,6 +411,26 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
     assert total((await read(services, "e0")).environments["e0"]["groups_in"]) == 1
     shown, _ = await services.history.reading.histograms(RUN, "reward")
     assert shown.points * len(found.environments) <= MOST_CELLS
+
+
+async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    stores, clock_s = Stores.on(services.connection), 0.0
+    histories = stores.histories
+    sampler = HistorySampler(services.batches.diagnostics, stores.replay, stores.curricula, histories)
+    upkeep = HistoryUpkeep(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
+    assert await upkeep.due({RUN: False}) == []
+    before_s, after_s = 0.0, 10.0
+    while before_s // 10 != after_s // 10:  # a span ended in between
+        clock_s += 100.0
+        before_s = await histories.now_s()
+        assert await upkeep.due({RUN: False}) == [RUN]
+        after_s = await histories.now_s()
+    written_s = clock_s
+    clock_s = written_s + until_next_write_s(after_s) - 0.01
+    assert await upkeep.due({RUN: False}) == []
+    clock_s = written_s + until_next_write_s(before_s) + 0.01
+    assert await upkeep.due({RUN: False}) == [RUN]
 
 
 async def test_a_process_that_ends_writes_what_it_has_counted(process: Callable[..., Process]) -> None:
