@@ -20,7 +20,7 @@ const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -
 /**
  * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on, and `said` the sentence of
  * each span. `names` are those of environments by id. The reader points at a span to read it, clicks to look at that
- * span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, and Enter looks closer.
+ * span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, Enter looks closer.
  */
 export function Stalls(stalls) {
   return useStill() ? html`<${Lanes} ...${stalls} mark=${UNMARKED} />` : html`<${Timeline} ...${stalls} />`;
