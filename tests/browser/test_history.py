@@ -57,6 +57,7 @@ async def test_charts_of_a_young_run_begin_with_it_and_grow(client: httpx.AsyncC
     await train(client)
     page = await show("/runs/run/rewards")
     ends = page.get_by_role("region", name=re.compile("^Rewards generated")).locator(".ends span")
+    await expect(ends).to_have_count(2)
     begin, end = (60 * int(one[:2]) + int(one[3:5]) for one in await ends.all_inner_texts())
     assert (end - begin) % 1440 <= 10
     known = {"from_s": 0, "to_s": 30, "step_s": 10, "times_s": [0, 10, 20], "run": {"step": [1, 2, 3]}}
