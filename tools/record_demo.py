@@ -1,7 +1,7 @@
-"""Record the page of `make demo` as an animation for the README: `python -m tools.record_demo docs/demo.webp`.
+"""Record the page of `make demo` for the README: `python -m tools.record_demo docs/demo.webp`, or `docs/page.png`.
 
-It runs the demo, takes a picture of the page every two seconds, and joins the pictures. This takes about two minutes,
-and needs Chromium (`tools/chromium`).
+It runs the demo. For an animation, it takes a picture of the page every two seconds, and joins them. For a `.png`, it
+takes one picture after the policy has learnt. This takes about two minutes, and needs Chromium (`tools/chromium`).
 """
 
 import argparse
@@ -25,6 +25,7 @@ STORY = (("now", 12), ("curriculum", 24), ("rewards", 10), ("shares", 6), ("batc
 
 EVERY_S, SHOWN_MS, LAST_MS = 2.0, 260, 3000
 WIDTH, HEIGHT = 1120, 760
+LEARNT_S = 70
 MOST_BYTES = 1_500_000
 
 
@@ -40,8 +41,16 @@ def pictures(page: Page, url: str) -> list[Image.Image]:
     return taken
 
 
+def take_picture(page: Page, url: str, place: Path) -> None:
+    """Take one picture: how rewards rise."""
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{url}/runs/demo/rewards?environment=sum")
+    page.wait_for_timeout(LEARNT_S * 1000)
+    page.screenshot(path=place)
+
+
 def main(place: Path, quality: int) -> None:
-    """Run the demo, and write the animation."""
+    """Run the demo, and write the animation or the picture."""
     port = free_port()
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
@@ -56,7 +65,11 @@ def main(place: Path, quality: int) -> None:
                 time.sleep(0.1)
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--no-proxy-server"])
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-            first, *others = pictures(page, f"http://127.0.0.1:{port}")
+            url = f"http://127.0.0.1:{port}"
+            if place.suffix == ".png":
+                take_picture(page, url, place)
+                return
+            first, *others = pictures(page, url)
         finally:
             demo.send_signal(signal.SIGINT)
             demo.wait()
@@ -68,7 +81,7 @@ def main(place: Path, quality: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("place", type=Path, help="the file to write: .webp")
+    parser.add_argument("place", type=Path, help="the file to write: .webp or .png")
     parser.add_argument("--quality", type=int, default=60)
     given = parser.parse_args()
     main(given.place, given.quality)

@@ -213,6 +213,14 @@ async def test_two_siblings_are_compared_token_by_token(client: httpx.AsyncClien
     assert "compare=1" in page.url
     await both.get_by_role("button", name="43 tokens in both: show").click()
     await expect(both.locator(".tokens > span")).to_have_count(60)
+    await page.reload()  # what is unfolded is in the address
+    await expect(both.locator(".tokens > span")).to_have_count(60)
+    await both.get_by_role("button", name="tokens in both: show").click()
+    await expect(both.locator(".tokens > span")).to_have_count(92)
+    await expect(page).to_have_url(re.compile(r"[?&]unfolded=0\.\d+$"))
+    await page.get_by_label("Compare sequence 0 with").fill("2")
+    await page.keyboard.press("Enter")
+    await expect(page).not_to_have_url(re.compile("unfolded"))
     assert await findings(page) == []
 
 

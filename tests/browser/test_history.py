@@ -35,6 +35,36 @@ async def test_now_shows_what_came_in_and_went_out(client: httpx.AsyncClient, sh
     await expect(page.get_by_role("region", name=re.compile("^Stalls")).get_by_role("img")).to_have_count(6)
 
 
+GROW = """async (known) => {
+  const page = document.querySelector("script[type=module]").src;
+  const { growing } = await import(page.replace("app.js", "lib/series.js"));
+  const lengths = (seconds, most) => {
+    const { join } = growing(seconds, most);
+    const found = [];
+    for (let history = known; history !== null && found.length < 6; ) {
+      const [from_s, to_s] = [history.to_s - 10, history.to_s + 10];
+      history = join(history, { from_s, to_s, step_s: 10, times_s: [from_s, to_s - 10], run: { step: [7, 8] } });
+      found.push(history && [history.times_s[0], history.times_s.length, history.run.step.length]);
+    }
+    return found;
+  };
+  return [lengths(50, 400), lengths(50, 5)];
+}"""
+"""Adds a span six times to a history that may have 50 s, and at most 400 spans, and at most 5 of them."""
+
+
+async def test_charts_of_a_young_run_begin_with_it_and_grow(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/rewards")
+    ends = page.get_by_role("region", name=re.compile("^Rewards generated")).locator(".ends span")
+    await expect(ends).to_have_count(2)
+    begin, end = (60 * int(one[:2]) + int(one[3:5]) for one in await ends.all_inner_texts())
+    assert (end - begin) % 1440 <= 10
+    known = {"from_s": 0, "to_s": 30, "step_s": 10, "times_s": [0, 10, 20], "run": {"step": [1, 2, 3]}}
+    grown = [[0, 4, 4], [0, 5, 5], [0, 6, 6], [10, 6, 6], [20, 6, 6], [30, 6, 6]]
+    assert await page.evaluate(GROW, {**known, "environments": {}}) == [grown, [*grown[:2], None]]
+
+
 async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClient, show: Open) -> None:
     await train(client)
     page = await show("/runs/run/rewards")
@@ -77,7 +107,7 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     listed = (await client.get(f"/v1/runs/run/groups?{page.url.partition('?')[2]}")).json()["groups"]
     await expect(page.locator("[data-group]")).to_have_count(len(listed))
     from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
-    assert to_s - from_s == 70, "a minute, and what was written down later"
+    assert to_s - from_s == 20, "ten seconds, and what was written down later"
     await page.get_by_label("Maximum mean score").fill("0.25")
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"[?&]score_max=0\.25\b"))
@@ -113,7 +143,9 @@ async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client:
     await timeline.focus()
     await page.keyboard.press("End")
     said: list[str] = []
-    while not re.search(r"10 s: Too few sequences were queued for \d+ s\.", " ".join(said[-1:])):
+    while not re.search(
+        r"10 s: Too few sequences were queued for \d+ s\. Last reason: a batch needs 4000 seq", " ".join(said[-1:])
+    ):
         assert len(said) < 60, said
         await page.evaluate("new Promise(requestAnimationFrame)")  # what the key did is shown then
         said.append(await page.locator(".moment").inner_text())
@@ -167,7 +199,7 @@ async def test_rewards_say_how_environments_and_times_differ(
     await expect(page).to_have_url(re.compile(r"/rewards\?count=tokens$"))
     await expect(rows.first).to_contain_text((await shares(count="tokens"))["environments"][0]["shift"])
     await bias.get_by_role("button", name="API").click()
-    await expect(bias.get_by_label("curl command")).to_contain_text("/history/shares?step_s=60&count=tokens")
+    await expect(bias.get_by_label("curl command")).to_contain_text("/history/shares?most_spans=125&count=tokens")
     await bias.get_by_role("button", name="code").click()
     await expect(page).to_have_url(re.compile(r"[?&]environment=1\b"))
     await expect(bias.get_by_role("button", name="code")).to_have_attribute("aria-pressed", "true")
@@ -191,6 +223,9 @@ async def test_rewards_say_how_environments_and_times_differ(
     await expect(rows.first).to_contain_text("math")
     await bias.get_by_role("button", name="All 22 environments").click()
     await expect(rows.first).to_have_attribute("aria-setsize", "22")
+    assert page.url.endswith("?environments=all")
+    await page.reload()
+    await expect(rows.first).to_have_attribute("aria-setsize", "22")
     await page.keyboard.press("k")
     await expect(rows.first.get_by_role("button")).to_be_focused()
 
@@ -205,12 +240,31 @@ async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncCl
     await expect(row.get_by_role("img", name="Share over time").locator("path[data-of=got]")).to_have_attribute(
         "d", re.compile("^M")
     )
-    await expect(page.get_by_role("region", name=re.compile("^Batches batches in 1 min"))).to_be_visible()
+    await expect(page.get_by_role("region", name=re.compile("^Batches batches in 10 s"))).to_be_visible()
     words = page.get_by_text("Over time: got (line)")
     await expect(words).to_be_visible()
     await page.set_viewport_size({"width": 360, "height": 800})
     await expect(page.locator(".sparkline").first).to_be_hidden()
     await expect(words).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("view", "panels"),
+    [("now", "Progress|Groups|Dropped|Leases|Queue by environment"), ("replay", "Buffer|Retired|Workers|Age|Chunks")],
+)
+async def test_figures_of_now_say_so_beside_charts_of_another_time(
+    client: httpx.AsyncClient, show: Open, view: str, panels: str
+) -> None:
+    await train(client)
+    assert (await client.put("/v1/runs/run/replay", json={})).status_code == 200
+    page = await show(f"/runs/run/{view}?from=1000000&to=1003600", height=3000)
+    said = page.get_by_text("Figures of now. The time that was brushed applies to the charts.")
+    await expect(said).to_be_visible()
+    units = page.get_by_role("region", name=re.compile(f"^({panels})")).locator("header .unit")
+    await expect(units).to_have_text([re.compile(r"\bnow$")] * 5)
+    await page.get_by_role("button", name="Clear").click()
+    await expect(said).to_be_hidden()
+    await expect(page.locator("header .unit", has_text=re.compile(r"\bnow$"))).to_have_count(0)
 
 
 async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:
@@ -224,10 +278,11 @@ async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: htt
     await page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 40)
     await page.mouse.down()
     await page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 40, steps=5)
+    shown = (await client.get("/v1/runs/run/history")).json()
     await page.mouse.up()
     await expect(page).to_have_url(re.compile(r"/now\?from=\d+&to=\d+$"))
     from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
-    assert to_s - from_s == pytest.approx(1800, abs=60)
+    assert to_s - from_s == pytest.approx((shown["to_s"] - shown["from_s"]) / 2, abs=30)
 
     # The keyboard does the same on the timeline.
     timeline = page.get_by_role("group", name=re.compile("^Stalls over time"))

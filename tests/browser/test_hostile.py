@@ -4,6 +4,11 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
+from app.core.history.causes import Cause
+from app.core.history.charts import BLOCKED, LOOKED_S
+from app.core.history.series import Facts, HistorySpan
+from app.store.history.store import HistoryStore
+from app.store.redis.client import RedisClient
 from tests.api.access.conftest import bearer
 from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import make_run
@@ -35,6 +40,29 @@ async def test_hostile_names_of_environments_are_inert(client: httpx.AsyncClient
     await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
     await check_inert(page)
     assert "n" * 300 not in await page.content()
+
+
+async def test_hostile_reasons_are_inert_on_the_timeline(client: httpx.AsyncClient, show: Open, redis_url: str) -> None:
+    await make_run(client, batch_size=10)
+    connection = RedisClient(redis_url, 5.0)
+    cause = BLOCKED + Cause.STARVATION
+    facts = Facts({LOOKED_S: 5, cause: 5}, texts={cause: MARKUP + ESCAPES + BIDI + "n" * 4096})
+    assert await HistoryStore(connection).append("run", HistorySpan(facts))
+    await connection.aclose()
+    page = await show("/runs/run/now")
+    timeline = page.get_by_role("group", name="Stalls over time")
+    await expect(timeline.locator("[data-cause=starvation] path")).not_to_have_attribute("d", "")
+    box = await timeline.locator("[data-cause=starvation]").bounding_box()
+    assert box is not None
+    said = page.locator(".moment")
+    for pixel in range(int(box["width"]), 0, -10):
+        await page.mouse.move(box["x"] + pixel, box["y"] + box["height"] / 2)
+        await page.evaluate("new Promise(requestAnimationFrame)")  # what is pointed at is shown then
+        if "Last reason: <img src=x onerror=" in await said.inner_text():
+            break
+    await expect(said).to_contain_text("Last reason: <img src=x onerror=")
+    await check_inert(page)
+    assert "n" * 2000 not in await page.content()
 
 
 async def test_a_hostile_address_is_inert(client: httpx.AsyncClient, show: Open) -> None:

@@ -13,7 +13,7 @@ from app.api.http.routing import NativeRoute, requires
 from app.api.wire.time_query import FromTime, ToTime
 from app.core.access.permissions import Permission
 from app.core.history.charts import Histograms
-from app.core.history.resolution import DAY_S, Range
+from app.core.history.resolution import DAY_S, MOST_POINTS, Range
 from app.core.history.shares import Shares
 from app.core.history.wanted import WantedHistory
 from lachesis.wire import errors
@@ -43,6 +43,12 @@ LeastStep = Annotated[
         ge=1, le=DAY_S, description="The shortest span to return, seconds. Default: the finest that covers the range."
     ),
 ]
+MostSpans = Annotated[
+    int | None,
+    Query(
+        ge=1, le=MOST_POINTS, description="The most spans to return: longer ones are taken as needed, up to a day each."
+    ),
+]
 SomeFields = Annotated[
     str | None,
     Query(
@@ -64,6 +70,7 @@ async def get_history(
     to_s: ToTime = None,
     environment: OneEnvironment = None,
     step_s: LeastStep = None,
+    most_spans: MostSpans = None,
     fields: SomeFields = None,
 ) -> Response:
     """Return series of the run and its environments.
@@ -75,7 +82,7 @@ async def get_history(
     wanted = _wanted(fields, environment)
 
     async def series() -> bytes:
-        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0)
+        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans or MOST_POINTS)
         return await _text(found.shown, {"run": found.run, "environments": found.environments})
 
     return await services.answers.reply(request, series)
@@ -97,12 +104,15 @@ async def get_histograms(
     to_s: ToTime = None,
     environment: OneEnvironment = None,
     step_s: LeastStep = None,
+    most_spans: MostSpans = None,
 ) -> Response:
     """Return how a value of groups was distributed: of all accepted groups, and of those in new batches."""
 
     async def over_time() -> bytes:
         reading = services.history.reading
-        shown, found = await reading.histograms(run, value, from_s, to_s, environment, step_s or 0)
+        shown, found = await reading.histograms(
+            run, value, from_s, to_s, environment, step_s or 0, most_spans or MOST_POINTS
+        )
         return await _text(shown, {"value": value, **_fields_of(found)})
 
     return await services.answers.reply(request, over_time)
@@ -123,6 +133,7 @@ async def get_shares(
     from_s: FromTime = None,
     to_s: ToTime = None,
     step_s: LeastStep = None,
+    most_spans: MostSpans = None,
 ) -> Response:
     """Return the share of each environment in what was generated and in what was trained on.
 
@@ -131,7 +142,9 @@ async def get_shares(
     """
 
     async def compared() -> bytes:
-        shown, found = await services.history.reading.shares(run, count, from_s, to_s, step_s or 0)
+        shown, found = await services.history.reading.shares(
+            run, count, from_s, to_s, step_s or 0, most_spans or MOST_POINTS
+        )
         answer = {"from_s": shown.from_s, "to_s": shown.to_s, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)
 

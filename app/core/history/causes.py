@@ -36,13 +36,35 @@ _SENTENCES = {
     Cause.STARVATION: "Nothing trainable arrived",
     Cause.PAUSED: "An operator had paused serving",
 }
+_MOST_REASON = 300  # characters
 _LONG_S = 120  # above this, minutes are precise enough
 
 
-def blocked_sentence(seconds: Mapping[Cause, float]) -> str:
-    """Say what blocked a run, and for how long, the longest cause first."""
+def blocked_sentence(seconds: Mapping[Cause, float], reasons: Mapping[Cause, str]) -> str:
+    """Say what blocked a run, for how long, and the last reason of each cause that has one. The longest comes first."""
     found = sorted((cause for cause in Cause if seconds.get(cause, 0) > 0), key=lambda cause: -seconds[cause])
-    return " ".join(f"{_SENTENCES[cause]} for {_lasting(seconds[cause])}." for cause in found) or "Nothing blocked it."
+    return " ".join(_sentence(cause, seconds[cause], reasons.get(cause)) for cause in found) or "Nothing blocked it."
+
+
+def _sentence(cause: Cause, seconds: float, reason: str | None) -> str:
+    said = f"{_SENTENCES[cause]} for {_lasting(seconds)}."
+    return said if reason is None else f"{said} Last reason: {reason}."
+
+
+def reason_of(cause: Cause | None, detail: str | None, starvation: str | None) -> str | None:
+    """Return what a history keeps of the reason for a cause, in a bounded length; None if the cause says it all.
+
+    Args:
+        cause: What the run waits for now.
+        detail: Why there is no batch, as `explain` says it.
+        starvation: Why nothing trainable arrives.
+    """
+    if cause in (None, Cause.TRAINER_HOLDS_BATCH, Cause.PAUSED):
+        return None
+    reason = starvation if cause is Cause.STARVATION else detail
+    if reason is None or len(reason) <= _MOST_REASON:
+        return reason
+    return reason[: _MOST_REASON - 1] + "…"
 
 
 def _lasting(seconds: float) -> str:

@@ -24,7 +24,7 @@ COUNTED = ("groups", "sequences", "tokens", "bytes")
 """What is counted of groups that come in and go out."""
 
 DROPPED, BLOCKED = "dropped:", "blocked:"
-"""Beginnings of the names of counts: dropped groups by reason, blocked seconds by cause."""
+"""Beginnings of the names of counts: dropped groups by reason, blocked seconds by cause. Texts have the same names."""
 
 LOOKED_S = "looked_s"
 """The name of a count: the seconds of which the causes are known."""
@@ -146,7 +146,8 @@ def _blocked_sentence(facts: Facts | None) -> str | None:
     """Say what blocked the run in a span; None if that is not known."""
     if facts is None or not facts.counts.get(LOOKED_S):
         return None
-    return blocked_sentence({cause: facts.counts.get(BLOCKED + cause, 0) for cause in Cause})
+    reasons = {cause: facts.texts[BLOCKED + cause] for cause in Cause if BLOCKED + cause in facts.texts}
+    return blocked_sentence({cause: facts.counts.get(BLOCKED + cause, 0) for cause in Cause}, reasons)
 
 
 def _idle_share(facts: Facts) -> float | None:

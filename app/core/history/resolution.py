@@ -1,5 +1,6 @@
 """Choose how finely a history is kept and shown."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,6 +30,9 @@ STEPS_S = tuple(sorted({*(one.step_s for one in KEPT), HOUR_S, DAY_S}))
 
 NEXT = tuple(pairwise(KEPT))
 """Each resolution that is kept, and the one that its spans are added up to."""
+
+LEAST_S = 120
+"""The shortest range, if nobody says when it begins."""
 
 _FRESH_S = 0.2  # charts of one page ask at about the same time
 _ENVIRONMENTS_PER_S = 50.0
@@ -61,6 +65,22 @@ class Range:
     def place(self, time_s: int) -> int | None:
         """Return the number of the span that a time is in; None if it is in none."""
         return (time_s - self.from_s) // self.step_s if self.from_s <= time_s < self.to_s else None
+
+
+def default_begin(to_s: float, firsts: Sequence[int | None]) -> float:
+    """Return when a range begins if nobody says: an hour before its end, or with the history if that is younger.
+
+    Args:
+        to_s: When the range ends, seconds since 1970.
+        firsts: When the first span of each resolution in `KEPT` begins; None if there is none.
+    """
+    begin_s, finest_s = to_s - HOUR_S, firsts[0]
+    ends_s = [first + one.step_s for one, first in zip(KEPT[1:], firsts[1:], strict=True) if first is not None]
+    if finest_s is None:
+        return begin_s if ends_s else to_s - LEAST_S
+    # The finest spans are kept for an hour. A coarser one that ended before them has what is no longer kept.
+    is_whole = all(finest_s < end_s for end_s in ends_s)
+    return max(begin_s, min(finest_s, to_s - LEAST_S)) if is_whole else begin_s
 
 
 def span_begin(time_s: int, step_s: int) -> int:
@@ -100,6 +120,18 @@ def chosen_range(
 def kept_resolution(step_s: int) -> Resolution:
     """Return the coarsest resolution kept whose spans add up to ``step_s``."""
     return [one for one in KEPT if step_s % one.step_s == 0][-1]
+
+
+def until_next_write_s(now_s: float) -> float:
+    """Return the seconds until a history is written next: up to the middle of the next finest span.
+
+    So each span gets a write, although writes are late. Without that, charts have gaps.
+
+    Args:
+        now_s: The time of Redis, in which spans are.
+    """
+    step_s = KEPT[0].step_s
+    return 1.5 * step_s - now_s % step_s
 
 
 def fresh_s(environments: int) -> float:

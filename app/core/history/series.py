@@ -26,12 +26,14 @@ class Facts:
         means: Sums of what was measured, and how often it was.
         lasts: Numbers of which the latest counts.
         sketches: Values of groups.
+        texts: Sentences of which the latest counts.
     """
 
     counts: dict[str, float] = field(default_factory=dict)
     means: dict[str, tuple[float, int]] = field(default_factory=dict)
     lasts: dict[str, float] = field(default_factory=dict)
     sketches: dict[str, Sketch] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
 
     def add(self, later: "Facts") -> None:
         """Add the facts of a later span."""
@@ -41,6 +43,7 @@ class Facts:
             before = self.means.get(name, (0.0, 0))
             self.means[name] = before[0] + total, before[1] + times
         self.lasts |= later.lasts
+        self.texts |= later.texts
         for name, sketch in later.sketches.items():
             self.sketches[name] = self.sketches[name].merged(sketch) if name in self.sketches else sketch
 

@@ -14,7 +14,15 @@ from app.core.history.charts import (
     histograms,
     run_series,
 )
-from app.core.history.resolution import HOUR_S, KEPT, MOST_POINTS, Range, Resolution, chosen_range, kept_resolution
+from app.core.history.resolution import (
+    KEPT,
+    MOST_POINTS,
+    Range,
+    Resolution,
+    chosen_range,
+    default_begin,
+    kept_resolution,
+)
 from app.core.history.series import BUSY, MOST_ENVIRONMENTS, Facts, HistorySpan, added, busiest
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
@@ -70,21 +78,23 @@ class Histories:
         to_s: float | None = None,
         wanted: WantedHistory = EVERYTHING,
         least_step_s: int = 0,
+        most_spans: int = MOST_POINTS,
     ) -> RunHistory:
         """Read the series of a run, as finely as they are kept and the size of the answer allows.
 
         Args:
             run: The run's name.
-            from_s: When the range begins, seconds since 1970. None means an hour before its end.
+            from_s: When the range begins, seconds since 1970. None means `default_begin`.
             to_s: When the range ends. None means now.
             wanted: What to read. The less, the faster.
             least_step_s: The shortest span to show.
+            most_spans: The most spans to show, if there are coarser ones.
 
         Raises:
             RunNotFound: There is no such run.
             InvalidField: The range ends before it begins.
         """
-        shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
+        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, MOST_POINTS), least_step_s)
         of_run, environments = await asyncio.to_thread(_series, spans, shown.points, wanted)
         return RunHistory(shown, of_run, environments)
 
@@ -96,10 +106,11 @@ class Histories:
         to_s: float | None = None,
         environment: str | None = None,
         least_step_s: int = 0,
+        most_spans: int = MOST_POINTS,
     ) -> tuple[Range, Histograms]:
         """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
         wanted = WantedHistory((), SKETCHES, environment)  # those of all values: who looks at one looks at others, too
-        shown, spans = await self._spans(run, from_s, to_s, wanted, _MOST_HISTOGRAMS, least_step_s)
+        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, _MOST_HISTOGRAMS), least_step_s)
         return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
 
     async def shares(
@@ -109,10 +120,11 @@ class Histories:
         from_s: float | None = None,
         to_s: float | None = None,
         least_step_s: int = 0,
+        most_spans: int = MOST_POINTS,
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
         wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
-        shown, spans = await self._spans(run, from_s, to_s, wanted, MOST_POINTS, least_step_s)
+        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, MOST_POINTS), least_step_s)
         return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
     async def _spans(
@@ -130,7 +142,8 @@ class Histories:
             await self._upkeep.refresh(run)
         now_s, environments = await self._histories.now_s(), await self._histories.environments(run)
         to_s = now_s if to_s is None else to_s
-        from_s = to_s - HOUR_S if from_s is None else from_s
+        if from_s is None:
+            from_s = default_begin(to_s, await self._histories.firsts_s(run))
         if from_s >= to_s:
             raise InvalidField(f"from ({from_s:.0f}) must be before to ({to_s:.0f})", ("query", "from"))
         has_many = wanted.has_environments and wanted.environment is None

@@ -7,7 +7,7 @@ from itertools import islice
 
 from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.rewards import reward_spans
-from app.core.history.causes import cause_of
+from app.core.history.causes import cause_of, reason_of
 from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
 from app.core.history.curricula import MOST_CURRICULA, add_items
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, HistorySpan
@@ -82,12 +82,16 @@ class HistorySampler:
         view, now_s = diagnosis.view, self._clock()
         facts, since_s = span.run, self._looked_s.get(run, now_s)
         self._looked_s[run] = now_s
-        blocker = None if diagnosis.not_ready is None else diagnosis.not_ready.blocker
-        cause = cause_of([lease.state for lease in view.leases], blocker, starving=view.alert is not None)
+        why, alert = diagnosis.not_ready, view.alert
+        blocker = None if why is None else why.blocker
+        cause = cause_of([lease.state for lease in view.leases], blocker, starving=alert is not None)
         passed_s = min(now_s - since_s, _LONGEST_S)
         facts.count(LOOKED_S, passed_s)
         if cause is not None:
             facts.count(BLOCKED + cause, passed_s)
+        reason = reason_of(cause, None if why is None else why.detail, None if alert is None else str(alert))
+        if reason is not None:
+            facts.texts[f"{BLOCKED}{cause}"] = reason
         facts.measure("queued_groups", view.totals.queued_groups)
         facts.measure("queued_sequences", sum(size * groups for (_, size), groups in view.lanes.items()))
         facts.lasts |= {"step": view.step, "policy_version": view.policy_version}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
-from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_begin
+from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_begin, until_next_write_s
 from app.core.history.series import HistorySpan, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
@@ -72,12 +72,12 @@ class HistoryUpkeep:
             maintained: The runs that this process maintains, and whether each has a replay buffer.
 
         Raises:
-            StoreUnavailable: It cannot be known which runs somebody looks at.
+            StoreUnavailable: The time of Redis, or which runs somebody looks at, cannot be known.
         """
         self._maintained = maintained
         runs, now_s = dict.fromkeys([*maintained, *self.counted()]), self._clock()
         if now_s >= self._next_s:
-            self._next_s = now_s + _EVERY_S
+            self._next_s = now_s + until_next_write_s(await self._histories.now_s())
             return list(runs)
         watched = await self._histories.watched() if runs else frozenset()
         return [run for run in runs if run in watched and not self._is_fresh(run)]

@@ -42,17 +42,18 @@ def decode_span(text: bytes, wanted: WantedHistory = EVERYTHING) -> HistorySpan:
 
 def _facts(facts: Facts) -> str:
     sketches = {name: _sketch(sketch) for name, sketch in facts.sketches.items()}
-    return orjson.dumps([facts.counts, facts.means, facts.lasts, sketches]).decode()
+    return orjson.dumps([facts.counts, facts.means, facts.lasts, sketches, facts.texts]).decode()
 
 
 def _parse_facts(text: str | bytes, wanted: Collection[str] | None) -> Facts:
     """Parse facts, with all sketches (None) or those that are wanted."""
-    counts, means, lasts, sketches = orjson.loads(text)
+    counts, means, lasts, sketches, *texts = orjson.loads(text)  # earlier builds wrote no texts
     return Facts(
         counts,
         {name: (total, times) for name, (total, times) in means.items()},
         lasts,
         {name: _parse_sketch(sketch) for name, sketch in sketches.items() if wanted is None or name in wanted},
+        *texts,
     )
 
 

@@ -133,6 +133,13 @@ class HistoryStore:
         found = await self._connection.call("XREVRANGE", keys.series(resolution.step_s), "+", "-", "COUNT", 1)
         return None if not found else _time_s(found[0][0])
 
+    async def firsts_s(self, run: str) -> list[int | None]:
+        """Return when the first span of each stream begins, from the finest to the coarsest; None if it is empty."""
+        keys = RunKeys(run)
+        commands = [("XRANGE", keys.series(one.step_s), "-", "+", "COUNT", 1) for one in KEPT]
+        found = await self._connection.pipeline(commands)
+        return [_time_s(entries[0][0]) if entries else None for entries in found]
+
     async def totals(self, run: str) -> dict[str, dict[str, float]]:
         """Read what the counts of the history were counted up to; nothing for a run without a history."""
         found = await self._connection.call("GET", RunKeys(run).series_totals)

@@ -61,7 +61,9 @@ class RunSeries(BaseModel):
         default=None, description="What kept the next batch from being trained on."
     )
     blocked_sentence: list[str | None] = Field(
-        default=[], description="`blocked_s` of each span as sentences, the longest first. Null if nothing is known."
+        default=[],
+        description="`blocked_s` of each span as sentences, the longest first. Each may be followed by the last reason "
+        "in the words of `explain`, up to 300 characters. Null if nothing is known.",
     )
     trainer_idle_share: Series = Field(
         default=[], description="Part of the time in which no trainer held a batch, from 0 to 1."

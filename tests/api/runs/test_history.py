@@ -55,6 +55,10 @@ async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, r
     some = {**wanted, "fields": "run.batches,environments.got_share", "step_s": 60}
     few = (await client.get(HISTORY, params=some)).json()
     assert few["step_s"] == 60
+    steps = [
+        (await client.get(HISTORY, params={**wanted, "most_spans": most})).json()["step_s"] for most in (62, 30, 2)
+    ]
+    assert steps == [10, 60, 900]
     assert (list(few["run"]), {name: list(own) for name, own in few["environments"].items()}) == (
         ["batches"],
         {"code": ["got_share"], "math": ["got_share"]},
@@ -99,6 +103,8 @@ async def test_shares_of_environments_are_compared(client: httpx.AsyncClient, re
         f"environment={'x' * 2000}",
         "step_s=0",
         "step_s=86401",
+        "most_spans=0",
+        "most_spans=3001",
     ],
 )
 async def test_absurd_ranges_are_refused(client: httpx.AsyncClient, query: str) -> None:

@@ -4,16 +4,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.resolution import (
+    HOUR_S,
     KEPT,
+    LEAST_S,
     LONGEST_S,
     MOST_CELLS,
     NEXT,
     STEPS_S,
     Range,
     chosen_range,
+    default_begin,
     fresh_s,
     kept_resolution,
     span_begin,
+    until_next_write_s,
 )
 from app.core.history.series import MOST_ENVIRONMENTS
 
@@ -40,6 +44,26 @@ def test_the_finest_spans_are_chosen_that_are_kept_and_not_too_many(
     for finer_s in STEPS_S[: STEPS_S.index(found.step_s)]:
         points = (span_begin(int(last), finer_s) - span_begin(int(first), finer_s)) // finer_s + 1
         assert NOW_S - first > kept_s.get(finer_s, LONGEST_S) or points > 3000 or points * environments > MOST_CELLS
+
+
+starts = st.lists(st.integers(1, 3 * LONGEST_S), min_size=1, max_size=30)
+
+
+@given(starts)
+def test_a_range_begins_an_hour_before_its_end_or_with_a_younger_history(ages_s: list[int]) -> None:
+    """The store keeps entries for an hour, and their sums for longer."""
+    times_s = [NOW_S - age_s for age_s in ages_s if age_s <= LONGEST_S]
+    firsts = [min((at for at in times_s if at >= NOW_S - KEPT[0].kept_s), default=None)]
+    for one in KEPT[1:]:
+        sums = [span_begin(at, one.step_s) for at in times_s if at >= NOW_S - one.kept_s]
+        firsts.append(min((begin for begin in sums if begin + one.step_s <= NOW_S), default=None))
+    found = default_begin(NOW_S, firsts)
+    if not times_s:
+        assert found == NOW_S - LEAST_S
+    elif any(at < NOW_S - HOUR_S for at in times_s):
+        assert found == NOW_S - HOUR_S
+    else:
+        assert found == min(NOW_S - LEAST_S, *times_s)
 
 
 def test_there_are_no_spans_of_the_future_or_of_what_is_no_longer_kept() -> None:
@@ -76,6 +100,15 @@ def test_each_time_is_in_one_span() -> None:
     shown = Range(100, 160, 20)
     assert shown.times_s == [100, 120, 140]
     assert [shown.place(time_s) for time_s in (99, 100, 119, 120, 159, 160)] == [None, 0, 0, 1, 2, None]
+
+
+@given(st.floats(0, 1e9), st.lists(st.floats(0, 4.9), max_size=30))
+def test_each_span_is_written_once_however_late_writes_are(now_s: float, late_s: list[float]) -> None:
+    written = [now_s // 10]
+    for late in late_s:
+        now_s += until_next_write_s(now_s) + late
+        written.append(now_s // 10)
+    assert written == [written[0] + number for number in range(len(written))]
 
 
 def test_what_was_written_is_fresh_for_longer_in_a_larger_run() -> None:

@@ -10,13 +10,17 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.groups.listing import GroupQuery
-from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s
+from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
 from app.services.history.reading import RunHistory
+from app.services.history.recorder import HistoryRecorder
+from app.services.history.sampling import HistorySampler
+from app.services.history.upkeep import HistoryUpkeep
+from app.services.stores import Stores
 from app.store.curriculum.entries import ItemWrite
 from app.store.groups.codec import EncodedGroup
 from app.store.history.codec import encode_span
@@ -188,6 +192,10 @@ async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Pro
     assert 0 < (latest(found["trainer_idle_share"]) or 0) < 1
     assert total(blocked["waiting_for_data"]) > 0
     assert total(blocked["trainer_holds_batch"]) > 0
+    said = [one for one in found["blocked_sentence"] if one is not None]
+    assert any(
+        "Last reason: a batch needs 4 sequences, 0 usable ones are queued; environment 0 needs" in one for one in said
+    )
     assert {cause for cause, seconds in blocked.items() if total(seconds)} == {
         "waiting_for_data",
         "trainer_holds_batch",
@@ -267,6 +275,30 @@ async def test_coarser_spans_are_sums_of_finer_ones(
         assert total(found["groups_in"]) == 10
         assert max(value for value in found["reward_in"]["p90"] if value is not None) == pytest.approx(2, rel=0.02)
     assert total((await read(one, ago_s=600)).environments["math"]["groups_in"]) == 4
+
+
+async def test_a_young_history_is_shown_from_its_begin(process: Callable[..., Process], redis_client: Redis) -> None:
+    (services, _), (other, _) = process(), process()
+    await make_run(services)
+    reading = services.history.reading
+
+    async def begin_ago_s() -> float:
+        (now_s, _) = await services.connection.call("TIME")
+        shown = (await reading.of(RUN)).shown
+        of_histograms, _ = await reading.histograms(RUN, "reward")
+        assert of_histograms.from_s - shown.from_s in (0, 10)
+        return int(now_s) - shown.from_s
+
+    assert await begin_ago_s() == pytest.approx(120, abs=15)
+    await keep(services)
+    for ago_s, begin_s in ((60, 120), (600, 600), (3000, 3000), (4000, 3600)):
+        await redis_client.delete(KEYS.series(10))
+        await services.history.upkeep.keep(RUN, maintained=True)
+        await move_back(redis_client, 10, ago_s)
+        assert await begin_ago_s() == pytest.approx(begin_s, abs=15)
+    await keep(other)  # it adds the old entry up, and drops it
+    assert await redis_client.xlen(KEYS.series(60)) == 1
+    assert await begin_ago_s() == pytest.approx(3600, abs=15)
 
 
 async def test_histograms_compare_what_came_with_what_was_trained_on(process: Callable[..., Process]) -> None:
@@ -379,6 +411,26 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
     assert total((await read(services, "e0")).environments["e0"]["groups_in"]) == 1
     shown, _ = await services.history.reading.histograms(RUN, "reward")
     assert shown.points * len(found.environments) <= MOST_CELLS
+
+
+async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    stores, clock_s = Stores.on(services.connection), 0.0
+    histories = stores.histories
+    sampler = HistorySampler(services.batches.diagnostics, stores.replay, stores.curricula, histories)
+    upkeep = HistoryUpkeep(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
+    assert await upkeep.due({RUN: False}) == []
+    before_s, after_s = 0.0, 10.0
+    while before_s // 10 != after_s // 10:  # a span ended in between
+        clock_s += 100.0
+        before_s = await histories.now_s()
+        assert await upkeep.due({RUN: False}) == [RUN]
+        after_s = await histories.now_s()
+    written_s = clock_s
+    clock_s = written_s + until_next_write_s(after_s) - 0.01
+    assert await upkeep.due({RUN: False}) == []
+    clock_s = written_s + until_next_write_s(before_s) + 0.01
+    assert await upkeep.due({RUN: False}) == [RUN]
 
 
 async def test_a_process_that_ends_writes_what_it_has_counted(process: Callable[..., Process]) -> None:

@@ -28,6 +28,7 @@ facts = st.builds(
     means=st.dictionaries(names, st.tuples(numbers, st.integers(0, 100))),
     lasts=st.dictionaries(names, numbers),
     sketches=st.dictionaries(names, sketches.filter(lambda sketch: sketch.count > 0)),
+    texts=st.dictionaries(names, st.text(max_size=5)),
 )
 
 
@@ -44,7 +45,7 @@ def test_a_span_is_decoded_as_it_was_encoded(span: HistorySpan) -> None:
     some = decode_span(text, WantedHistory(environments=("reward_in", "tokens_in")))
     for name, facts in span.environments.items():
         kept = {one: sketch for one, sketch in facts.sketches.items() if one == "reward_in"}
-        assert some.environments[name] == Facts(facts.counts, facts.means, facts.lasts, kept)
+        assert some.environments[name] == Facts(facts.counts, facts.means, facts.lasts, kept, facts.texts)
 
 
 def span_of(groups: int) -> HistorySpan:

@@ -7,7 +7,7 @@ import { own } from "../lib/series.js";
 import { counted, duration, number, shown } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { Lines } from "../parts/chart.js";
-import { FreshnessCharts, LEAST_STEP_S, RewardCharts } from "../parts/distributions.js";
+import { FreshnessCharts, MOST_COLUMNS, RewardCharts } from "../parts/distributions.js";
 import { each, environmentOf, timePath } from "../parts/history.js";
 import { ItemsOverTime } from "../parts/items_over_time.js";
 import { Ledger } from "../parts/ledger.js";
@@ -47,7 +47,7 @@ async function addRun(file, { run, place, get, status, fixed, history }) {
     html`<${SeriesNumbers} label="The run" times=${history.times_s} series=${{ ...history.run, ...NO_NUMBERS }} />`,
   ];
   if (status.environments.length > 0) {
-    const shares = await get(timePath(`${place}/shares`, fixed, { count: "sequences" }, LEAST_STEP_S));
+    const shares = await get(timePath(`${place}/shares`, fixed, { count: "sequences" }, MOST_COLUMNS));
     parts.push(html`<${Shares} shares=${shares} />`);
   }
   if (Object.keys(history.run.curricula).length > 0) {
@@ -126,10 +126,10 @@ async function addEnvironments(file, { run, place, get, status, fixed, wanted })
   for (const [at, environment] of chosen.entries()) {
     const more = { environment: environment.name };
     const fields = "run.step,run.dropped,environments";
-    const history = await get(timePath(place, fixed, { ...more, fields }, LEAST_STEP_S));
+    const history = await get(timePath(place, fixed, { ...more, fields }, MOST_COLUMNS));
     const found = {};
     for (const value of VALUES) {
-      found[value] = await get(timePath(`${place}/histograms`, fixed, { ...more, value }, LEAST_STEP_S));
+      found[value] = await get(timePath(`${place}/histograms`, fixed, { ...more, value }, MOST_COLUMNS));
     }
     const view = html`<${OneEnvironment} run=${run} environment=${environment} history=${history} found=${found} />`;
     if (await file.add(view)) continue;

@@ -1,7 +1,10 @@
 // Series over time that grow at their end, as the history of a run.
 
-/** Ask only for the last spans, and add them: for `useFeed`. The series keep their length. */
-export const growing = {
+/**
+ * Ask only for the last spans, and add them: for `useFeed`. Series shorter than `seconds` grow to that; then they keep
+ * their length. If they have more than `most` spans, all is asked for again, in longer spans.
+ */
+export const growing = (seconds, most) => ({
   path(path, known) {
     const [place, query] = path.split("?");
     const asked = new URLSearchParams(query);
@@ -15,13 +18,15 @@ export const growing = {
     if (more.times_s.length === 0) return known;
     const kept = known.times_s.indexOf(more.times_s[0]);
     if (more.step_s !== known.step_s || kept < 0) return null;
-    const cut = Math.min(kept, kept + more.times_s.length - known.times_s.length);
+    const length = Math.max(known.times_s.length, Math.ceil(seconds / known.step_s) + 1);
+    const cut = Math.min(kept, kept + more.times_s.length - length);
     const size = { cut: Math.max(0, cut), kept, more: more.times_s.length };
+    if (kept - size.cut + size.more > most) return null;
     const joined = { ...more, from_s: known.times_s[size.cut] ?? more.from_s };
     for (const name of ["times_s", "run", "environments"]) joined[name] = joinedSeries(known[name], more[name], size);
     return joined;
   },
-};
+});
 
 function joinedSeries(known, more, size) {
   const either = known ?? more;

@@ -2,8 +2,10 @@
 import { useMemo } from "./html.js";
 import { choose, useRoute } from "./route.js";
 
+/** Spans of lines over time. */
+export const MOST_POINTS = 400;
+
 const DAY_S = 86400;
-const MOST_POINTS = 400;
 const STEPS_S = [10, 60, 900, 3600, 21600, DAY_S];
 
 export const RANGES = { "1h": [3600, "1 h"], "1d": [DAY_S, "1 d"], "30d": [30 * DAY_S, "30 d"] };

@@ -3,7 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { measured, number } from "../lib/text.js";
 import { EnvironmentBias } from "../parts/bias.js";
-import { FRESHNESS, FreshnessCharts, LEAST_STEP_S, RewardCharts, REWARDS } from "../parts/distributions.js";
+import { FRESHNESS, FreshnessCharts, MOST_COLUMNS, RewardCharts, REWARDS } from "../parts/distributions.js";
 import { Figures } from "../parts/figures.js";
 import { History, useEnvironment, useTimePath } from "../parts/history.js";
 import { Panel } from "../parts/panel.js";
@@ -33,7 +33,7 @@ function Chosen({ status, draw }) {
 
 function useHistograms(run, value, environment) {
   const more = { value, environment: environment.name };
-  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, LEAST_STEP_S);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, MOST_COLUMNS);
   return [path, useFeed(path, every)];
 }
 
@@ -62,7 +62,7 @@ function Forecast({ forecast }) {
 
 function Freshness({ run, environment }) {
   const histograms = { staleness: useHistograms(run, "staleness", environment) };
-  return html`<${History} run=${run} environment=${environment.name} fields=${FRESHNESS} least=${LEAST_STEP_S}>
+  return html`<${History} run=${run} environment=${environment.name} fields=${FRESHNESS} most=${MOST_COLUMNS}>
     ${(history, path) =>
       html`<${FreshnessCharts} run=${run} environment=${environment} history=${history} path=${path}
         histograms=${histograms} />`}
@@ -74,7 +74,7 @@ export function RewardsView({ run }) {
     ${(environment, status) =>
       html`<${Rewards} run=${run} environment=${environment} />
         <${EnvironmentBias} run=${run} environments=${status.environments} chosen=${environment}
-          least=${LEAST_STEP_S} />`}
+          most=${MOST_COLUMNS} />`}
   <//>`;
 }
 
@@ -84,7 +84,7 @@ function Rewards({ run, environment }) {
     length: useHistograms(run, "length", environment),
     waiting: useHistograms(run, "waiting", environment),
   };
-  return html`<${History} run=${run} environment=${environment.name} fields=${REWARDS} least=${LEAST_STEP_S}>
+  return html`<${History} run=${run} environment=${environment.name} fields=${REWARDS} most=${MOST_COLUMNS}>
     ${(history, path) =>
       html`<${RewardCharts} run=${run} environment=${environment} history=${history} path=${path}
         histograms=${histograms} />`}

@@ -7,7 +7,7 @@ import { html, useMemo } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, shown, shownLines } from "../lib/text.js";
-import { Comparison } from "../parts/comparison.js";
+import { Comparison, FOLDED } from "../parts/comparison.js";
 import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
 import { Export } from "../parts/export.js";
 import { Select } from "../parts/fields.js";
@@ -21,7 +21,8 @@ const TOKENS = 400; // of each sequence, until the reader asks for more
 const COMPARED = 20_000; // tokens of each of two sequences of a large group
 const SIBLINGS = 16;
 const RAW_CHARACTERS = 200_000;
-const CHOICES = ["group", "overlay", "sequence", "compare", "tokens", "view"]; // of an opened group, in the address
+// Of an opened group, in the address.
+const CHOICES = ["group", "overlay", "sequence", "compare", "unfolded", "tokens", "view"];
 const CONTENTS = { read: readContents };
 
 export function GroupView({ run, id }) {
@@ -92,7 +93,7 @@ function Siblings({ run, group, way, asked, content, isWhole }) {
   const overlay = overlays.find((one) => one.name === chosen) ?? null;
   const range = useMemo(() => overlay && rangeOf(overlay), [overlay]);
   const other = all.find((at) => String(at) === query.get("compare") && at !== all[first]) ?? null;
-  const move = (by) => choose({ sequence: all[Math.max(0, Math.min(all.length - 1, first + by))] });
+  const move = (by) => choose({ ...FOLDED, sequence: all[Math.max(0, Math.min(all.length - 1, first + by))] });
   const read = async (part, signal) => readContents(await ask(asked(part), signal));
   const write = (signal) =>
     groupFile(signal, { run, group, way, rows: all, content: isWhole ? content : null, read, chosen });
@@ -103,7 +104,7 @@ function Siblings({ run, group, way, asked, content, isWhole }) {
         value=${chosen ?? ""} onChange=${(event) => choose({ overlay: event.target.value })} />
       <label
         >Compare sequence ${all[first]} with <input type="number" min="0" max=${all.length - 1} step="1" name="compare"
-          value=${query.get("compare") ?? ""} onChange=${(event) => choose({ compare: event.target.value })}
+          value=${query.get("compare") ?? ""} onChange=${(event) => choose({ ...FOLDED, compare: event.target.value })}
       /></label>
       <button type="button" disabled=${first === 0} onClick=${() => move(-1)}>Previous sibling</button>
       <button type="button" disabled=${first === all.length - 1} onClick=${() => move(1)}>Next sibling</button>

@@ -10,7 +10,7 @@ import { Panel } from "../parts/panel.js";
 import { EXPLAIN, Headline, Notices, statusPath, useStatus } from "../parts/run.js";
 import { QuarantineActions, RunActions } from "../parts/operate.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
-import { TimeBar } from "../parts/time_bar.js";
+import { OfNow, TimeBar, useUnitOfNow } from "../parts/time_bar.js";
 import { Trends } from "../parts/trends.js";
 
 export function NowView({ run }) {
@@ -21,18 +21,22 @@ export function NowView({ run }) {
 function Now({ run, status }) {
   const path = statusPath(run);
   const { query } = useRoute();
+  const unit = useUnitOfNow();
   return html`<${Headline} status=${status} hasAll />
     <${Notices} status=${status} />
     ${query.get(EXPLAIN) !== null && html`<${Explain} run=${run} status=${status} />`}
     <${RunActions} run=${run} status=${status} />
     <${TimeBar} />
     <${Trends} run=${run} status=${status} />
+    <${OfNow} />
     <div class="grid">
-      <${Panel} title="Progress" paths=${[path]}><${Progress} status=${status} /><//>
-      <${Panel} title="Groups" paths=${[path]}><${Groups} status=${status} /><//>
-      <${Panel} title="Dropped" unit="groups" paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
-      <${Panel} title="Leases" paths=${[`v1/runs/${run}/batches`]}><${Leases} run=${run} status=${status} /><//>
-      <${Panel} title="Queue by environment" unit="sequences" paths=${[path]} wide>
+      <${Panel} title="Progress" unit=${unit()} paths=${[path]}><${Progress} status=${status} /><//>
+      <${Panel} title="Groups" unit=${unit()} paths=${[path]}><${Groups} status=${status} /><//>
+      <${Panel} title="Dropped" unit=${unit("groups")} paths=${[path]}><${Dropped} dropped=${status.dropped} /><//>
+      <${Panel} title="Leases" unit=${unit()} paths=${[`v1/runs/${run}/batches`]}>
+        <${Leases} run=${run} status=${status} />
+      <//>
+      <${Panel} title="Queue by environment" unit=${unit("sequences")} paths=${[path]} wide>
         <${Queue} run=${run} status=${status} />
       <//>
     </div>`;

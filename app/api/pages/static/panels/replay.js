@@ -12,7 +12,7 @@ import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
-import { TimeBar } from "../parts/time_bar.js";
+import { OfNow, TimeBar, useUnitOfNow } from "../parts/time_bar.js";
 import { shareOf } from "../parts/overlays.js";
 
 const PAGE = 1000;
@@ -48,13 +48,15 @@ function NoBuffer({ path }) {
 
 function Buffer({ run, path, state }) {
   const grid = useFeed(`${path}/grid`);
-  return html`<${Words} state=${state} />
+  const unit = useUnitOfNow();
+  return html`<${OfNow} />
+    <${Words} state=${state} />
     <div class="grid">
-      <${Panel} title="Buffer" paths=${[path]}><${Facts} state=${state} /><//>
-      <${Panel} title="Retired" unit="chunks" paths=${[path]}><${Retired} state=${state} /><//>
-      <${Panel} title="Workers" paths=${[path]}><${Workers} workers=${state.workers} /><//>
+      <${Panel} title="Buffer" unit=${unit()} paths=${[path]}><${Facts} state=${state} /><//>
+      <${Panel} title="Retired" unit=${unit("chunks")} paths=${[path]}><${Retired} state=${state} /><//>
+      <${Panel} title="Workers" unit=${unit()} paths=${[path]}><${Workers} workers=${state.workers} /><//>
     </div>
-    <${Panel} title="Age and uses" unit="coloured by mean priority" paths=${[`${path}/grid`]} wide>
+    <${Panel} title="Age and uses" unit=${unit("coloured by mean priority")} paths=${[`${path}/grid`]} wide>
       <${Shown} feed=${grid}>${(data) => html`<${Grid} data=${data} />`}<//>
     <//>
     <${TimeBar} />
@@ -211,6 +213,7 @@ function cell({ age_edges: ages, uses_edges: uses, counts, mean_priorities: prio
 
 function Chunks({ run, path }) {
   const { query } = useRoute();
+  const unit = useUnitOfNow();
   const place = PLACES[query.get("place")] ? query.get("place") : "sampleable";
   const sort = PLACES[place].includes(query.get("sort")) ? query.get("sort") : PLACES[place][0];
   const asked = new URLSearchParams({ limit: PAGE, place, sort });
@@ -218,7 +221,7 @@ function Chunks({ run, path }) {
   const chunks = `${path}/chunks?${asked}`;
   const feed = useFeed(chunks, ONCE);
   const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
-  return html`<${Panel} title="Chunks" paths=${[chunks]} wide>
+  return html`<${Panel} title="Chunks" unit=${unit()} paths=${[chunks]} wide>
     <div class="filter">
       <${Select} title="Chunks that are" options=${Object.keys(PLACES)} value=${place} onChange=${set("place")} />
       <${Select} title="Sort by" options=${PLACES[place].map((one) => [one, ORDERS[one]])} value=${sort}

@@ -2,6 +2,7 @@
 import { html } from "../lib/html.js";
 import { own } from "../lib/series.js";
 import { counted, measured, percent } from "../lib/text.js";
+import { MOST_COLUMNS } from "../parts/distributions.js";
 import { Bullet } from "../parts/figures.js";
 import { History } from "../parts/history.js";
 import { Environment, hue } from "../parts/names.js";
@@ -27,7 +28,7 @@ export function SharesView({ run }) {
           status.environments.length === 0
             ? html`<${NoEnvironment} run=${run} />`
             : html`<${TimeBar} />
-                <${History} run=${run} fields=${FIELDS} least=${60}>
+                <${History} run=${run} fields=${FIELDS} most=${MOST_COLUMNS}>
                   ${(history, path) => html`<${Shares} run=${run} status=${status} history=${history} path=${path} />`}
                 <//>`
         }`}

@@ -1,6 +1,6 @@
 // What was generated beside what was trained on: by reward, length, time and environment, in the words of the API.
 import { useFeed } from "../lib/feeds.js";
-import { html, useState } from "../lib/html.js";
+import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, known, measured, number, percent, shown } from "../lib/text.js";
 import { Lines, QuantileLines } from "./chart.js";
@@ -61,10 +61,10 @@ export function TimeBias({ history, own, words, paths }) {
 }
 
 /** The shares of all environments in both, those that differ most first. */
-export function EnvironmentBias({ run, environments, chosen, least }) {
+export function EnvironmentBias({ run, environments, chosen, most }) {
   const wanted = useRoute().query.get("count");
   const count = COUNTS.includes(wanted) ? wanted : COUNTS[0];
-  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, least);
+  const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, most);
   const feed = useFeed(path, every);
   const pick = (name) => choose({ count: name === COUNTS[0] ? null : name });
   return html`<${Panel} title="Bias by environment" unit=${`shares in all ${count}`} paths=${[path]} wide>
@@ -83,7 +83,8 @@ export function EnvironmentBias({ run, environments, chosen, least }) {
 }
 
 function Shares({ found, environments, chosen }) {
-  const [isAll, setAll] = useState(false);
+  const isAll = useRoute().query.get("environments") === "all";
+  const unfold = () => choose({ environments: isAll ? null : "all" });
   const all = found.environments;
   if (all.length === 0) return html`<p class="quiet">Nothing was generated or trained on in this time.</p>`;
   const own = new Map(environments.map((one) => [one.name, one]));
@@ -105,7 +106,7 @@ function Shares({ found, environments, chosen }) {
     />
     ${
       all.length > FIRST &&
-      html`<button type="button" class="small" aria-expanded=${isAll} onClick=${() => setAll(!isAll)}>
+      html`<button type="button" class="small" aria-expanded=${isAll} onClick=${unfold}>
         ${isAll ? `Only the ${FIRST} largest differences` : `All ${counted(all.length, "environment")}`}
       </button>`
     }`;

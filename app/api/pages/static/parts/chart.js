@@ -10,12 +10,12 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 const HEIGHT = 144;
 const TOGETHER = "time"; // charts under one pointer show the same moment
 const AXIS = 56;
-const TIMES = 32;
 const DAY_S = 86400;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const minutes = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
 
 /**
@@ -100,8 +100,15 @@ function lastKnown(times, series) {
   return null;
 }
 
-/** Marks of the time axis: hours and minutes, or days if they are far apart. */
-export const clock = (marks) => marks.map((at) => (marks[1] - marks[0] < DAY_S ? hours : days).format(at * 1000));
+/** Marks of the time axis: hours and minutes; with seconds if they are near each other, days if they are far apart. */
+export function clock(marks) {
+  const apart = marks[1] - marks[0];
+  const format = apart < 60 ? minutes : apart < DAY_S ? hours : days;
+  return marks.map((at) => format.format(at * 1000));
+}
+
+// A time with seconds has room between its marks.
+const TIME_AXIS = { grid: { show: false }, size: 32, space: 72, values: (_, marks) => clock(marks) };
 
 function brushed(plot) {
   const { left, width } = plot.select;
@@ -127,7 +134,7 @@ function options(width, series, band, end, setAt) {
     },
     scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), end ?? (Math.max(0, most ?? 0) || 1)] } },
     axes: [
-      { stroke: ink, grid: { show: false }, ticks: rule, size: TIMES, values: (_, marks) => clock(marks) },
+      { ...TIME_AXIS, stroke: ink, ticks: rule },
       { stroke: ink, grid: rule, ticks: { show: false }, size: AXIS, values: (_, marks) => marks.map(measured) },
     ],
     series: [

@@ -1,6 +1,7 @@
 // Two sequences in one text: what both have is folded, what only one has is marked.
 import { compare } from "../lib/diff.js";
 import { html, useMemo, useState } from "../lib/html.js";
+import { choose, useRoute } from "../lib/route.js";
 import { counted, measured, number } from "../lib/text.js";
 import { classOf, gap, written } from "./tokens.js";
 
@@ -8,14 +9,17 @@ const AROUND = 8; // tokens beside a difference that are not folded
 const DRAWN = 4000; // tokens, until the reader asks for more
 const NAMES = { left: "del", right: "ins" };
 
+/** What was unfolded, in the address: another pair of sequences begins without it. */
+export const FOLDED = { unfolded: null };
+
 /** `left` and `right` are `{number, at, content}`: a sequence, and where the contents have it. */
 export function Comparison({ left, right }) {
   const [most, setMost] = useState(DRAWN);
-  const [open, setOpen] = useState(new Set());
+  const open = new Set((useRoute().query.get("unfolded") ?? "").split(".").filter(Boolean).map(Number));
   const inputs = [left.content, left.at, right.content, right.at];
   const found = useMemo(() => compare(tokensOf(left), tokensOf(right)), inputs);
   const count = (kind) => total(found.parts, kind);
-  const unfold = (place) => setOpen(new Set([...open, place]));
+  const unfold = (place) => choose({ unfolded: [...open, place].join(".") });
   const [drawn, isAll] = draw(found.parts, { left, right, most, open, unfold });
   const cut = [left, right].filter((one) => tokensOf(one).length < one.content.lengths[one.number]);
   return html`<article class="sequence comparison" aria-label="Comparison">

@@ -10,7 +10,8 @@ import { lineOfReason } from "./names.js";
 import { Panel } from "./panel.js";
 import { Shown } from "./states.js";
 
-export const LEAST_STEP_S = 60; // a minute of groups makes a distribution, and the answer has few of them
+/** Spans of distributions: those of an hour are minutes, in which groups make a distribution. */
+export const MOST_COLUMNS = 125;
 
 const LATE_S = 10; // groups are written down up to so much later than they came
 

@@ -4,39 +4,42 @@ import { html } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { growing } from "../lib/series.js";
 import { duration } from "../lib/text.js";
-import { useTime } from "../lib/time.js";
+import { MOST_POINTS, useTime } from "../lib/time.js";
 import { Shown } from "./states.js";
 
 const HOUR_S = 3600;
 const SLOW_S = 10; // a day has spans of 15 min, of which 10 s are little
 
 /**
- * The path of what is known of the time that the reader chose, with `more` parameters and spans of at least
- * `least` seconds, and how often to ask for it.
+ * The path of what is known of the time that the reader chose, with `more` parameters and at most `most` spans, and how
+ * often to ask for it.
  */
-export function useTimePath(place, more = {}, least = 0) {
+export function useTimePath(place, more = {}, most = MOST_POINTS) {
   const time = useTime();
   const every = time.seconds > HOUR_S ? SLOW_S : EVERY_S;
-  return [timePath(place, time, more, least), time.isLive ? every : ONCE];
+  return [timePath(place, time, more, most), time.isLive ? every : ONCE];
 }
 
 /** The path for a time as `useTime` has it. */
-export function timePath(place, { from, to, step }, more = {}, least = 0) {
+export function timePath(place, { from, to }, more = {}, most = MOST_POINTS) {
   const asked = new URLSearchParams();
   if (from !== null) asked.set("from", from);
   if (to !== null) asked.set("to", to);
-  asked.set("step_s", Math.max(step, least));
+  asked.set("most_spans", most);
   for (const [name, value] of Object.entries(more)) if (value !== undefined) asked.set(name, value);
   return `${place}?${asked}`;
 }
 
 /**
  * Ask for series of the history and show them as `children(history, path)`. `fields` names the series, and
- * `environment` the only environment. Of a time that goes on, only the end is asked for again.
+ * `environment` the only environment. There are at most `most` spans. Of a time that goes on, only the end is asked for
+ * again.
  */
-export function History({ run, fields, environment, least, children }) {
-  const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, least);
-  const feed = useFeed(path, every === ONCE ? ONCE : EVERY_S, { growth: every === ONCE ? null : growing });
+export function History({ run, fields, environment, most = MOST_POINTS, children }) {
+  const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, most);
+  const { seconds } = useTime();
+  const isOver = every === ONCE;
+  const feed = useFeed(path, isOver ? ONCE : EVERY_S, { growth: isOver ? null : growing(seconds, most) });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 

@@ -3,6 +3,7 @@ import { html, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { duration } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
+import { Sentence } from "./names.js";
 
 // The causes of the API, each with the title of its lane.
 const CAUSES = [
@@ -18,8 +19,8 @@ const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -
 
 /**
  * `blocked` has the seconds of each cause in each span of `stepSeconds` from `times` on, and `said` the sentence of
- * each span. The reader points at a span to read it, clicks to look at that span alone, and drags to look at several.
- * Keys do the same: arrows move, with Shift they mark, and Enter looks closer.
+ * each span. `names` are those of environments by id. The reader points at a span to read it, clicks to look at that
+ * span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, Enter looks closer.
  */
 export function Stalls(stalls) {
   return useStill() ? html`<${Lanes} ...${stalls} mark=${UNMARKED} />` : html`<${Timeline} ...${stalls} />`;
@@ -27,7 +28,7 @@ export function Stalls(stalls) {
 
 const UNMARKED = { at: null };
 
-function Timeline({ times, stepSeconds, blocked, said }) {
+function Timeline({ times, stepSeconds, blocked, said, names }) {
   const [at, setAt] = useState(null);
   const [since, setSince] = useState(null);
   const lanes = useRef(null);
@@ -81,7 +82,11 @@ function Timeline({ times, stepSeconds, blocked, said }) {
       <${Lanes} times=${times} stepSeconds=${stepSeconds} blocked=${blocked} mark=${mark} />
     </div>
     <p class="quiet moment" role="status">
-      ${at === null || at > last ? POINT : told(times, stepSeconds, said, at)}
+      ${
+        at === null || at > last
+          ? POINT
+          : html`<${Sentence} text=${told(times, stepSeconds, said, at)} names=${names} />`
+      }
     </p>`;
 }
 

@@ -28,9 +28,22 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are of ${zone}. Drag over a chart to look closer.
+      ${range === "1h" && " A younger run is shown from its begin."}
       ${time.isLive && ` The newest value is of ${duration(time.step)} that are not over yet.`}
     </span>
   </div>`;
+}
+
+/** Says that what follows is of now, if the reader has brushed another time. */
+export function OfNow() {
+  if (useTime().isLive) return null;
+  return html`<p class="notice">Figures of now. The time that was brushed applies to the charts.</p>`;
+}
+
+/** The unit of a panel of now, which says so if the reader has brushed another time. */
+export function useUnitOfNow() {
+  const { isLive } = useTime();
+  return (unit) => (isLive ? unit : [unit, "now"].filter(Boolean).join(", "));
 }
 
 const now = () => Date.now() / 1000;

@@ -4,6 +4,7 @@ import { Lines } from "./chart.js";
 import { each, History } from "./history.js";
 import { lineOf } from "./names.js";
 import { Panel } from "./panel.js";
+import { namesOf } from "./run.js";
 import { Stalls } from "./stalls.js";
 
 const FEW = 8; // environments with lines of their own; of more, the run has one
@@ -27,7 +28,7 @@ export function TrendCharts({ history, path, status }) {
   const isFew = areFew(status);
   return html`<${Panel} title="Stalls" unit="what blocked the run from training" paths=${[path]} wide>
         <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s}
-          said=${history.run.blocked_sentence} />
+          said=${history.run.blocked_sentence} names=${namesOf(status)} />
       <//>
       <div class="grid charts">
         <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
