@@ -18,7 +18,9 @@ Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Sc
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, Protocol, get_args
+
+from numpy.typing import NDArray
 
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
@@ -39,11 +41,25 @@ class FilterMark:
     loss_weight: float
 
 
-def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | FilterMark | None:
-    """Return whether a group is dropped or marked for its rewards.
+class FilteredGroup(Protocol):
+    """The values of a group that filters may look at: one or more sequences, each with a reward and a length."""
+
+    @property
+    def rewards(self) -> NDArray[Any]:
+        """Return the rewards, finite, one per sequence."""
+        ...
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """Return the tokens of each sequence."""
+        ...
+
+
+def apply_filters(group: FilteredGroup, policy: Policy) -> DropReason | FilterMark | None:
+    """Return whether the filters of a run drop or mark a group.
 
     Args:
-        rewards: One per sequence, finite; at least one.
+        group: A group that arrives.
         policy: What the run does with groups.
 
     Returns:
@@ -51,7 +67,7 @@ def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | Filt
         all filters. Between equal filters the first in the order of `FILTERS` wins.
     """
     marks = []
-    for reason, loss_weight in _failed(rewards, policy):
+    for reason, loss_weight in _failed(group, policy):
         if loss_weight is None:
             return reason
         marks.append(FilterMark(reason, loss_weight))
@@ -75,8 +91,9 @@ def pass_rate(rewards: Sequence[float], threshold: float) -> float:
     return sum(reward >= enough for reward in rewards) / len(rewards)
 
 
-def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReason, float | None]]:
+def _failed(group: FilteredGroup, policy: Policy) -> Iterator[tuple[DropReason, float | None]]:
     """Yield the filters that a group fails, each with the weight that would keep the group."""
+    rewards: list[float] = group.rewards.tolist()
     variance, means, rates = policy.filter_zero_variance, policy.filter_reward_range, policy.filter_pass_rate
     if variance is not None and are_equal(rewards, variance.epsilon):
         yield DropReason.ZERO_VARIANCE, variance.loss_weight

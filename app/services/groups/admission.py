@@ -158,7 +158,7 @@ def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> l
 def checked(
     group: EncodedGroup, place: Placement, context: AdmissionContext, long_sequences: LongSequences
 ) -> Placement:
-    """Return where a group goes, after the checks of its lengths and rewards.
+    """Return where a group goes, after the checks of its lengths and the filters.
 
     The result is its place, with or without a mark, or the reason to drop it.
 
@@ -176,10 +176,10 @@ def checked(
 
 
 def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:
-    """Return where a group goes after the check of its rewards: its place, marked or not, or a reason to drop it."""
+    """Return where a group goes after the filters of its run: its place, marked or not, or a reason to drop it."""
     if not policy.filters_groups:
         return place
-    match apply_filters(group.rewards.tolist(), policy):
+    match apply_filters(group, policy):
         case FilterMark() as mark:
             return replace(place, mark=mark)
         case reason:

@@ -94,13 +94,14 @@ export function FreshnessCharts({ run, environment, history, path: historyPath, 
 }
 
 function Dropped({ history, path }) {
-  const reasons = Object.entries(history.run.dropped);
+  const dropped = Object.entries(history.run.dropped);
+  const reasons = Object.keys(history.run.dropped);
   return html`<${Panel} title="Dropped" unit=${`${each(history, "groups")}, of all environments`} paths=${[path]}>
     ${
-      reasons.length === 0
+      dropped.length === 0
         ? html`<p class="quiet">Nothing was dropped in this time.</p>`
         : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
-            series=${reasons.map(([reason, values]) => ({ label: reason, values, ...lineOfReason(reason) }))} />`
+            series=${dropped.map(([reason, values]) => ({ label: reason, values, ...lineOfReason(reason, reasons) }))} />`
     }
   <//>`;
 }

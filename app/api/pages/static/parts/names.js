@@ -17,19 +17,20 @@ const form = (environment) => (environment + Math.floor(environment / HUES)) % H
 /** The colour and the dash of an environment's line. */
 export const lineOf = (environment) => ({ token: `hue-${hue(environment)}`, dash: form(environment) });
 
-// Reasons why groups are dropped, by what they have in common: age, a fault, a limit. Filters are all others.
+// Reasons why groups are dropped, by what they have in common: age, a fault, a limit. All others are filters.
 const REASONS = {
   age: ["stale", "expired", "future_version"],
   fault: ["quarantined", "corrupt", "payload_lost"],
   limit: ["deleted", "too_long"],
-  filter: ["zero_variance", "reward_range", "pass_rate"],
 };
 
-/** The colour and the dash of a reason for drops. They are no environment's. */
-export function lineOfReason(reason) {
-  const [kind, alike] = Object.entries(REASONS).find(([, names]) => names.includes(reason)) ?? ["filter", []];
-  const at = alike.indexOf(reason);
-  return { token: `reason-${kind}`, dash: at < 0 ? 3 : at };
+const kindOf = (reason) => Object.keys(REASONS).find((kind) => REASONS[kind].includes(reason)) ?? "filter";
+
+/** The colour and the dash of a reason for drops, among the `reasons` of a chart. They are no environment's. */
+export function lineOfReason(reason, reasons) {
+  const kind = kindOf(reason);
+  const alike = REASONS[kind] ?? reasons.filter((other) => kindOf(other) === kind);
+  return { token: `reason-${kind}`, dash: alike.indexOf(reason) % DASHES.length };
 }
 
 /** A piece of a line, before its name. */
