@@ -23,9 +23,9 @@ from app.services.environments.factory import EnvironmentServices
 from app.services.events.alerts import AlertWatch
 from app.services.groups.factory import GroupServices
 from app.services.history.upkeep import HistoryUpkeep
+from app.services.isolation import Failure, RunFailures, each, isolated
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
-from app.services.runs.isolation import Failure, RunFailures, each, isolated
 from app.services.stores import Stores
 from app.store.runs.processes import Maintained
 from app.store.runs.store import MOST_FORGOTTEN

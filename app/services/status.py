@@ -13,7 +13,7 @@ from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
-from app.services.runs.isolation import RepeatedFailure, RunFailures
+from app.services.isolation import RepeatedFailure, RunFailures
 from app.store.access.limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
 from app.store.groups.store import GroupStore

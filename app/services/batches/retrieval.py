@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 
 from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
-from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup
 from app.core.runs.view import QueueView
+from app.services.groups.staleness import DROPPED_AT_ONCE, drop_reason_now
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
-
-DROPPED_AT_ONCE = 128
-"""Groups that a script drops, within about 3 ms. Redis serves no other request during that time."""
 
 MANY_LANES = 128
 """So many lanes are not all read, and rules that look at them delay other requests."""
@@ -109,11 +106,6 @@ class Retrieval:
         for reason, groups in dropped.items():
             for first in range(0, len(groups), DROPPED_AT_ONCE):
                 await self._groups.drop(run, groups[first : first + DROPPED_AT_ONCE], reason)
-
-
-def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
-    """Return why a waiting group should no longer be trained on; None if it still may be."""
-    return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

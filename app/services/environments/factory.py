@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from app.services.batches.rewind import Retention
+from app.services.environments.demand import SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
 from app.services.environments.registry import EnvironmentRegistry
-from app.services.runs.demand import SharedDemand
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
 

@@ -25,9 +25,9 @@ from app.events import (
     emit,
 )
 from app.services.batches.rewind import Retention
+from app.services.environments.demand import Reading, SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
-from app.services.runs.demand import Reading, SharedDemand
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Caller, MemberRecord, MemberStore, not_a_member
 from app.store.redis.compare_and_swap import Attempts

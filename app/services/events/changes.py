@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from app.services.runs.isolation import each
+from app.services.isolation import each
 from app.store.runs.revision import RevisionStore
 from lachesis.wire.errors import LachesisError
 

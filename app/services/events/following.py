@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
-from app.services.runs.isolation import each
+from app.services.isolation import each
 from app.store.events.store import OLDEST, EventsRead, EventStore, StoredEvent
 from lachesis.wire.errors import LachesisError
 

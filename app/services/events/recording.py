@@ -17,7 +17,7 @@ import orjson
 
 from app.events import Event
 from app.logs import LogBackoff
-from app.services.runs.isolation import each
+from app.services.isolation import each
 from app.store.events.scripts import NewEvent
 from app.store.events.store import OLDEST, EventStore, Flush
 from lachesis.wire.errors import LachesisError

@@ -5,13 +5,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from app.core.groups.staleness import oldest_fresh
+from app.core.groups.staleness import drop_reason, oldest_fresh
 from app.core.model import DropReason, Lane, LaneId
 from app.core.runs.view import QueueView
-from app.services.batches.retrieval import DROPPED_AT_ONCE, drop_reason_now
+from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+
+DROPPED_AT_ONCE = 128
+"""Groups that a script drops, within about 3 ms. Redis serves no other request during that time."""
 
 _REST = 2  # a sweep in the background rests this many times as long as it works
 _PAGES_AT_ONCE = 2
@@ -118,3 +121,8 @@ class Staleness:
             for head, entry in pairs
             if entry and drop_reason_now(entry, view) is DropReason.EXPIRED
         ]
+
+
+def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:
+    """Return why a waiting group should no longer be trained on; None if it still may be."""
+    return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)

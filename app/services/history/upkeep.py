@@ -12,7 +12,7 @@ from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_be
 from app.core.history.series import HistorySpan, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
-from app.services.runs.isolation import isolated
+from app.services.isolation import isolated
 from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
 from lachesis.wire.errors import StoreFull, StoreUnavailable
 

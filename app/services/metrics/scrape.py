@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from app import telemetry
 from app.services.batches.factory import BatchServices
+from app.services.isolation import Failure, RunFailures, each
 from app.services.metrics.runs import depends_on_time, of_buffer, of_curricula, of_run
 from app.services.metrics.text import Lines, Samples, page_text
 from app.services.replay.factory import ReplayServices
 from app.services.request_counts import RequestCounts
-from app.services.runs.isolation import Failure, RunFailures, each
 from app.services.stores import Stores
 from app.store.runs.sleeps import Sleep
 from lachesis.wire.errors import LachesisError

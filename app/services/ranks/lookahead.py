@@ -9,7 +9,7 @@ from app.core.ranks.costs import CostModel
 from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
 from app.core.ranks.sharding import ShardingSpec
 from app.core.runs.view import QueueView
-from app.services.batches.retrieval import drop_reason_now
+from app.services.groups.staleness import drop_reason_now
 from app.store.groups.store import GroupStore
 
 _MANY_GROUPS = 2048

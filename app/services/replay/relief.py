@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.memory import StoreMemory, bytes_to_free, is_full, shares
-from app.services.runs.isolation import Failure, each, isolated
+from app.services.isolation import Failure, each, isolated
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import chunk_key
 from app.store.replay.store import ReplayStore

@@ -15,8 +15,8 @@ from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emi
 from app.services.access.limits import RequestLimiter
 from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness
+from app.services.isolation import Failure, each
 from app.services.replay.upkeep import ReplayCleanup
-from app.services.runs.isolation import Failure, each
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore

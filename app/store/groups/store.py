@@ -26,9 +26,9 @@ from app.store.groups.entries import (
     parse_entry,
     parse_known,
 )
+from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
-from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts as run_scripts
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now

@@ -7,9 +7,9 @@ from typing import Any
 from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
 from app.core.replay.memory import StoreMemory
+from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, ReplayPart, RunKeys
-from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
 from app.store.replay import scripts
 from app.store.replay.entries import (
