@@ -7,6 +7,7 @@
 -- include rows
 -- include bulk
 -- include clock
+-- include group_entry
 -- include group_names
 -- include admission
 -- include token_queues

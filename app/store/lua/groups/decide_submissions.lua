@@ -10,12 +10,11 @@ local function is_written(n) return known[n] and string.match(known[n], '^%S+') 
 -- Return the first outcome of a group that its sender repeats, and the checksum of its contents; nil if the run has
 -- forgotten it. It is recognised as long as it is held.
 local function first_outcome(n, clock_ms)
-  local id, outcome, left_ms, accepted_ms, checksum =
-    string.match(known[n], '^(%S+) (%S+) %S+ (%S+) (%S+) %S+ (%S+)')
-  local entry = redis.call('HGET', GROUPS, id or known[n])
-  if entry then return 'queued', string.match(entry, '^%S+ %S+ (%S+)') end
-  if not id or accepted_ms + dedup_ms <= clock_ms then return nil end
-  return left_ms == '-' and outcome or 'queued', checksum
+  local left = parse_left(known[n])
+  local entry = redis.call('HGET', GROUPS, left and left.id or known[n])
+  if entry then return 'queued', entry_word(entry, 'checksum') end
+  if not left or entry_word(left.entry, 'accepted_ms') + dedup_ms <= clock_ms then return nil end
+  return left.left_ms and 'queued' or left.reason, entry_word(left.entry, 'checksum')
 end
 
 -- Return 'new'; 'written' if an earlier call of the same command stored the group and its answer was lost; 'repeated'

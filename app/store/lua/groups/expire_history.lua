@@ -16,6 +16,7 @@ local ANNOTATIONS = KEYS[7]  -- hash: name of a group -> its id and names; name 
 local most = ARGV[1]  -- of each kind at once
 local remembered_ms = ARGV[2]  -- how long groups are remembered, unless the run says so
 -- include bulk
+-- include group_entry
 -- include group_names
 -- include group_annotations
 
@@ -27,10 +28,9 @@ local before_ms = clock - tonumber(run[2] or remembered_ms)
 local function forget_groups(names, record_ms)
   local held, forgotten = {}, {}
   for i, record in ipairs(read('HMGET', KNOWN, names)) do
-    local id, left_ms, accepted_ms = string.match(record or '', '^(%S+) %S+ %S+ (%S+) (%S+)')
-    left_ms = left_ms == '-' and accepted_ms or left_ms
-    if id and tonumber(left_ms) <= record_ms then
-      local kept = redis.call('HEXISTS', GROUPS, id) == 1 and held or forgotten
+    local left = parse_left(record or '')
+    if left and tonumber(left.left_ms or entry_word(left.entry, 'accepted_ms')) <= record_ms then
+      local kept = redis.call('HEXISTS', GROUPS, left.id) == 1 and held or forgotten
       kept[#kept + 1] = names[i]
     end
   end

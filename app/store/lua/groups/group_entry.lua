@@ -19,10 +19,13 @@ local ENTRY = {
 }
 
 local up_to = {}  -- name -> a pattern of all words before it, found when it is needed
-for place, name in ipairs(ENTRY) do up_to[name] = place - 1 end
 
 local function words_before(name)
-  if type(up_to[name]) == 'number' then up_to[name] = string.rep('%S+ ', up_to[name]) end
+  if not up_to[name] then
+    local words = 0
+    while ENTRY[words + 1] ~= name do words = words + 1 end
+    up_to[name] = string.rep('%S+ ', words)
+  end
   return up_to[name]
 end
 

@@ -9,6 +9,13 @@ local function name_of(id, given)
   return given == '-' and id or string.sub(redis.sha1hex(given), 1, 16)
 end
 
+-- Read what is known of a group that has left; nil for a group that is held. `left_ms` is nil if it was dropped on
+-- arrival. `entry` is for `entry_word`.
+local function parse_left(text)
+  local id, reason, left_ms, entry = string.match(text, '^(%S+) (%S+) %S+ (%S+) (.*)$')
+  return id and {id = id, reason = reason, left_ms = left_ms ~= '-' and left_ms or nil, entry = entry}
+end
+
 -- Note groups that leave now, for `expire_history`. A list takes a quarter of the memory of a sorted set.
 local NAMES_AT_ONCE = 100  -- in an item of the list
 local function note_left(left, names, clock)

@@ -1,8 +1,6 @@
 -- draw_chunks: the chunks that draws name (not a command of its own).
 --
 local DRAWN_FROM = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}
--- Of the rest of a chunk's entry: after its version, session, time, bytes, fragments, first number and mean version.
-local HIGHEST_VERSION = '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) '
 
 local below = {}  -- how many members rank below the range of a draw, by the order and the lowest score of the range
 
@@ -24,9 +22,8 @@ end
 local NEWEST, OLDEST, OLDEST_MS = tonumber(policy_version), tonumber(oldest_version), tonumber(oldest_ms)
 
 local function may_be_sampled(chunk, most_uses)
-  local highest = string.match(chunk.rest, HIGHEST_VERSION)
-  return tonumber(chunk.version) >= OLDEST and tonumber(highest) <= NEWEST and tonumber(chunk.inserted_ms) >= OLDEST_MS
-    and chunk.session == session and chunk.uses + chunk.held < most_uses
+  return tonumber(chunk.version) >= OLDEST and tonumber(chunk.highest_version) <= NEWEST
+    and tonumber(chunk.inserted_ms) >= OLDEST_MS and chunk.session == session and chunk.uses + chunk.held < most_uses
 end
 
 local function draw_text(n)
