@@ -15,7 +15,7 @@ from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
 
 _PAUSE_S = 1.0
-_FIND_PAUSE_S = 0.1  # between two readings of tokens that this process does not know
+_FIND_PAUSE_S = 0.1  # between two readings of tokens that are wrong or new to this process
 _OLDEST_S = 4.0  # what is known is not used for longer: with the time of an answer, a revocation holds within 5 s
 _PATIENCE_S = 1.0
 _NOTE_USE_S = 60.0
@@ -36,8 +36,9 @@ log = logging.getLogger("lachesis.access")
 class TokenSource:
     """Identifies who has a token.
 
-    Tokens change rarely. So a process remembers their records, and reads each second whether any has changed. Tokens
-    that it does not know are read together, a few times a second: a flood of wrong tokens costs Redis no more.
+    Tokens change rarely. So a process remembers their records, and reads each second whether any has changed. Ids that
+    it does not know, and those with a wrong secret, are read together, a few times a second. So a flood of wrong tokens
+    costs Redis no more, and the time of a refusal does not tell whether the id exists.
     """
 
     def __init__(self, store: AccessStore) -> None:
@@ -128,8 +129,11 @@ class TokenSource:
             token_id = token_id_of(credentials.secret)
             if token_id is None:
                 return None
-            record = self._known.get(token_id) or await self._read(token_id)
+            record = self._known.get(token_id)
             state = check_token(record, digest, self.now_ms())
+            if state is TokenState.UNKNOWN:  # the id or the secret: both take the same way
+                record = await self._read(token_id)
+                state = check_token(record, digest, self.now_ms())
             if record is None or state is not TokenState.VALID:
                 raise Unauthorized(_REFUSALS[state])
             identity = record.identity(digest)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from app.core.access.tokens import TokenRecord, TokenSecret
@@ -133,8 +134,9 @@ def _text(record: TokenRecord) -> str:
     return json_text(said | {name: value.model_dump() for name, value in limits.items() if value is not None})
 
 
+@lru_cache(maxsize=MAX_TOKENS)
 def parse_token(token_id: str, text: bytes) -> TokenRecord:
-    """Return the record of a token.
+    """Return the record of a token. One that is read again is not parsed again: the time would tell that it exists.
 
     Raises:
         UnreadableRecord: The text is no record.

@@ -12,7 +12,8 @@ from app.core.access.identity import OPEN
 from app.services.access.admin_token import AdminTokenFile
 from app.services.access.credentials import Credentials
 from app.services.access.factory import AccessServices
-from app.services.access.tokens import TokenScope
+from app.services.access.token_source import TokenSource
+from app.services.access.tokens import TokenAdministration, TokenScope
 from app.settings import Settings
 from app.store.access.audit import AuditStore
 from app.store.access.limits import LimitStore
@@ -144,6 +145,30 @@ async def test_wrong_tokens_of_many_senders_share_readings_of_redis(redis_url: s
     assert (await authenticator.identify(Credentials(text.encode()))).role == "trainer"
     assert await reads() - before < 100
     await authenticator.stop()
+    await connection.aclose()
+
+
+async def test_a_wrong_secret_is_looked_up_as_often_as_an_unknown_id(redis_url: str, redis_client: Redis) -> None:
+    """Otherwise the time of a refusal would tell which ids there are."""
+    connection = RedisClient(redis_url, 5.0)
+    store, _, limits = stores(connection)
+    source = TokenSource(store)  # not started: it reads nothing in the background
+    _, text = await TokenAdministration(store, limits).create(TokenScope("trainer", ("*",)), None)
+    token_id = text.split("_")[2]
+    assert await source.identify(Credentials(text.encode())) is not None
+
+    async def reads() -> int:
+        return int((await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"])
+
+    async def reads_of(wrong_id: str) -> int:
+        before = await reads()
+        with pytest.raises(Unauthorized, match="the token is unknown"):
+            await source.identify(Credentials(f"lch_train_{wrong_id}_{'x' * 43}".encode()))
+        return await reads() - before
+
+    others = ("0" * 12, "f" * 12, "0" * 12)
+    assert {await reads_of(wrong_id) for wrong_id in (token_id, *others, token_id)} == {2}
+    await source.identify(Credentials(text.encode()))
     await connection.aclose()
 
 
