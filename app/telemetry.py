@@ -62,7 +62,8 @@ CONNECTIONS_REFUSED = Metric(
     Kind.COUNTER,
     ("process", "limit"),
     "Connections that got 429: those over `LACHESIS_MAX_CONNECTIONS` (`total`), "
-    "`LACHESIS_MAX_CONNECTIONS_PER_ADDRESS` (`address`) or `LACHESIS_MAX_CONNECTIONS_PER_TOKEN` (`token`).",
+    "`LACHESIS_MAX_CONNECTIONS_PER_ADDRESS` (`address`), `LACHESIS_MAX_CONNECTIONS_PER_TOKEN` (`token`) or "
+    "`max_connections` of a run (`run`).",
 )
 BODY_MEMORY = Metric(
     "lachesis_body_memory_bytes", Kind.GAUGE, ("process",), "Memory that request bodies over 256 KiB hold now."

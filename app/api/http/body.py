@@ -81,7 +81,10 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
 
 
 class _Parts:
-    """The parts of a body. A few are joined at the end, which copies them once. Many grow in place instead."""
+    """The parts of a body. A few are joined at the end, which copies them once. Many grow in place instead.
+
+    Each of many parts is written at once: its memory serves the next part. To hold some first took twice the CPU time.
+    """
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -91,20 +94,17 @@ class _Parts:
     def add(self, part: bytes) -> None:
         """Add the next part."""
         self.size_bytes += len(part)
+        if self._many.tell():
+            self._many.write(part)
+            return
         self._few.append(part)
         if len(self._few) > _FEW_PARTS:
-            self._write()
+            self._many.writelines(self._few)
+            self._few.clear()
 
     def joined(self) -> bytes:
         """Return the body."""
-        if not self._many.tell():
-            return b"".join(self._few)
-        self._write()
-        return self._many.getvalue()
-
-    def _write(self) -> None:
-        self._many.writelines(self._few)
-        self._few.clear()
+        return self._many.getvalue() if self._many.tell() else b"".join(self._few)
 
 
 class _Deadline:

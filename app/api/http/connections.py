@@ -1,4 +1,4 @@
-"""Count the open connections of this process, and limit them: in all, for each address, and for each token."""
+"""Count the open connections of this process, and limit them: in all, for each address, token and run."""
 
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
@@ -14,12 +14,13 @@ STATE_KEY = "connections"
 SCOPE_KEY = "lachesis.open_connection"
 """The key of a scope for the connection of a request."""
 
-Exceeded = Literal["total", "address", "token"]
+Exceeded = Literal["total", "address", "token", "run"]
 
 REFUSALS: dict[Exceeded, str] = {
     "total": "the process has LACHESIS_MAX_CONNECTIONS open connections",
     "address": "this address has LACHESIS_MAX_CONNECTIONS_PER_ADDRESS open connections to the process",
     "token": "the sender has LACHESIS_MAX_CONNECTIONS_PER_TOKEN open connections to the process, from all addresses",
+    "run": "the run has max_connections open connections to the process",
 }
 """Why a connection is refused."""
 
@@ -40,6 +41,7 @@ class OpenConnections:
         self._open = 0
         self._of_address: Counter[str] = Counter()
         self._of_account: Counter[str] = Counter()
+        self._of_run: Counter[str] = Counter()
         self._refused: dict[Exceeded, int] = dict.fromkeys(REFUSALS, 0)
 
     def enter(self, address: str) -> "OpenConnection | Exceeded":
@@ -64,40 +66,53 @@ class OpenConnections:
         """Return how many connections belong to an account."""
         return self._of_account[account]
 
+    def of_run(self, run: str) -> int:
+        """Return how many connections belong to a run."""
+        return self._of_run[run]
+
     def samples(self) -> Iterator[telemetry.Sample]:
         """Yield what the metrics say of connections."""
         yield telemetry.CONNECTIONS, (), self._open
         for exceeded, count in self._refused.items():
             yield telemetry.CONNECTIONS_REFUSED, (exceeded,), count
 
-    def _move(self, before: str | None, account: str) -> bool:
-        """Let a connection belong to another account. Return whether that has room for it."""
-        if self._of_account[account] >= self.most_of_account:
-            self._refused["token"] += 1
-            return False
-        _count_down(self._of_account, before)
-        self._of_account[account] += 1
-        return True
+    def _move_account(self, before: str | None, account: str) -> None:
+        """Let a connection belong to another account."""
+        self._move(self._of_account, before, account, self.most_of_account, "token")
 
-    def _leave(self, address: str, account: str | None) -> None:
+    def _move_run(self, before: str | None, run: str, most: int | None) -> None:
+        """Let a connection belong to another run."""
+        self._move(self._of_run, before, run, most, "run")
+
+    def _move(self, counts: Counter[str], before: str | None, name: str, most: int | None, limit: Exceeded) -> None:
+        if most is not None and counts[name] >= most:
+            self._refused[limit] += 1
+            raise TooManyConnections(REFUSALS[limit])
+        _count_down(counts, before)
+        counts[name] += 1
+
+    def _leave(self, address: str, account: str | None, run: str | None) -> None:
         self._open -= 1
         _count_down(self._of_address, address)
         _count_down(self._of_account, account)
+        _count_down(self._of_run, run)
 
 
 class OpenConnection:
-    """A connection that counts as open. It belongs to the account of its last request that had room.
+    """A connection that counts as open. It belongs to the account and the run of the last requests that had room.
 
     Attributes:
+        run: The run that it belongs to; None before its first request in a run.
         credentials: The last Authorization header that was read on it, and what the header says; None before the first.
     """
 
-    __slots__ = ("_account", "_address", "_all", "credentials")
+    __slots__ = ("_account", "_address", "_all", "credentials", "run")
 
     def __init__(self, everything: OpenConnections, address: str) -> None:
         self._all = everything
         self._address = address
         self._account: str | None = None
+        self.run: str | None = None
         self.credentials: tuple[bytes, Credentials] | None = None
 
     def belong_to(self, account: str) -> None:
@@ -107,13 +122,25 @@ class OpenConnection:
             TooManyConnections: The account has too many others.
         """
         if account != self._account:
-            if not self._all._move(self._account, account):
-                raise TooManyConnections(REFUSALS["token"])
+            self._all._move_account(self._account, account)
             self._account = account
+
+    def enter_run(self, run: str, most: int | None) -> None:
+        """Note in which run a request is that came over this connection.
+
+        Args:
+            run: Another run than before.
+            most: How many connections the run may have; None for no limit.
+
+        Raises:
+            TooManyConnections: The run has too many others.
+        """
+        self._all._move_run(self.run, run, most)
+        self.run = run
 
     def leave(self) -> None:
         """Note that the connection has ended."""
-        self._all._leave(self._address, self._account)
+        self._all._leave(self._address, self._account, self.run)
 
 
 def count_connection(scope: MutableMapping[str, Any], account: str | None) -> None:

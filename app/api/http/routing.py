@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.deps import DEFAULT_RUN, MOST_SHOWN, Services, unknown
 from app.api.http.access import identity_of, permit
 from app.api.http.audit import Handler, Wanted, audited
+from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
+from app.api.http.connections import OpenConnection
 from app.api.http.limits import count_request
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run
@@ -78,7 +80,7 @@ class GuardedRoute(APIRoute):
         super().__init__(path, endpoint, **kwargs)
 
     def get_route_handler(self) -> Handler:
-        """Return a handler that checks the permission, counts the request, and then answers."""
+        """Return a handler that checks the permission, counts the connection and the request, and then answers."""
         answer, permission = traced(self.unguarded_handler(), self.endpoint), self.permission
         of_run = in_a_run(permission)
         if self.audited:
@@ -92,6 +94,9 @@ class GuardedRoute(APIRoute):
             if not is_open:
                 services: Services = scope["state"]["services"]
                 run = scope["path_params"].get("run", DEFAULT_RUN) if in_limits else None
+                connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
+                if run is not None and connection is not None and run != connection.run:
+                    connection.enter_run(run, services.access.limits.max_connections(run))
                 meter = services.access.limits.meter(identity_of(scope), run)
                 if meter is not None:
                     await count_request(scope, meter, services.settings.max_body_bytes)

@@ -317,7 +317,8 @@ async def status(
     after: AfterEnvironment = -1,
 ) -> Response:
     """Return the contract's `current_step` and `queue_size`, and the state of the run for operators."""
-    status = shown_status(await services.runs.status.of(run, limit, after), services.access.authenticator.mode)
+    facts, connections = await services.runs.status.of(run, limit, after), services.connections.of_run(run)
+    status = shown_status(facts, services.access.authenticator.mode, connections)
     return await large_json_reply(request, status.model_dump_json().encode())
 
 

@@ -137,7 +137,8 @@ async def run_status(
     async def status() -> bytes:
         await services.runs.administration.check(run)
         facts = await services.runs.status.of(run, limit, after)
-        return shown_status(facts, services.access.authenticator.mode).model_dump_json().encode()
+        connections = services.connections.of_run(run)
+        return shown_status(facts, services.access.authenticator.mode, connections).model_dump_json().encode()
 
     return await services.answers.reply(request, status)
 

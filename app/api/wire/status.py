@@ -32,7 +32,7 @@ from lachesis.wire.status import (
 )
 
 
-def shown_status(facts: RunFacts, access: AccessMode) -> RunStatus:
+def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunStatus:
     """Describe a run: its trainer and environments, what waits, and what blocks."""
     view, failure = facts.diagnosis.view, facts.failure
     totals, oversized = view.totals, oversized_groups(view)
@@ -88,6 +88,7 @@ def shown_status(facts: RunFacts, access: AccessMode) -> RunStatus:
         if failure is None
         else UpkeepStatus(detail=failure.failure.detail, attempts=failure.attempts, failing_age_s=facts.failing_age_s),
         limits=shown_uses(facts.limits),
+        connections=connections,
         durability=facts.durability,
         access=access,
     )

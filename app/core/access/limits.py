@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TypeVar
 
-from lachesis.wire.limits import BURST_S, QueueLimitSettings, RateLimitSettings
+from lachesis.wire.limits import BURST_S, QueueLimitSettings, RateLimitSettings, RunLimitSettings
 
 BURST_US = round(1_000_000 * BURST_S)
 
 _RATES = tuple(RateLimitSettings.model_fields)
-_Limits = TypeVar("_Limits", RateLimitSettings, QueueLimitSettings)
+_Limits = TypeVar("_Limits", RateLimitSettings, RunLimitSettings, QueueLimitSettings)
 
 
 @dataclass(frozen=True, slots=True)

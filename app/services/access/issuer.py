@@ -15,7 +15,8 @@ from app.services.access.fetching import Fetch, IssuerFetchFailed
 from lachesis.wire.errors import IssuerUnavailable, Unauthorized
 
 _RENEW_S = 300.0  # a key that the issuer withdraws is refused after this time
-_PAUSE_S = 5.0  # between two attempts, however many tokens name unknown keys
+_PAUSE_S = 1.0  # between two fetches, however many tokens name unknown keys: they wait for the next one
+_FAILURE_PAUSE_S = 5.0  # after an attempt that failed; tokens do not wait for the next one
 _MOST_KEYS = 100
 _DISCOVERY = "/.well-known/openid-configuration"
 
@@ -75,7 +76,9 @@ class IssuerKeys:
         return thumbprint in self._thumbprints
 
     async def get(self, key_id: str | None, algorithm: str) -> IssuerKey:
-        """Return the key with this id (`kid`) for this algorithm. An unknown id fetches the keys again.
+        """Return the key with this id (`kid`) for this algorithm. An unknown id waits until the keys are fetched again.
+
+        So invented ids do not shut out a new key: its first tokens wait for a second at most, and for the fetch.
 
         Args:
             key_id: The id. None stands for the only key that fits the algorithm.
@@ -104,17 +107,18 @@ class IssuerKeys:
         )
 
     def _begin(self) -> asyncio.Task[None] | None:
-        """Return the fetch that is under way, or a new one; None if the last one began a moment ago."""
+        """Return the fetch that is under way, or the next one; None if the last one failed a moment ago."""
         if self._fetching is not None and not self._fetching.done():
             return self._fetching
-        now_s = self._clock_s()
-        if now_s - self._tried_s < _PAUSE_S:
+        since_s = self._clock_s() - self._tried_s
+        if self._failure is not None and since_s < _FAILURE_PAUSE_S:
             return None
-        self._tried_s = now_s
-        self._fetching = asyncio.create_task(self._fetch_keys())
+        self._fetching = asyncio.create_task(self._fetch_keys(_PAUSE_S - since_s))
         return self._fetching
 
-    async def _fetch_keys(self) -> None:
+    async def _fetch_keys(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        self._tried_s = self._clock_s()
         try:
             keys = read_keys(await self._document(self._jwks_url or await self._discover()))
         except IssuerFetchFailed as error:

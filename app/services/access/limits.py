@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
-from app.core.access.limits import Use, costs
+from app.core.access.limits import Use, costs, limits_of
 from app.store.access.limits import LimitStore, of_run
 from lachesis.wire.errors import LachesisError, RateLimited
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 
 _US = 1_000_000
 _PAUSE_S = 1.0
@@ -55,7 +55,8 @@ class RequestLimiter:
     def __init__(self, store: LimitStore) -> None:
         self._store = store
         self._generation: int | None = None
-        self._runs: Mapping[str, RateLimitSettings] = {}
+        self._runs: Mapping[str, RunLimitSettings] = {}
+        self._rates: Mapping[str, RateLimitSettings] = {}  # of the runs that have any
         self._repeating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -86,15 +87,22 @@ class RequestLimiter:
         found = await self._store.of_runs(self._generation)
         if found is not None:
             self._generation, self._runs = found
+            rates = {run: limits_of(RateLimitSettings, limits) for run, limits in self._runs.items()}
+            self._rates = {run: limits for run, limits in rates.items() if limits is not None}
 
-    async def learn(self, run: str, limits: RateLimitSettings | None) -> None:
+    async def learn(self, run: str, limits: RunLimitSettings | None) -> None:
         """Let the limits of a run hold in this process at once. They are stored already."""
         if self._runs.get(run) != limits:
             await self.refresh()
 
+    def max_connections(self, run: str) -> int | None:
+        """Return how many open connections a run may have; None for no limit."""
+        limits = self._runs.get(run)
+        return None if limits is None else limits.max_connections
+
     def meter(self, identity: Identity, run: str | None) -> Meter | None:
         """Return what counts a request; None if nothing limits it."""
-        of_this_run = None if run is None else self._runs.get(run)
+        of_this_run = None if run is None else self._rates.get(run)
         if of_this_run is None and identity.limits is None:
             return None
         limited = []

@@ -23,7 +23,7 @@ from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary
 from lachesis.wire.errors import InvalidField, RunExists, RunInUse, RunNotFound
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import RunLimitSettings
 
 _ATTEMPTS = 10
 _MOST_SHOWN = 80  # characters of a value
@@ -95,7 +95,7 @@ class RunAdministration:
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
-                await self._limits.learn(run, limits_of(RateLimitSettings, policy))
+                await self._limits.learn(run, limits_of(RunLimitSettings, policy))
                 emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 
@@ -152,7 +152,7 @@ class RunAdministration:
             config = view.config if batch_size is None else view.config.model_copy(update={"batch_size": batch_size})
             policy = Policy.model_validate(view.policy.model_dump() | others)
             if await self._runs.put(run, config, policy, view.epoch):
-                await self._limits.learn(run, limits_of(RateLimitSettings, policy))
+                await self._limits.learn(run, limits_of(RunLimitSettings, policy))
                 emit(RunChanged(run=run, changes=changes))
                 break
         await self._retention.trim(run)

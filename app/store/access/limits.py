@@ -15,10 +15,10 @@ from app.store.redis.keys import RunKeys, ServiceKeys
 from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.server_time import parse_time_us
-from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
+from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RunLimitSettings
 
 _RUN = "run:"
-_Limits = TypeVar("_Limits", RateLimitSettings, QueueLimitSettings)
+_Limits = TypeVar("_Limits", RateLimitSettings, RunLimitSettings, QueueLimitSettings)
 
 log = logging.getLogger("lachesis.access")
 
@@ -30,7 +30,7 @@ class LimitStore:
         self._connection = connection
         self._keys = ServiceKeys()
 
-    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RateLimitSettings]] | None:
+    async def of_runs(self, seen: int | None) -> tuple[int, Mapping[str, RunLimitSettings]] | None:
         """Read the limits of all runs that have any.
 
         Args:
@@ -47,9 +47,9 @@ class LimitStore:
         for name, text in found.items():
             run = name.decode()[len(_RUN) :]
             try:
-                limits[run] = parse_limits(RateLimitSettings, json.loads(text))
+                limits[run] = parse_limits(RunLimitSettings, json.loads(text))
             except (ValueError, TypeError):
-                log.error("the limits of rates of run %s cannot be read, so it has none: set them again", run)
+                log.error("the limits of run %s cannot be read, so it has none: set them again", run)
         return generation, limits
 
     async def count(self, costs: Sequence[tuple[str, str, float, int]]) -> list[int]:
@@ -92,9 +92,9 @@ def of_run(run: str) -> str:
     return f"run:{run}"
 
 
-def limits_text(limits: RateLimitSettings | None) -> str:
+def limits_text(limits: RunLimitSettings | None) -> str:
     """Write limits for Redis; none are empty text."""
-    return "" if limits is None else json_text(limits.model_dump())
+    return "" if limits is None else json_text(limits.model_dump(exclude_none=True))
 
 
 def parse_limits(kind: type[_Limits], said: Mapping[str, Any]) -> _Limits:

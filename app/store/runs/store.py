@@ -46,7 +46,7 @@ from app.store.runs.view import (
     summary_command,
 )
 from lachesis.wire.errors import InvalidField, RunNotFound, RunRewound
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import RunLimitSettings
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
@@ -261,7 +261,7 @@ class RunStore:
             remembered_ms=policy.remembered_ms,
             made_by=made_by,
             name=run,
-            rate_limits=limits_text(limits_of(RateLimitSettings, policy)),
+            rate_limits=limits_text(limits_of(RunLimitSettings, policy)),
         )
         return bool(await self._run_and_announce(run, command))
 

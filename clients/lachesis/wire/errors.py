@@ -396,7 +396,7 @@ class TooManyNewEnvironments(ServiceError):
 
 
 class TooManyConnections(ServiceError):
-    """The service, the client's address or its token has too many open connections. The service closes this one."""
+    """The service, an address, a token or a run has too many open connections. The service closes this one."""
 
     code, status, retry_after_s = "too_many_connections", 429, 5.0
     remedy = "Close idle connections, or raise the setting that the message names."

@@ -39,6 +39,18 @@ class RateLimitSettings(BaseModel):
     )
 
 
+class RunLimitSettings(RateLimitSettings):
+    """How much all senders of a run may do together: rates and open connections."""
+
+    max_connections: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Maximum number of open connections to each API process whose last request in a run was for this "
+        "run. The service refuses further connections (429 `too_many_connections`). Null means no limit.",
+    )
+
+
 class QueueLimitSettings(BaseModel):
     """How much a token may have in the queue of each run. A group counts until a batch takes it or it is dropped."""
 

@@ -13,6 +13,7 @@ class NewRun(TypedDict, total=False):
     max_requests_per_s: float | None
     max_bytes_per_s: float | None
     max_groups_per_s: float | None
+    max_connections: int | None
     filter_zero_variance: ZeroVarianceFilter | None
     filter_reward_range: RewardRangeFilter | None
     filter_pass_rate: PassRateFilter | None
@@ -48,6 +49,7 @@ class RunChanges(TypedDict, total=False):
     max_requests_per_s: float | None
     max_bytes_per_s: float | None
     max_groups_per_s: float | None
+    max_connections: int | None
     filter_zero_variance: ZeroVarianceFilter | None
     filter_reward_range: RewardRangeFilter | None
     filter_pass_rate: PassRateFilter | None

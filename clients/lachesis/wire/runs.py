@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.filters import RunFilters
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import RunLimitSettings
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
@@ -43,7 +43,7 @@ class AtroposSettings(Body):
     num_steps: _Count = Field(default=-1, description="Total number of steps of the run.")
 
 
-class RunSettings(RunFilters, RateLimitSettings):
+class RunSettings(RunFilters, RunLimitSettings):
     """How a run keeps groups and forms batches: the one definition, for the service, the SDK and the documents.
 
     `RunCreate`, `RunChange` and `Run` inherit it, and the rules of `app.core` read it. The defaults are those of

@@ -293,6 +293,11 @@ class RunStatus(_Answer):
     limits: list[RateUse] = Field(
         default=[], description="The limits of rates of the run, and how much of each is used."
     )
+    connections: int | None = Field(
+        default=None,
+        description="Open connections whose last request in a run was for this run, of the process that answers. "
+        "`max_connections` limits them.",
+    )
     durability: str = Field(description="What an acknowledged write survives, as found when this process started.")
     access: AccessMode | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Open connections are limited, in all, for each address and for each token; a refused one gets an answer."""
+"""Open connections are limited, in all, for each address, token and run; a refused one gets an answer."""
 
 import asyncio
 import json
@@ -22,20 +22,23 @@ PING = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @given(
     limits=st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(1, 3)),
+    of_run=st.none() | st.integers(1, 3),
     steps=st.lists(
         st.one_of(
             st.tuples(st.just("enter"), st.sampled_from("abc"), st.none()),
             st.tuples(st.just("belong"), st.integers(0, 5), st.sampled_from("xyz")),
+            st.tuples(st.just("run"), st.integers(0, 5), st.sampled_from("rst")),
             st.tuples(st.just("leave"), st.integers(0, 5), st.none()),
         ),
         max_size=60,
     ),
 )
 def test_as_many_are_open_as_the_limits_allow(
-    limits: tuple[int, int, int], steps: list[tuple[str, Any, str | None]]
+    limits: tuple[int, int, int], of_run: int | None, steps: list[tuple[str, Any, str | None]]
 ) -> None:
     most, of_address, of_account = limits
     connections, there, refused = OpenConnections(*limits), list[tuple[OpenConnection, str, str | None]](), 0
+    runs: dict[OpenConnection, str] = {}
     for step, what, account in steps:
         if step == "enter":
             entered = connections.enter(what)
@@ -52,6 +55,22 @@ def test_as_many_are_open_as_the_limits_allow(
             connection, address, before = there.pop(what)
             if step == "leave":
                 connection.leave()
+                runs.pop(connection, None)
+                continue
+            if step == "run":
+                there.insert(what, (connection, address, before))
+                if account == runs.get(connection):
+                    continue
+                others = sum(one == account for one in runs.values())
+                try:
+                    connection.enter_run(str(account), of_run)
+                    assert of_run is None or others < of_run
+                    runs[connection] = str(account)
+                except TooManyConnections:
+                    assert of_run is not None
+                    assert others >= of_run
+                    refused += 1
+                assert connection.run == runs.get(connection)
                 continue
             others = sum(one == account for _, _, one in there)
             try:
@@ -67,6 +86,8 @@ def test_as_many_are_open_as_the_limits_allow(
     assert (counted, sum(count for _, _, count in by_limit)) == (len(there), refused)
     for account in "xyz":
         assert connections.of_account(account) == sum(one == account for _, _, one in there)
+    for run in "rst":
+        assert connections.of_run(run) == sum(one == run for one in runs.values())
 
 
 def connect(client: httpx.AsyncClient, address: str) -> socket.socket:
@@ -109,6 +130,7 @@ async def test_a_connection_over_a_limit_gets_429_until_another_ends(
             "total": by_total,
             "address": not by_total,
             "token": False,
+            "run": False,
         }
         connection.close()
 

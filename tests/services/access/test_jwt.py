@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from app.api.http.issuer_client import IssuerClient
 from app.core.access.claims import ClaimRule, JwtTrust
 from app.core.access.identity import OPEN, Identity
+from app.services.access import issuer as issuer_keys
 from app.services.access import jwt as jwt_source
 from app.services.access.credentials import Credentials
 from app.services.access.issuer import read_keys
 from app.services.access.jwt import MAX_JWT_BYTES, JwtSource
 from app.settings import Settings
 from lachesis.wire.errors import IssuerUnavailable, StoreMisconfigured, Unauthorized
+from tests.clock import LoopClock
 from tests.issuer import AUDIENCE, KEYS, Issuer, jwk_of, now_s, running
 
 RULES = (
@@ -232,6 +234,7 @@ async def test_keys_of_another_purpose_are_not_used(issuer: Issuer, service: Ser
     issuer.published = {"rsa": {"use": "enc"}, "rsa-2": {"alg": "PS256"}}
     assert "does not fit" in await service.refusal(issuer.sign(None, "rsa-2"))
     assert await service.identify(issuer.sign(None, "rsa-2", "PS256"))
+    service.clock.passed_s += 1
     assert "no key" in await service.refusal(issuer.sign())
 
 
@@ -248,15 +251,21 @@ async def test_an_unknown_key_is_fetched_once_however_many_ask(issuer: Issuer, s
     assert issuer.fetches == 2
 
 
-async def test_invented_key_ids_do_not_hammer_the_issuer(issuer: Issuer, service: Service) -> None:
-    for number in range(50):
-        assert "no key" in await service.refusal(issuer.sign(kid=f"invented-{number}"))
+async def test_invented_key_ids_neither_hammer_the_issuer_nor_shut_out_a_new_key(
+    issuer: Issuer, service: Service, loop_clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_keys, "_PAUSE_S", 1000.0)
+    assert "no key" in await service.refusal(issuer.sign(kid="invented"))
     assert issuer.fetches == 1
-    service.clock.passed_s += 4.9
-    await service.refusal(issuer.sign(kid="invented"))
-    assert issuer.fetches == 1
-    service.clock.passed_s += 0.1
-    await service.refusal(issuer.sign(kid="invented"))
+    issuer.published = {"rsa": {}, "rsa-2": {}}
+    invented = [asyncio.create_task(service.refusal(issuer.sign(kid=f"invented-{number}"))) for number in range(50)]
+    new = asyncio.create_task(service.identify(issuer.sign(None, "rsa-2")))
+    for passed_s in (0, 500):  # first they begin to wait
+        await loop_clock.advance(passed_s)
+        assert issuer.fetches == 1
+    await loop_clock.advance(500)
+    assert await new
+    assert all("no key" in refusal for refusal in await asyncio.gather(*invented))
     assert issuer.fetches == 2
 
 

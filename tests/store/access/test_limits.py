@@ -15,7 +15,8 @@ from app.store.access import scripts
 from app.store.access.limits import LimitStore, of_run
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS, ServiceKeys
-from lachesis.wire.limits import RateLimitSettings
+from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
+from tests.acl_user import unrestricted_url
 from tests.core.access.limits import count_use
 from tests.properties import examples
 from tests.store.conftest import CONFIG, RUN, Store
@@ -38,13 +39,13 @@ def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int |
     """Each limit: its arrival before or after now, or none yet, and the cost. The script says when it decided."""
 
     async def compare() -> None:
-        connection = RedisClient(redis_url, 5.0)
+        connection, admin = RedisClient(redis_url, 5.0), RedisClient(unrestricted_url(redis_url), 5.0)
         try:
             seconds, microseconds = map(int, await connection.call("TIME"))
             began_us = 1_000_000 * seconds + microseconds
             arrivals = [0 if offset is None else began_us + offset for offset, _ in limits]
             costs = [cost for _, cost in limits]
-            keys = [f"limit:{place}" for place in range(len(limits))]
+            keys = [f"lachesis:limit:{place}" for place in range(len(limits))]
             there = [("SET", key, at) for key, at in zip(keys, arrivals, strict=True) if at]
             await connection.pipeline([("DEL", *keys), *there])
             now_us, *waits = await connection.run(
@@ -54,7 +55,7 @@ def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int |
             expected_waits, expected = count_use(arrivals, costs, now_us)
             assert waits == expected_waits
             for key, before, after in zip(keys, arrivals, expected, strict=True):
-                stored, left_ms = await connection.pipeline([("GET", key), ("PTTL", key)])
+                stored, left_ms = await admin.pipeline([("GET", key), ("PTTL", key)])
                 if any(waits) or after <= now_us:
                     assert int(stored or 0) == before
                 else:
@@ -63,6 +64,7 @@ def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int |
             await connection.call("DEL", *keys)
         finally:
             await connection.aclose()
+            await admin.aclose()
 
     asyncio.run(compare())
 
@@ -97,12 +99,10 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
     await put(Policy(max_age_s=5))
     assert await limits.of_runs(0) is None, "nothing about rates has changed"
     await put(Policy(max_bytes_per_s=100))
-    assert await store.redis.hget(LIMITS, f"run:{RUN}") == (  # type: ignore[misc]
-        b'{"max_requests_per_s":null,"max_bytes_per_s":100.0,"max_groups_per_s":null}'
-    )
-    assert await limits.of_runs(0) == (1, {RUN: RateLimitSettings(max_bytes_per_s=100)})
+    assert await store.redis.hget(LIMITS, f"run:{RUN}") == b'{"max_bytes_per_s":100.0}'  # type: ignore[misc]
+    assert await limits.of_runs(0) == (1, {RUN: RunLimitSettings(max_bytes_per_s=100)})
     await put(Policy(max_bytes_per_s=50, max_age_s=5))
-    assert await limits.of_runs(1) == (2, {RUN: RateLimitSettings(max_bytes_per_s=50)})
+    assert await limits.of_runs(1) == (2, {RUN: RunLimitSettings(max_bytes_per_s=50)})
     await put(Policy(max_age_s=5))
     assert await limits.of_runs(2) == (3, {})
     await put(Policy(max_requests_per_s=1))
@@ -116,6 +116,6 @@ async def test_limits_that_cannot_be_read_stop_no_other_run(
     texts = {"run:a": "{", "run:b": '{"max_bytes_per_s": 3}', "run:c": '{"max_samples_per_s": 3}'}
     await redis_client.hset(LIMITS, mapping=texts | {"generation": 7})  # type: ignore[misc]
     with caplog.at_level(logging.ERROR, "lachesis.access"):
-        assert await LimitStore(connection).of_runs(3) == (7, {"b": RateLimitSettings(max_bytes_per_s=3)})
+        assert await LimitStore(connection).of_runs(3) == (7, {"b": RunLimitSettings(max_bytes_per_s=3)})
     assert "run a " in caplog.text
     assert "run c " in caplog.text

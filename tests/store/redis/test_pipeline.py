@@ -19,6 +19,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Pipeline, packed, parse_error
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import StoreUnavailable
+from tests.acl_user import unrestricted_url
 from tests.clock import LoopClock
 from tests.waiting import wait_until
 
@@ -26,6 +27,12 @@ WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**6
 LAST = st.one_of(
     WORDS, st.binary(min_size=8193, max_size=8300), st.binary(min_size=9000, max_size=9000).map(memoryview)
 )
+
+
+@pytest.fixture(scope="module")
+def redis_url(redis_url: str) -> str:
+    """Return the URL for a user who may do everything: these tests send commands that the service never sends."""
+    return unrestricted_url(redis_url)
 
 
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=4), LAST), min_size=1, max_size=6))

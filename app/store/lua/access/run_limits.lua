@@ -1,4 +1,4 @@
--- run_limits: note the limits of rates of a run, so that every process knows them.
+-- run_limits: note the limits of a run, so that every process knows them.
 --
 -- Each change starts a new generation. `text` is JSON; '' if the run has no limits.
 local function put_run_limits(limits, run, text)

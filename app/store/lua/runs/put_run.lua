@@ -6,7 +6,7 @@
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: configuration, policy, epoch, step, the request that made it
-local LIMITS = KEYS[2]  -- hash: limits of rates of runs
+local LIMITS = KEYS[2]  -- hash: limits of runs
 local epoch = ARGV[1]  -- decided on
 local config = ARGV[2]  -- JSON
 local policy = ARGV[3]  -- JSON

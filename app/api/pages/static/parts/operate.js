@@ -69,6 +69,7 @@ const LIMITS = [
   ["max_requests_per_s", "Requests each second", { min: 0.001 }],
   ["max_bytes_per_s", "Bytes each second", { min: 1 }],
   ["max_groups_per_s", "Groups each second", { min: 0.001 }],
+  ["max_connections", "Open connections", { min: 1, step: 1 }],
 ];
 
 function Limits({ run }) {
