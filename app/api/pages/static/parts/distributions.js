@@ -101,7 +101,11 @@ function Dropped({ history, path }) {
       dropped.length === 0
         ? html`<p class="quiet">Nothing was dropped in this time.</p>`
         : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
-            series=${dropped.map(([reason, values]) => ({ label: reason, values, ...lineOfReason(reason, reasons) }))} />`
+            series=${dropped.map(([reason, values]) => ({
+              label: reason,
+              values,
+              ...lineOfReason(reason, reasons),
+            }))} />`
     }
   <//>`;
 }
