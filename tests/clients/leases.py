@@ -1,4 +1,4 @@
-"""Outlast a lease; also where the server is not installed."""
+"""Wait until a lease is extended; also where the server is not installed."""
 
 import re
 
@@ -8,8 +8,12 @@ from lachesis import Settings
 from tests.e2e.processes import wait_until
 
 
-def outlast_a_lease(settings: Settings) -> None:
-    """Keep the thread until a lease would be over, had nobody extended it. Each third of a lease extends it."""
+def wait_for_an_extension(settings: Settings) -> None:
+    """Keep the thread until the SDK has extended a lease by itself. It does so after a third of the lease.
+
+    Leases are long enough to survive a busy machine: a test that outlasts a short one fails if the process stands still
+    for as long.
+    """
 
     def extensions() -> float:
         page = httpx.get(f"{settings.url}/metrics", trust_env=False).text
@@ -17,4 +21,4 @@ def outlast_a_lease(settings: Settings) -> None:
         return sum(map(float, counted))
 
     before = extensions()
-    wait_until("leases are extended", lambda: extensions() >= before + 8, 60)  # at most two leases are held
+    wait_until("a lease is extended", lambda: extensions() > before, 60)

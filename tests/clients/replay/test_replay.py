@@ -24,7 +24,6 @@ from lachesis.wire.blob import LABELLED, MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay.calls import in_json
 from tests.clients.conftest import settings_of
-from tests.clients.leases import outlast_a_lease
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
@@ -316,8 +315,8 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
                 worker.insert(steps(0, 5), policy_version=0)
             assert worker.outcomes == {"stored": 3}, "the rest at the end of the block"
             seen: list[int] = []
-            for sample in replay.samples(num_chunks=1, wait_s=10, lease_s=0.3):
-                outlast_a_lease(run)
+            for sample in replay.samples(num_chunks=1, wait_s=10):
+                assert 0 < sample.extend(90) <= 90
                 with sample:
                     seen += sample.fragments()[0]["action"].tolist()
                     shown = replay.show(sample.info.sample)
