@@ -104,7 +104,10 @@ def _failed(group: FilteredGroup, policy: Policy) -> Iterator[tuple[DropReason, 
 
 
 def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:
-    """Return whether a value is strictly between two bounds, further from each than the largest rounding error."""
+    """Return whether a value is strictly between two bounds, further from each than the largest rounding error.
+
+    The error is relative to the bound: a mean near 0 of rewards in the thousands may round by more than it allows.
+    """
     above = band.above is None or value > band.above + _rounding(band.above)
     return above and (band.below is None or value < band.below - _rounding(band.below))
 
