@@ -1,17 +1,15 @@
 """How Sphinx builds the site: `make docs`. Pages are Markdown and read well without the site, too."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(ROOT / "clients"), str(ROOT)]
 
 project = "Lachesis"
 author = copyright = "the authors of Lachesis"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser"]
 exclude_patterns = ["_static"]
 
 html_theme = "furo"
@@ -22,13 +20,6 @@ html_show_sphinx = False
 html_copy_source = False
 
 myst_heading_anchors = 4  # links to headings work as they do on a code host
-default_role = "code"  # docstrings mark code with single backticks
-autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # signatures are long; docstrings say shapes and units
-autodoc_preserve_defaults = True
-napoleon_numpy_docstring = False
-napoleon_use_ivar = True  # fields of dataclasses are described once, in the list of attributes
-python_maximum_signature_line_length = 88
 
 # The order of the pages. A page that is in no list is a warning, and so an error.
 NAVIGATION = {
@@ -90,7 +81,6 @@ def setup(app: Any) -> None:
     """Register the hooks."""
     app.connect("config-inited", lambda *_: _copy_pages())
     app.connect("source-read", _add_navigation)
-    app.connect("autodoc-process-docstring", lambda *given: _indent_code(given[-1]), priority=0)
 
 
 def _copy_pages() -> None:
@@ -113,18 +103,6 @@ def _add_navigation(_: Any, page: str, source: list[str]) -> None:
         source[0] += "".join(_toctree(pages, caption) for caption, pages in NAVIGATION.items())
     elif page in BELOW:
         source[0] += _toctree(BELOW[page])
-
-
-def _indent_code(lines: list[str]) -> None:
-    """Turn the fenced code blocks of a docstring into those that Sphinx knows."""
-    inside = False
-    for number, line in enumerate(lines):
-        if line.strip().startswith("```"):
-            inside = not inside
-            lines[number] = ".. code-block:: python\n" if inside else ""
-        elif inside:
-            lines[number] = f"    {line}" if line else ""
-    lines[:] = "\n".join(lines).split("\n")
 
 
 def _toctree(pages: list[str], caption: str = "") -> str:

@@ -16,7 +16,7 @@ from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.problems import meaning
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.runs import YEAR_S, RunCreate
-from tools import http_reference, table_reference
+from tools import http_reference, sdk_reference, table_reference
 from tools.pages import heading, nested_models
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -152,6 +152,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     **{f"http/{noun}.md": partial(http_reference.noun_page, noun) for noun in http_reference.NOUNS},
     "log.md": table_reference.log_page,
     "metrics.md": table_reference.metrics_page,
+    "sdk.md": sdk_reference.sdk_page,
     "settings.md": settings_page,
     "service-settings.md": table_reference.service_settings_page,
     "status.md": table_reference.status_page,

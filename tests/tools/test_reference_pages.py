@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import lachesis
 from app import events
 from app.core.model import Blocker
 from app.settings import Settings
 from app.telemetry import METRICS
+from lachesis import errors, loader
 from lachesis.wire.status import BatchBlocked
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
@@ -32,9 +34,16 @@ def test_every_endpoint_is_on_the_page_of_its_noun() -> None:
     assert [one for one in index if f"`{one}`" not in nouns] == []
 
 
+def test_the_page_of_the_sdk_has_each_public_class_and_function() -> None:
+    public = {*lachesis.__all__, *loader.__all__} - {name for name in lachesis.__all__ if name.startswith("Async")}
+    shown = set(re.findall(r"^### `(\w+)`$", PAGES["sdk.md"], re.M))
+    assert public - {"errors", *vars(errors)} == shown - {"BinarySubmission"}
+    assert {"`Trainer()`", "`Trainer.take`", "`Batch.ack`"} <= set(re.findall(r"^#### (.+)$", PAGES["sdk.md"], re.M))
+
+
 def test_no_page_is_left_over() -> None:
     written = {str(path.relative_to(FOLDER)) for path in Path(FOLDER).rglob("*.md")}
-    assert written == {*PAGES, "sdk.md"}
+    assert written == set(PAGES)
 
 
 def test_every_reason_for_no_batch_is_documented() -> None:

@@ -129,8 +129,8 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         It ends after the event ``run deleted``. An event ``gap`` says that older events are no longer kept.
 
         Args:
-            after: The id of an event, or a time in milliseconds since 1970: begin with what came after it, ``"0"`` with
-                all events that are kept. None means from now on.
+            after: Begin after this event, by its id, or after a time in milliseconds since 1970. ``"0"`` means all
+                events that are kept. None means from now on.
 
         Raises:
             RunNotFound: The run does not exist.
