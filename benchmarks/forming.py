@@ -54,7 +54,7 @@ async def deepen(arena: Arena, results: Results) -> None:
             assert lachesis.held() == depth
             for env_id in ids:
                 lachesis.post("/disconnect-env", json={"env_id": env_id})
-            assert enrol(lachesis, with_minimums) == ids  # after they leave and register again
+            assert register(lachesis, with_minimums) == ids  # after they leave and register again
             caller = await lachesis.dial()  # now: filling takes longer than the server keeps an idle connection
             for _ in range(BATCHES_TAKEN):
                 results.add(FORMING, case(depth, with_minimums), lachesis.name, await take(caller))
@@ -70,10 +70,10 @@ def start_run(server: AtroposSpeaker, with_minimums: bool) -> list[int]:
     """Begin a run with three environments; gives their ids."""
     server.fresh(BATCH_SIZE, 0)
     assert server.get("/batch").json() == {"batch": None}  # it is the first call of this that starts a run
-    return enrol(server, with_minimums)
+    return register(server, with_minimums)
 
 
-def enrol(server: AtroposSpeaker, with_minimums: bool) -> list[int]:
+def register(server: AtroposSpeaker, with_minimums: bool) -> list[int]:
     """Register the three environments; gives their ids."""
     ids = []
     for i, minimum in enumerate(MINIMUMS):

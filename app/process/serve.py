@@ -14,7 +14,7 @@ from app.api.http.issuer_client import IssuerClient
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.logs import log_config
 from app.process.store import Store, open_store
-from app.process.workers import BACKLOG, heed_signals, run_workers
+from app.process.workers import BACKLOG, raise_on_stop_signals, run_workers
 from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
 from app.settings import Settings
@@ -39,7 +39,7 @@ def serve(settings: Settings, app: str = "app.main:app") -> int:
         The exit code: 0 after a signal, 1 if it could not start (one line on stderr says why).
     """
     logging.config.dictConfig(log_config(settings.log_level, settings.log_format))
-    heed_signals()
+    raise_on_stop_signals()
     try:
         return _serve(settings, app)
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def run_workers(
     return _run_here(config, listener, announce) if settings.workers == 1 else _run_many(config, listener, announce)
 
 
-def heed_signals() -> None:
+def raise_on_stop_signals() -> None:
     """Make stop signals raise KeyboardInterrupt, so that what is open is closed in order."""
     for number in _STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -227,5 +227,5 @@ def _run_many(config: uvicorn.Config, listener: socket.socket, announce: Callabl
     try:
         supervisor.run()
     finally:
-        heed_signals()  # uvicorn's supervisor leaves its own handlers
+        raise_on_stop_signals()  # uvicorn's supervisor leaves its own handlers
     return 1 if supervisor.failed else 0

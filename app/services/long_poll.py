@@ -248,7 +248,7 @@ class LongPoll(Generic[Q, R]):
             async with aclosing(self._changes(run)) as changes:
                 async for news in changes:
                     if turns is not None:
-                        await turns.hear(run, news, needed=bool(queue.waiters))
+                        await turns.handle_news(run, news, needed=bool(queue.waiters))
                     if not queue.waiters and not news:
                         del self._queues[run]
                         return

@@ -35,7 +35,7 @@ from lachesis.wire.errors import LachesisError
 T = TypeVar("T")
 
 _PERIOD_S = 1.0
-_FAREWELL_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
 _ALERTS_EVERY = 2  # passes between two looks at the alerts of a run
 _IDLE_EVERY = 30  # passes between two checks for environments to forget, of a run that does not sleep
@@ -94,7 +94,7 @@ class Maintenance:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             with contextlib.suppress(LachesisError, TimeoutError):
-                async with asyncio.timeout(_FAREWELL_S):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await self._processes.remove(self._worker)
                     await self._history.write_all()
 
@@ -201,10 +201,10 @@ class Maintenance:
         self._environments.demand.forget_unused()
 
     async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
-        for run in self._batches.atropos_delivery.doubtful():
+        for run in self._batches.atropos_delivery.runs_to_recheck():
             await self._look_after_one(run, self._return_lost(run))
         if any(tick.replay for tick in ticks.values()):
-            await self._make_way()
+            await self._evict_if_full()
         woken, self._awake = ticks.keys() - self._awake, set(ticks)
         for run, tick in ticks.items():
             forget_idle = run in woken or self._passes % _IDLE_EVERY == 0
@@ -248,9 +248,9 @@ class Maintenance:
     async def _return_lost(self, run: str) -> None:
         await self._batches.atropos_delivery.return_lost(run, await self._runs.queue(run))
 
-    async def _make_way(self) -> None:
+    async def _evict_if_full(self) -> None:
         try:
-            await self._replay.eviction.make_way()
+            await self._replay.eviction.evict_if_full()
         except LachesisError as error:
             self._log_outage(error)
 

@@ -21,7 +21,7 @@ from app.store.groups.store import GroupStore
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from app.store.redis.notifications import changes
-from app.store.replay.groups import EnteringStore
+from app.store.replay.groups import GroupInsertionStore
 from app.store.replay.samples import SampleStore
 from app.store.replay.snapshots import SnapshotStore
 from app.store.replay.store import ReplayStore
@@ -63,7 +63,7 @@ class Stores:
     batches: BatchStore
     batch_records: BatchRecordStore
     replay: ReplayStore
-    entering: EnteringStore
+    entering: GroupInsertionStore
     samples: SampleStore
     snapshots: SnapshotStore
     curricula: CurriculumStore
@@ -93,7 +93,7 @@ class Stores:
             batches=BatchStore(connection),
             batch_records=BatchRecordStore(connection),
             replay=ReplayStore(connection),
-            entering=EnteringStore(connection),
+            entering=GroupInsertionStore(connection),
             samples=SampleStore(connection),
             snapshots=SnapshotStore(connection),
             curricula=CurriculumStore(connection),

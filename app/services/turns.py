@@ -131,7 +131,7 @@ class Turns:
         if turn is not None and turn.users == 0 and (turn.is_held or turn.is_asked):
             await self._pass_on(run, turn, again=False)
 
-    async def hear(self, run: str, news: Collection[bytes], *, needed: bool) -> None:
+    async def handle_news(self, run: str, news: Collection[bytes], *, needed: bool) -> None:
         """Follow what was said about the turn; ``needed`` says whether any request waits in this process."""
         if not NEWS.isdisjoint(news):
             self.note_others(run)

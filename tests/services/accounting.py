@@ -57,8 +57,8 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
         dropped[DropReason(reason)] = dropped.get(reason, 0) + int(count)
     delivered = int(total.get("delivered_groups", 0))
     assert delivered >= len(places["kept"])
-    in_hand = sum(len(groups) for place, groups in places.items() if place != "kept")
-    assert int(total.get("accepted_groups", 0)) == in_hand + delivered + sum(dropped.values())
+    outstanding = sum(len(groups) for place, groups in places.items() if place != "kept")
+    assert int(total.get("accepted_groups", 0)) == outstanding + delivered + sum(dropped.values())
 
     tokens = await _check_ledger(redis, keys, places, held)
     await _check_token_queues(redis, keys, places["queued"] | places["buffered"], held)

@@ -48,11 +48,11 @@ async def test_one_process_has_the_turn_and_passes_it_on_in_order(processes: lis
     assert [await turns.enter(RUN) for turns in processes] == [True, False, False, False]
     holder, order = processes[0], []
     for _ in range(5):
-        await holder.hear(RUN, {WANTED}, needed=True)
+        await holder.handle_news(RUN, {WANTED}, needed=True)
         assert holder.is_ending(RUN)
         await holder.leave(RUN, listens=True, again=True)
         for turns in processes:
-            await turns.hear(RUN, frozenset(), needed=True)
+            await turns.handle_news(RUN, frozenset(), needed=True)
         (holder,) = [turns for turns in processes if turns is not holder and await turns.enter(RUN)]
         order.append(processes.index(holder))
     assert order == [1, 2, 3, 0, 1]
@@ -65,13 +65,13 @@ async def test_a_turn_lasts_for_its_users_and_admits_none_once_others_want_it(
     assert await first.enter(RUN)
     assert await first.enter(RUN)
     assert not await second.enter(RUN)
-    await first.hear(RUN, {WANTED}, needed=True)
+    await first.handle_news(RUN, {WANTED}, needed=True)
     assert not await first.enter(RUN)
     await first.leave(RUN, listens=True, again=False)
     assert first.is_held(RUN)
     await first.leave(RUN, listens=True, again=False)
     assert not first.is_held(RUN)
-    await second.hear(RUN, {GRANTED}, needed=True)
+    await second.handle_news(RUN, {GRANTED}, needed=True)
     assert await second.enter(RUN)
 
 
@@ -80,7 +80,7 @@ async def test_a_process_that_died_is_not_waited_for(processes: list[Turns], red
     assert not await processes[1].enter(RUN)
     assert 0 < await redis_client.pttl(KEYS.turn) <= 3000, "it ends by itself"
     await redis_client.delete(KEYS.turn)
-    await processes[1].hear(RUN, frozenset(), needed=True)
+    await processes[1].handle_news(RUN, frozenset(), needed=True)
     assert await processes[1].enter(RUN)
 
 
@@ -90,10 +90,10 @@ async def test_a_process_that_nobody_asks_any_more_gets_no_turn(processes: list[
     assert not await second.enter(RUN)
     assert not await third.enter(RUN)
     await second.end(RUN)
-    await first.hear(RUN, {WANTED}, needed=True)
+    await first.handle_news(RUN, {WANTED}, needed=True)
     await first.leave(RUN, listens=True, again=False)
     assert await redis_client.get(KEYS.turn) == b"worker2"
-    await third.hear(RUN, {GRANTED}, needed=False)
+    await third.handle_news(RUN, {GRANTED}, needed=False)
     assert await redis_client.exists(KEYS.turn, KEYS.turn_queue) == 1, "it waits for its turn itself"
     assert await third.enter(RUN)
     await third.leave(RUN, listens=False, again=False)
@@ -106,14 +106,14 @@ async def test_the_holder_hears_that_others_wait_and_the_next_that_it_is_its_tur
     first, second, *_ = processes
     assert await first.enter(RUN)
     await hear(redis_url, "worker0", WANTED, lambda: second.enter(RUN))
-    await first.hear(RUN, {WANTED}, needed=True)
+    await first.handle_news(RUN, {WANTED}, needed=True)
     await hear(redis_url, "worker1", GRANTED, lambda: first.leave(RUN, listens=True, again=False))
 
 
 async def test_what_is_heard_too_late_gives_no_second_turn(processes: list[Turns]) -> None:
     first, second, *_ = processes
     assert await first.enter(RUN)
-    await second.hear(RUN, {GRANTED}, needed=True)
+    await second.handle_news(RUN, {GRANTED}, needed=True)
     assert not await second.enter(RUN)
 
 

@@ -20,7 +20,7 @@ from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.runs.store import RunStore
-from app.store.runs.tick import NOBODY, HeardOf, Tick
+from app.store.runs.tick import NO_HEARTBEATS, PendingHeartbeats, Tick
 from tests.services.accounting import books_of
 
 RUN = "run"
@@ -132,7 +132,7 @@ class Store:
         """Move the run clock on."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
-    async def tick(self, heard: HeardOf = NOBODY, member_ttl_ms: int = LASTING_MS) -> Tick:
+    async def tick(self, heard: PendingHeartbeats = NO_HEARTBEATS, member_ttl_ms: int = LASTING_MS) -> Tick:
         """Tick after signs of life from ``heard``."""
         await self.runs.record_heartbeats({RUN: heard})
         return await self.runs.tick(RUN, member_ttl_ms)

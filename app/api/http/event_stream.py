@@ -16,7 +16,7 @@ from app.api.http.client_connection import SLOW_S, connection_of
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = b":\n\n"
-_FAREWELL_S = 0.5
+_CLOSE_TIMEOUT_S = 0.5
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -57,7 +57,7 @@ class EventStream(Response):
                         task.cancel()
                     await asyncio.wait({sending, ended})
             try:
-                async with asyncio.timeout(_FAREWELL_S):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
             except TimeoutError:
                 connection = connection_of(scope)

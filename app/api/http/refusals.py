@@ -33,7 +33,7 @@ class Refusals:
     def __init__(self, each_s: float) -> None:
         self._pace = SenderPace(each_s, BURST_S, LONGEST_WAIT_S)
         self._free_at_s: dict[str, float] = {}
-        self._told = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._log_backoff = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def hold_back(self, scope: Scope) -> None:
         """Wait before a request is refused, if its sender had many refusals. It ends with the client or the server."""
@@ -45,7 +45,7 @@ class Refusals:
         self._free_at_s[sender], wait_s = hold_back(self._free_at_s.get(sender, now_s), now_s, self._pace)
         if not wait_s:
             return
-        if self._told.is_due("refusals"):
+        if self._log_backoff.is_due("refusals"):
             log.warning("many refused requests", extra={"fields": {"path": scope["path"]} | described(scope)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

@@ -50,7 +50,7 @@ from app.services.access.credentials import PeerCertificate
 from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
-_TURNED_AWAY_S = 1.0  # for the first bytes of a request that is refused unread
+_REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
 _PROTOCOL_STATE = (
     "app_state",
@@ -215,7 +215,7 @@ class Protocol(HttpToolsProtocol):
         exceeded = self._enter()
         # To close with unread data would reset the connection, and the client would not see the reply.
         self._turned_away = _TOO_MANY[exceeded] if exceeded else b""
-        timeout_s = min(_TURNED_AWAY_S, self._header_timeout_s) if exceeded else self._header_timeout_s
+        timeout_s = min(_REFUSED_TIMEOUT_S, self._header_timeout_s) if exceeded else self._header_timeout_s
         self._limits = HeaderLimits(self.loop, timeout_s, self._writer.close)
         self._limits.expect()
 

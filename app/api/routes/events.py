@@ -134,9 +134,9 @@ class _Changes:
 
     def __init__(self, watched: WatchedRun) -> None:
         self._watched = watched
-        self._told: str | None = None
+        self._sent_revision: str | None = None
 
     async def next(self) -> bytes:
         """Wait for the next one. Without an id, `Last-Event-ID` stays that of the last event."""
-        self._told = await self._watched.next(self._told)
-        return b'event: changed\ndata: {"kind":"changed","revision":"%b"}\n\n' % self._told.encode()
+        self._sent_revision = await self._watched.next(self._sent_revision)
+        return b'event: changed\ndata: {"kind":"changed","revision":"%b"}\n\n' % self._sent_revision.encode()

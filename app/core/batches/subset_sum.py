@@ -193,7 +193,7 @@ def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -
         narrow(first, middle, reduce(_combined, options[middle:end], others))
         narrow(middle, end, reduce(_combined, options[first:middle], others))
 
-    narrow(0, len(supplies), _none_brought(total))
+    narrow(0, len(supplies), _without_supplies(total))
     return found
 
 
@@ -204,10 +204,10 @@ def _without_least(supplies: Sequence[Supply]) -> list[Supply]:
 def _cost(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> int:
     """Return the smallest sum of prices if it is at most ``budget``, else some number above it."""
     options = (_options(supply, total, price, budget) for supply in supplies)
-    return int(reduce(_combined, options, _none_brought(total))[total])
+    return int(reduce(_combined, options, _without_supplies(total))[total])
 
 
-def _none_brought(total: int) -> NDArray[np.int64]:
+def _without_supplies(total: int) -> NDArray[np.int64]:
     """Return the cheapest way to each total without any supply."""
     best = np.full(total + 1, _UNREACHABLE, np.int64)
     best[0] = 0

@@ -42,12 +42,12 @@ class Claim:
     Attributes:
         weight: Its share of the sequences that no minimum takes, relative to others. 0 or less: no share.
         bounds: What it must and may have of one batch.
-        in_hand: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
+        outstanding: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
     """
 
     weight: float
     bounds: Bounds
-    in_hand: int
+    outstanding: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Credit:
 
     sequences: int
     wanted: int
-    in_hand: int
+    outstanding: int
     reason: str
 
 
@@ -103,18 +103,18 @@ class RunCredits:
         batch_size: Sequences in a batch, ``>= 1``.
         horizon: Batches to look ahead, ``>= 0``.
         claims: By environment id, for the environments that are alive, including those that ask.
-        others_in_hand: Queued, leased and running sequences of no live environment. They fill batches, too.
+        others_outstanding: Queued, leased and running sequences of no live environment. They fill batches, too.
     """
 
-    def __init__(self, batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0) -> None:
+    def __init__(self, batch_size: int, horizon: int, claims: Mapping[int, Claim], others_outstanding: int = 0) -> None:
         self._batch_size = batch_size
         self._horizon = horizon
         self._claims = claims
         self._wanted = wanted_of_batch(batch_size, claims)
         minimums = sum(claim.bounds.minimum for claim in claims.values())
-        others = min(others_in_hand, horizon * max(0, batch_size - minimums))
-        self._in_hand = others + sum(self._counted(claim, claim.in_hand) for claim in claims.values())
-        lacking = [self._lacks(key, claim.in_hand) for key, claim in claims.items()]
+        others = min(others_outstanding, horizon * max(0, batch_size - minimums))
+        self._outstanding = others + sum(self._counted(claim, claim.outstanding) for claim in claims.values())
+        lacking = [self._lacks(key, claim.outstanding) for key, claim in claims.items()]
         self._lack_wanted = sum(wanted for wanted, _ in lacking)
         self._lack_minimum = sum(minimum for _, minimum in lacking)
 
@@ -130,47 +130,46 @@ class RunCredits:
             run as a whole is a second limit. It does not apply while the caller lacks its minimum: others that sent
             too much must not take a promised share away.
         """
-        in_hand, wanted = self._claims[caller].in_hand + more, self._horizon * self._wanted[caller]
-        allowed = min(wanted, max(self._room(caller, more) + in_hand, self._least(caller))) - in_hand
+        outstanding, wanted = self._claims[caller].outstanding + more, self._horizon * self._wanted[caller]
+        allowed = min(wanted, max(self._room(caller, more) + outstanding, self._least(caller))) - outstanding
         if allowed > 0:
-            reason = f"{in_hand} of {wanted} wanted sequences are queued, leased or running"
-            return Credit(allowed, wanted, in_hand, reason)
+            reason = f"{outstanding} of {wanted} wanted sequences are queued, leased or running"
+            return Credit(allowed, wanted, outstanding, reason)
         horizon = self._horizon
-        if in_hand >= wanted:
-            reason = (
-                f"all {wanted} sequences wanted of it over {horizon} batches are queued, leased or running: {in_hand}"
-            )
+        if outstanding >= wanted:
+            wants = f"all {wanted} sequences wanted of it over {horizon} batches"
+            reason = f"{wants} are queued, leased or running: {outstanding}"
         else:
             whole = horizon * self._batch_size
             reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"
-        return Credit(0, wanted, in_hand, reason)
+        return Credit(0, wanted, outstanding, reason)
 
     def none(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no environment may start any sequences, if the caller has ``more`` (`of`)."""
         lack_wanted, lack_minimum = self._lack_wanted, self._lack_minimum
         if caller is not None and more:
-            before = self._lacks(caller, self._claims[caller].in_hand)
-            now = self._lacks(caller, self._claims[caller].in_hand + more)
+            before = self._lacks(caller, self._claims[caller].outstanding)
+            now = self._lacks(caller, self._claims[caller].outstanding + more)
             lack_wanted, lack_minimum = lack_wanted + now[0] - before[0], lack_minimum + now[1] - before[1]
         return not lack_minimum and (not lack_wanted or self._room(caller, more) <= 0)
 
     def _room(self, caller: int | None, more: int) -> int:
         """Return the sequences that the run as a whole can still take."""
-        room = self._horizon * self._batch_size - self._in_hand
+        room = self._horizon * self._batch_size - self._outstanding
         if caller is None or not more:
             return room
         own = self._claims[caller]
-        return room + self._counted(own, own.in_hand) - self._counted(own, own.in_hand + more)
+        return room + self._counted(own, own.outstanding) - self._counted(own, own.outstanding + more)
 
-    def _counted(self, claim: Claim, in_hand: int) -> int:
-        return min(in_hand, self._horizon * _limit(claim, self._batch_size))
+    def _counted(self, claim: Claim, outstanding: int) -> int:
+        return min(outstanding, self._horizon * _limit(claim, self._batch_size))
 
     def _least(self, key: int) -> int:
         return self._horizon * self._claims[key].bounds.minimum
 
-    def _lacks(self, key: int, in_hand: int) -> tuple[bool, bool]:
+    def _lacks(self, key: int, outstanding: int) -> tuple[bool, bool]:
         """Return whether an environment lacks sequences that are wanted of it, and whether it lacks its minimum."""
-        return in_hand < self._horizon * self._wanted[key], in_hand < self._least(key)
+        return outstanding < self._horizon * self._wanted[key], outstanding < self._least(key)
 
 
 def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:

@@ -77,7 +77,7 @@ class Demand:
         claims = {key: self._claim(key, env, bounds, whole) for key, env in self._alive.items()}
         others = sum(sequences for key, sequences in self._usable.items() if key not in self._alive)
         self._credits = RunCredits(self._batch_size, self._horizon, claims, others)
-        self._in_hands = _in_hands(view)
+        self._has_live_lease = _has_live_lease(view)
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
         own = bounds.get(key, Bounds())
@@ -108,8 +108,8 @@ class Demand:
         now = known if running is None else max(0, running)
         group_size = self._alive[caller].group_size
         if view.policy.intake_paused:
-            in_hand = self._usable[caller] + (now - known) * group_size
-            return GroupAllowance(0, Credit(0, 0, in_hand, _INTAKE_PAUSED), self._horizon, view.policy_version)
+            outstanding = self._usable[caller] + (now - known) * group_size
+            return GroupAllowance(0, Credit(0, 0, outstanding, _INTAKE_PAUSED), self._horizon, view.policy_version)
         limit = limit_of(caller, view.config.batch_size if view.config else 0, self._limits)
         fits = max(1, group_size) <= limit
         more = (now - known) * group_size if fits else 0
@@ -129,7 +129,7 @@ class Demand:
             if needed is not None:
                 groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
                 reason = f"the queued, leased and running groups complete no batch: {self.asked(needed)}"
-                answer = Credit(groups * needed.size, answer.wanted, answer.in_hand, reason)
+                answer = Credit(groups * needed.size, answer.wanted, answer.outstanding, reason)
         return GroupAllowance(groups, answer, self._horizon, view.policy_version)
 
     def who_must_act(self) -> str | None:
@@ -139,7 +139,7 @@ class Demand:
         """
         if self.view.policy.intake_paused:
             return _INTAKE_PAUSED
-        if not self.view.environments or self._in_hands:
+        if not self.view.environments or self._has_live_lease:
             return None
         if not self._alive:
             return "no environment is alive: start one"
@@ -176,7 +176,7 @@ class Demand:
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
-        return not self._in_hands and self._is_whole and self._credits.none(caller, more)
+        return not self._has_live_lease and self._is_whole and self._credits.none(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.
@@ -199,7 +199,7 @@ def awaited_version(view: DemandView) -> str | None:
     return f"{said}: credits wait for PUT …/policy-version"
 
 
-def _in_hands(view: DemandView) -> bool:
+def _has_live_lease(view: DemandView) -> bool:
     """Return whether a trainer holds a batch, or a batch waits to be handed out again."""
     return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
 

@@ -100,24 +100,24 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         InvalidField: There is no job or no rank, a cost or size is invalid (the error names the first such job), or the
             costs add up to more than a float64 holds.
     """
-    posed = _pose(costs, ranks, equal, sizes)
-    problem, jobs = posed.problem, len(posed.order)
+    scaled = _scaled_problem(costs, ranks, equal, sizes)
+    problem, jobs = scaled.problem, len(scaled.order)
     naive = {BalancingMethod.CONTIGUOUS: contiguous(jobs, ranks), BalancingMethod.STRIDED: np.arange(jobs) % ranks}
     least = lower_bound(problem)
-    method, found = _best(problem, {name: rank_of[posed.order] for name, rank_of in naive.items()}, least)
+    method, found = _best(problem, {name: rank_of[scaled.order] for name, rank_of in naive.items()}, least)
     rank_of = np.empty_like(found)
-    rank_of[posed.order] = found
+    rank_of[scaled.order] = found
     loads = problem.loads(found)
     return Balanced(
         rank_of=rank_of,
-        loads=np.ldexp(loads, posed.scale),
+        loads=np.ldexp(loads, scaled.scale),
         method=method,
-        equal=problem is not posed.unbound,
+        equal=problem is not scaled.unbound,
         imbalance=_imbalance(loads),
-        contiguous=_imbalance(problem.loads(naive[BalancingMethod.CONTIGUOUS][posed.order])),
-        strided=_imbalance(problem.loads(naive[BalancingMethod.STRIDED][posed.order])),
+        contiguous=_imbalance(problem.loads(naive[BalancingMethod.CONTIGUOUS][scaled.order])),
+        strided=_imbalance(problem.loads(naive[BalancingMethod.STRIDED][scaled.order])),
         bound=_imbalance_of_bound(least, problem),
-        bound_free=_imbalance_of_bound(lower_bound(posed.unbound), posed.unbound),
+        bound_free=_imbalance_of_bound(lower_bound(scaled.unbound), scaled.unbound),
     )
 
 
@@ -131,12 +131,12 @@ def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: 
 
     Args and Raises: As for `balance`.
     """
-    problem = _pose(costs, ranks, equal, sizes).problem
+    problem = _scaled_problem(costs, ranks, equal, sizes).problem
     return _imbalance_of_bound(lower_bound(problem), problem).max_over_mean
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Posed:
+class _ScaledProblem:
     """Jobs as a partition problem.
 
     Attributes:
@@ -153,7 +153,7 @@ class _Posed:
     scale: int
 
 
-def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) -> _Posed:
+def _scaled_problem(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) -> _ScaledProblem:
     values = _checked_costs(costs, ranks)
     sequences = _checked_sizes(sizes, len(values))
     scale = int(np.frexp(values.max())[1])
@@ -161,7 +161,7 @@ def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) ->
     order = np.argsort(-scaled, kind="stable")
     unbound = partition.free(scaled[order], ranks, sequences[order])
     problem = partition.equal(scaled[order], ranks, sequences[order]) if equal else None
-    return _Posed(problem or unbound, unbound, order, scale)
+    return _ScaledProblem(problem or unbound, unbound, order, scale)
 
 
 def _best(

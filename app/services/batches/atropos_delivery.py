@@ -32,7 +32,7 @@ class AtroposDelivery:
         self._batches = batches
         self._retention = retention
         self._under_way: set[Lease] = set()  # leases that this process really sends
-        self._doubtful: dict[str, int] = {}  # runs whose leases may not be what this process believes; looks to take
+        self._to_recheck: dict[str, int] = {}  # runs whose leases may not be what this process believes; looks to take
         self._pid_space = pid_space()
         self.worker = worker
 
@@ -48,7 +48,7 @@ class AtroposDelivery:
         self._under_way.add(lease)
         taken = False
         try:
-            with self._doubting(run):
+            with self._recheck_if_interrupted(run):
                 taken = await take
         finally:
             if not taken:
@@ -59,7 +59,7 @@ class AtroposDelivery:
         """Record that an answer was sent in full, which acknowledges the batches sent before it."""
         if answer.batch is not None:
             try:
-                with self._doubting(run):
+                with self._recheck_if_interrupted(run):
                     await self._batches.mark_sent(run, answer.batch.lease)
             finally:
                 # Redis did not answer, so the lease is not marked and is handed out again: twice is better than never.
@@ -70,24 +70,24 @@ class AtroposDelivery:
     async def break_off(self, run: str, batch: OutgoingBatch) -> None:
         """Record that a batch did not reach its trainer, even if it is marked as sent. It is handed out next."""
         try:
-            with self._doubting(run):
+            with self._recheck_if_interrupted(run):
                 await self._batches.mark_returned(run, batch.lease)
                 await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
         finally:
             self._under_way.discard(batch.lease)
 
     @contextmanager
-    def _doubting(self, run: str) -> Iterator[None]:
+    def _recheck_if_interrupted(self, run: str) -> Iterator[None]:
         """Look at a run later if a change of a lease was interrupted: Redis may have made it, or may still do so."""
         try:
             yield
         except BaseException:
-            self._doubtful[run] = _LOOKS
+            self._to_recheck[run] = _LOOKS
             raise
 
-    def doubtful(self) -> list[str]:
+    def runs_to_recheck(self) -> list[str]:
         """Return the runs in which `return_lost` may have something to do."""
-        return sorted(self._doubtful)
+        return sorted(self._to_recheck)
 
     async def return_lost(self, run: str, view: QueueView) -> None:
         """Return the leases that Redis says this process sends, but it does not: Redis wrote them and did not answer.
@@ -97,9 +97,9 @@ class AtroposDelivery:
         for lease in view.leases:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and lease not in self._under_way:
                 await self._batches.mark_returned(run, lease)
-        looks = self._doubtful.pop(run, 1) - 1
+        looks = self._to_recheck.pop(run, 1) - 1
         if looks:
-            self._doubtful[run] = looks
+            self._to_recheck[run] = looks
 
     def is_redeliverable(self, lease: Lease, view: QueueView) -> bool:
         """Return whether the batch of a lease waits to be handed out again, as far as this process knows."""

@@ -180,14 +180,14 @@ class Dispatch:
     async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
         """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first."""
         lease = batch.lease
-        if _is_nobody_elses(batch):
+        if _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
 
     async def let_expire(self, run: str, batch: OutgoingBatch) -> None:
         """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again."""
         lease = batch.lease
         soon_ms = batch.view.clock_ms + _RETRY_MS
-        if soon_ms < lease.deadline_ms and _is_nobody_elses(batch):
+        if soon_ms < lease.deadline_ms and _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def quarantine_exhausted(self, run: str, view: QueueView) -> None:
@@ -314,6 +314,6 @@ def _is_whole(size: int, view: QueueView) -> bool:
     return view.config is not None and size == view.config.batch_size
 
 
-def _is_nobody_elses(batch: OutgoingBatch) -> bool:
+def _has_one_receiver(batch: OutgoingBatch) -> bool:
     """Return whether the receiving trainer or rank is the only one that can have a part of the batch."""
     return batch.lease.sharding is None or len(batch.lease.sharding.taken) == 1

@@ -6,7 +6,7 @@ An environment polls several times a second. A durable write for each poll would
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from app.store.runs.tick import HeardOf
+from app.store.runs.tick import PendingHeartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class HeartbeatBuffer:
         """Return the runs in which anything was heard, sorted."""
         return sorted(self._heard)
 
-    def drain(self, run: str) -> HeardOf:
+    def drain(self, run: str) -> PendingHeartbeats:
         """Return the heartbeats of a run, and forget them."""
         heard = self._heard.pop(run, _Heartbeats())
-        return HeardOf(heard.environments, heard.members)
+        return PendingHeartbeats(heard.environments, heard.members)
 
-    def put_back(self, run: str, heard: HeardOf) -> None:
+    def put_back(self, run: str, heard: PendingHeartbeats) -> None:
         """Put back what `drain` returned, because it could not be written."""
         for environment, clock_ms in heard.environments.items():
             self.heard(run, environment, clock_ms)

@@ -10,7 +10,7 @@ from app.store.runs.revision import RevisionStore
 from lachesis.wire.errors import LachesisError
 
 LOOK_EVERY_S = 0.5
-TOLD_EVERY_S = 1.4
+NOTIFY_EVERY_S = 1.4
 """How often readers get news at most. They ask for the news within this time, so they are never 2 s behind."""
 
 log = logging.getLogger("lachesis.events.stored")
@@ -27,19 +27,19 @@ class WatchedRun:
     def __init__(self) -> None:
         self.revision: str | None = None
         self.readers = 0
-        self._told_s = 0.0
+        self._notified_s = 0.0
         self._news = asyncio.Event()
 
     def note(self, revision: str, now_s: float) -> None:
-        """Give all readers a revision if it is new, and the last one is at least `TOLD_EVERY_S` old."""
-        if revision != self.revision and now_s - self._told_s >= TOLD_EVERY_S:
-            self.revision, self._told_s = revision, now_s
+        """Give all readers a revision if it is new, and the last one is at least `NOTIFY_EVERY_S` old."""
+        if revision != self.revision and now_s - self._notified_s >= NOTIFY_EVERY_S:
+            self.revision, self._notified_s = revision, now_s
             self._news.set()
             self._news = asyncio.Event()
 
-    async def next(self, told: str | None) -> str:
+    async def next(self, known: str | None) -> str:
         """Wait for a revision other than this one, and return it."""
-        while self.revision is None or self.revision == told:
+        while self.revision is None or self.revision == known:
             await self._news.wait()
         return self.revision
 

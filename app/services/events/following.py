@@ -97,7 +97,7 @@ class Follower:
         self.last = last
         self._place = feed.end
         self._reads_stored = True
-        self._told_end = False
+        self._reported_end = False
 
     async def next(self) -> Sequence[StoredEvent]:
         """Wait for the next events, oldest first. None of them means that no more come.
@@ -113,13 +113,13 @@ class Follower:
                 self.last = found[-1].event_id
                 return found
         while True:
-            new = [event for event in self._feed.since(self._place) if event.told == _GAP or self._is_new(event)]
+            new = [event for event in self._feed.since(self._place) if event.facts_json == _GAP or self._is_new(event)]
             self._place = self._feed.end
             if new:
                 self.last = new[-1].event_id
                 return new
-            if self._feed.is_gone and not self._told_end:
-                self._told_end = True
+            if self._feed.is_gone and not self._reported_end:
+                self._reported_end = True
                 return [await self._store.deletion()]
             if self._feed.is_over:
                 return ()

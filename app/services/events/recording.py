@@ -23,7 +23,7 @@ from app.store.events.store import OLDEST, EventStore, Flush
 from lachesis.wire.errors import LachesisError
 
 _GATHER_S = 0.25
-_FAREWELL_S = 2.0
+_CLOSE_TIMEOUT_S = 2.0
 _MOST_BYTES = 4096  # of an event; a larger one keeps its short fields
 _LONGEST_SILENCE_S = 600.0
 
@@ -78,7 +78,7 @@ class EventRecorder:
             self._task.cancel()
             await asyncio.wait({self._task})
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.flush()
 
     async def _run(self) -> None:

@@ -115,7 +115,7 @@ class Admission:
                     raise
                 continue  # the remembered state may be outdated
             except StoreFull:
-                if relieved or not await self._relief.make_way():
+                if relieved or not await self._relief.evict_if_full():
                     raise
                 relieved = True  # only once: if the store is full again, the sender must wait
                 continue

@@ -285,7 +285,7 @@ class ReplayBuffers:
 
 
 def _needs_looking_over(old: ReplaySettings, new: ReplaySettings) -> bool:
-    """Return whether a change may make any chunk unfit, or change its weight."""
+    """Return whether a change may make any chunk ineligible, or change its weight."""
     return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
 
 

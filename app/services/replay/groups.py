@@ -11,7 +11,7 @@ from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
 from app.store.redis.keys import NONE
 from app.store.replay.entries import GROUP_WORKER, fragment_rest
-from app.store.replay.groups import EnteringGroup, EnteringStore, Entrance
+from app.store.replay.groups import GroupInsertion, GroupInsertionStore, GroupToInsert
 from app.store.replay.insertions import NewChunk
 from app.store.replay.view import ReplayView
 
@@ -22,7 +22,7 @@ _SPARE_VICTIMS = 16
 class ReplayedGroups:
     """Makes chunks from groups. These belong to the buffer from their acknowledgement on."""
 
-    def __init__(self, entering: EnteringStore) -> None:
+    def __init__(self, entering: GroupInsertionStore) -> None:
         self._entering = entering
         # By run, because concurrent calls would make each other retry.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -36,16 +36,16 @@ class ReplayedGroups:
         async with self._turns.setdefault(run, asyncio.Lock()):
             while (found := await self._entering.look(run, _AT_ONCE, candidates)) is not None:
                 view, groups, victims = found
-                entrance = plan_entrance(view, groups, victims)
-                match await self._entering.take_in(run, entrance, view):
+                insertion = plan_group_insertion(view, groups, victims)
+                match await self._entering.take_in(run, insertion, view):
                     case "taken":
-                        taken += len(entrance.chunks)
+                        taken += len(insertion.chunks)
                     case "crowded":
                         candidates *= 2
         return taken
 
 
-def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Sequence[str]) -> Entrance:
+def plan_group_insertion(view: ReplayView, groups: Sequence[GroupToInsert], victims: Sequence[str]) -> GroupInsertion:
     """Plan which of the entered groups become chunks, and which the buffer's rules drop at once."""
     standing, policy = view.standing, view.policy
     chunks: list[NewChunk] = []
@@ -67,7 +67,7 @@ def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Se
     counts["waiting_fragments"] = -len(groups)
     counts["waiting_bytes"] = -sum(sizes.values())
     kept = [group_id for group_id in rests if group_id not in dropped]
-    return Entrance(
+    return GroupInsertion(
         groups=tuple(sizes),
         fragments=tuple((group_id, sizes[group_id], rests[group_id]) for group_id in kept),
         chunks=tuple(chunks[surplus:]),
@@ -77,7 +77,7 @@ def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Se
     )
 
 
-def _fragment(group: EnteringGroup, current: int) -> Fragment:
+def _fragment(group: GroupToInsert, current: int) -> Fragment:
     entry = group.entry
     environment = entry.lane[0]
     return Fragment(
@@ -91,7 +91,7 @@ def _fragment(group: EnteringGroup, current: int) -> Fragment:
     )
 
 
-def _facts(group: EnteringGroup) -> str:
+def _facts(group: GroupToInsert) -> str:
     """Return the facts about a group, apart from its place, for the records of samples."""
     entry = group.entry
     facts = {

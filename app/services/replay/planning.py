@@ -22,7 +22,7 @@ REFUSED = (
     ChunkDropReason.FUTURE_VERSION,
     ChunkDropReason.TOO_LARGE,
 )
-"""Reasons to refuse a fragment. A fragment that is unfit for another reason is accepted and dropped."""
+"""Reasons to refuse a fragment. A fragment that is not usable for another reason is accepted and dropped."""
 
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
 

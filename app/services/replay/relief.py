@@ -33,7 +33,7 @@ class ReplayEviction:
         self._turn = asyncio.Lock()
         self._resting_until = 0.0
 
-    async def make_way(self) -> bool:
+    async def evict_if_full(self) -> bool:
         """Evict chunks while the store is nearly full; return whether it takes groups now. Safe to repeat."""
         clock = asyncio.get_running_loop().time
         async with self._turn:

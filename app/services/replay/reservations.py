@@ -27,9 +27,9 @@ class UseReservations:
         view = await self._replay.view(run) if reserved else None
         if view is None:
             return
-        in_hand = await self._batches.in_hand(run, [lease.batch_id for lease in reserved])
+        with_lease = await self._batches.with_lease(run, [lease.batch_id for lease in reserved])
         for lease in reserved:
-            if lease.batch_id in in_hand:
+            if lease.batch_id in with_lease:
                 continue
             end = await self._batches.end_of(run, lease.batch_id)
             if end is not None or view.standing.clock_ms >= lease.deadline_ms:

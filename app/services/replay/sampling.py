@@ -61,7 +61,7 @@ class ChunkSampling:
                 return found
             if found.why == "repeated":
                 return AlreadyTaken()
-            if found.why == "short":  # unfit chunks have not been swept yet
+            if found.why == "short":  # ineligible chunks have not been swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)
         return LimiterBlock(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
@@ -97,7 +97,7 @@ class ChunkSampling:
 
 
 def limits(view: ReplayView) -> Limits:
-    """Return the limits of what may be sampled now. They also exclude unfit chunks that are not swept yet."""
+    """Return the limits of what may be sampled now. They also exclude ineligible chunks that are not swept yet."""
     policy, standing = view.policy, view.standing
     oldest_ms = 0 if policy.max_age_s is None else standing.clock_ms - round(1000 * policy.max_age_s)
     most = None

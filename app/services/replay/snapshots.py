@@ -43,7 +43,7 @@ class ReplaySnapshots:
                 return taken
 
     async def restore(self, run: str, name: str) -> None:
-        """Replace the buffer and its configuration by a snapshot, and retire the chunks that are unfit now.
+        """Replace the buffer and its configuration by a snapshot, and retire the chunks that are ineligible now.
 
         Samples that were held when it was taken count as given back. Samples that are held now have ended.
 

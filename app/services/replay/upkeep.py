@@ -24,7 +24,7 @@ class ReplayCleanup:
         self._replay = replay
 
     async def sweep(self, run: str) -> int:
-        """Retire the chunks that are unfit by policy version, age or configuration, or that have no room.
+        """Retire the chunks that are ineligible by policy version, age or configuration, or that have no room.
 
         Returns:
             Number of chunks that were retired or archived.
@@ -50,7 +50,7 @@ class ReplayCleanup:
         return retired
 
     async def _judge(self, run: str, entries: Iterable[StoredChunk | None]) -> int:
-        """Retire the unfit ones of some chunks, and weigh the others again; return how many were retired.
+        """Retire the ineligible ones of some chunks, and weigh the others again; return how many were retired.
 
         The rules are read after the chunks, so that no chunk is judged by rules older than itself.
         """

@@ -248,7 +248,7 @@ class BatchStore:
         )
         return bool(await self._connection.run(command))
 
-    async def in_hand(self, run: str, batch_ids: Sequence[str]) -> set[str]:
+    async def with_lease(self, run: str, batch_ids: Sequence[str]) -> set[str]:
         """Return which of these batches have a lease."""
         found = await self._connection.call("HMGET", RunKeys(run).lease_states, *batch_ids) if batch_ids else []
         return {batch_id for batch_id, text in zip(batch_ids, found, strict=True) if text}

@@ -27,19 +27,19 @@ class StoredEvent:
     Attributes:
         event_id: Its id in the stream: ``MILLISECONDS-NUMBER``, by the clock of Redis. It is larger than earlier ones.
         age_ms: How long ago it had happened when it was added, milliseconds.
-        told: JSON of its kind and its fields.
+        facts_json: JSON of its kind and its fields.
     """
 
     event_id: str
     age_ms: int
-    told: bytes
+    facts_json: bytes
 
     @cached_property
     def facts(self) -> dict[str, object]:
         """Return the id, the time in seconds since 1970, the kind, and the fields."""
         added_ms = int(self.event_id.partition("-")[0])
-        told: dict[str, object] = orjson.loads(self.told)
-        return {"id": self.event_id, "time_s": (added_ms - self.age_ms) / 1000} | told
+        facts: dict[str, object] = orjson.loads(self.facts_json)
+        return {"id": self.event_id, "time_s": (added_ms - self.age_ms) / 1000} | facts
 
     @property
     def kind(self) -> str:
@@ -132,5 +132,5 @@ class EventStore:
 
 
 def _event(event_id: str, fields: Sequence[bytes]) -> StoredEvent:
-    told = dict(zip(fields[::2], fields[1::2], strict=True))
-    return StoredEvent(event_id, int(told.get(b"age_ms", 0)), told[b"event"])
+    stored = dict(zip(fields[::2], fields[1::2], strict=True))
+    return StoredEvent(event_id, int(stored.get(b"age_ms", 0)), stored[b"event"])

@@ -30,7 +30,7 @@ def admission(
     keys: RunKeys,
     submissions: Sequence[Submission],
     preconditions: Preconditions,
-    told: Sequence[GroupObservations],
+    observed: Sequence[GroupObservations],
     *,
     reserved: bool,
 ) -> Command:
@@ -40,7 +40,7 @@ def admission(
         keys: The keys of the run.
         submissions: The submissions.
         preconditions: The state of the run on which the places were decided.
-        told: The observations of the groups for curricula.
+        observed: The observations of the groups for curricula.
         reserved: Whether the payloads were reserved before. If not, the same transaction writes them.
     """
     pending = list(chain.from_iterable(submissions))
@@ -54,7 +54,7 @@ def admission(
     sizes, submitted = list(map(len, submissions)), list(map(_row, pending, lanes))
     unreserved = -1 if reserved else 0
     limited = [_limited(number, account) for number, account in enumerate(preconditions.accounts, 1) if account]
-    if not told:
+    if not observed:
         return scripts.admit_groups(
             keys,
             places=places,
@@ -71,7 +71,7 @@ def admission(
     return scripts.admit_and_observe(
         keys,
         places=places,
-        observers=[_observer(CurriculumKeys(keys, each.curriculum_id)) for each in told],
+        observers=[_observer(CurriculumKeys(keys, each.curriculum_id)) for each in observed],
         epoch=preconditions.epoch,
         policy_version=preconditions.policy_version,
         dedup_ms=preconditions.dedup_ms,
@@ -81,8 +81,8 @@ def admission(
         sizes=sizes,
         limited=limited,
         submitted=submitted,
-        settings=[scripts.ObserverSettings(each.bins, each.most_items) for each in told],
-        observations=[row for number, each in enumerate(told, 1) for row in _observations(number, each)],
+        settings=[scripts.ObserverSettings(each.bins, each.most_items) for each in observed],
+        observations=[row for number, each in enumerate(observed, 1) for row in _observations(number, each)],
     )
 
 
@@ -110,12 +110,12 @@ def _row(group: PendingGroup, lane: str) -> scripts.PendingRow:
         lane=lane,
         policy_version=or_text(place.policy_version, NONE),
         given_id=encoded.group_id or NONE,
-        pointless=_pointless(place),
+        untrainable=_untrainable(place),
         entry=entry_text(encoded, digest, lane, place),
     )
 
 
-def _pointless(place: Placement) -> str:
+def _untrainable(place: Placement) -> str:
     """Return the reason why a group has no training value, or an empty text."""
     if place.dropped is None and place.mark is not None and place.mark.loss_weight == 0:
         return place.mark.filtered_by
@@ -126,7 +126,7 @@ def _observer(keys: CurriculumKeys) -> scripts.ObserverPlace:
     return scripts.ObserverPlace(*map(keys.key, scripts.ObserverPlace._fields))
 
 
-def _observations(number: int, told: GroupObservations) -> list[scripts.ObservationRow]:
+def _observations(number: int, observed: GroupObservations) -> list[scripts.ObservationRow]:
     return [
         scripts.ObservationRow(
             curriculum=number,
@@ -134,7 +134,7 @@ def _observations(number: int, told: GroupObservations) -> list[scripts.Observat
             item=item,
             change=b"" if observation is None else packed_change(observation.change, observation.arm),
         )
-        for position, item, observation in told.observations
+        for position, item, observation in observed.observations
     ]
 
 
@@ -142,13 +142,13 @@ def parse_result(
     submission: Submission, outcomes: Sequence[bytes], account: LimitedAccount | None = None
 ) -> AdmissionResult:
     """Read the reply about each group of a submission. One refused group refuses the whole submission."""
-    told = []
+    results = []
     for group, outcome in zip(submission, outcomes, strict=True):
         match outcome.decode().split():
             case ["new" | "written"]:
-                told.append(Outcome(group.place.dropped))
+                results.append(Outcome(group.place.dropped))
             case ["repeated", first]:
-                told.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
+                results.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
             case ["full", groups, size]:
                 return QueueFull(f"the run is full: it holds {groups} groups, {size} bytes")
             case ["account_full", limit, groups, size] if account is not None:
@@ -159,7 +159,7 @@ def parse_result(
                 return None
             case unknown:
                 raise AssertionError(unknown)
-    return told
+    return results
 
 
 def _account_full(account: LimitedAccount, limit: str, groups: str, size: str) -> QueueFull:

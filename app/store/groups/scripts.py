@@ -37,7 +37,7 @@ class PendingRow(NamedTuple):
     lane: str
     policy_version: Argument
     given_id: str
-    pointless: str
+    untrainable: str
     entry: str
 
 

@@ -58,7 +58,7 @@ class GroupStore:
         run: str,
         submissions: Sequence[Submission],
         preconditions: Preconditions,
-        told: Sequence[GroupObservations] = (),
+        observed: Sequence[GroupObservations] = (),
     ) -> Stored:
         """Store submissions, each all or none, in one round trip. After this returns, they survive any crash.
 
@@ -71,7 +71,7 @@ class GroupStore:
             run: The run's name.
             submissions: What to store; ids given by senders are unique among all of them.
             preconditions: What the places were decided on.
-            told: The observations that new groups bring to curricula. They are counted once, in the same step.
+            observed: The observations that new groups bring to curricula. They are counted once, in the same step.
                 Positions count the groups of all submissions.
 
         Returns:
@@ -88,7 +88,7 @@ class GroupStore:
             for group in submission
             if not group.place.dropped
         }
-        index = partial(admission, keys, submissions, preconditions, told)
+        index = partial(admission, keys, submissions, preconditions, observed)
         outcomes, starvation = await write_then_index(self._connection, keys, payloads, index)
         accounts = preconditions.accounts or [None] * len(submissions)
         results = list(map(parse_result, submissions, outcomes, accounts))

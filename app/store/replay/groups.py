@@ -14,7 +14,7 @@ from app.store.replay.view import ReplayView, candidate_commands, decoded, read_
 
 
 @dataclass(frozen=True, slots=True)
-class EnteringGroup:
+class GroupToInsert:
     """A group that was trained on and is to become a chunk.
 
     Attributes:
@@ -33,7 +33,7 @@ class EnteringGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class GroupInsertion:
     """A plan for groups that entered, carried out for all or none.
 
     Attributes:
@@ -53,7 +53,7 @@ class Entrance:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-class EnteringStore:
+class GroupInsertionStore:
     """Reads which groups are to become chunks, and makes chunks of them."""
 
     def __init__(self, connection: RedisClient) -> None:
@@ -61,7 +61,7 @@ class EnteringStore:
 
     async def look(
         self, run: str, most: int, candidates: int
-    ) -> tuple[ReplayView, list[EnteringGroup], list[str]] | None:
+    ) -> tuple[ReplayView, list[GroupToInsert], list[str]] | None:
         """Read the buffer, the groups that entered first, and the chunks that would be evicted first.
 
         Args:
@@ -87,7 +87,7 @@ class EnteringStore:
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # another process may have taken them in
         return (view, groups, read_candidates(victims, candidates)) if groups else None
 
-    async def take_in(self, run: str, entrance: Entrance, view: ReplayView) -> str:
+    async def take_in(self, run: str, insertion: GroupInsertion, view: ReplayView) -> str:
         """Carry out what was planned on ``view``. Safe to repeat.
 
         Returns:
@@ -96,11 +96,11 @@ class EnteringStore:
         """
         policy = view.policy
         plan = {
-            "fragments": [[group_id, str(size), rest] for group_id, size, rest in entrance.fragments],
-            "chunks": [chunk_values(one) for one in entrance.chunks],
-            "victims": entrance.victims,
-            "freed": entrance.freed,
-            "counts": entrance.counts,
+            "fragments": [[group_id, str(size), rest] for group_id, size, rest in insertion.fragments],
+            "chunks": [chunk_values(one) for one in insertion.chunks],
+            "victims": insertion.victims,
+            "freed": insertion.freed,
+            "counts": insertion.counts,
         }
         command = scripts.insert_groups(
             ReplayKeys(RunKeys(run)),
@@ -109,12 +109,12 @@ class EnteringStore:
             max_chunks=policy.max_chunks,
             max_bytes=policy.max_bytes,
             plan=plan,
-            group_ids=entrance.groups,
+            group_ids=insertion.groups,
         )
         word = await self._connection.run(command)
         return str(word.decode())
 
 
-def _entering(stored: FragmentRecord) -> EnteringGroup:
+def _entering(stored: FragmentRecord) -> GroupToInsert:
     entry = parse_entry(json.loads(stored.facts)["entry"])
-    return EnteringGroup(stored.fragment_id, stored.number, stored.session, stored.version, entry)
+    return GroupToInsert(stored.fragment_id, stored.number, stored.session, stored.version, entry)

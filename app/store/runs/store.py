@@ -27,7 +27,7 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts
-from app.store.runs.tick import HeardOf, Tick
+from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
     QueueReplies,
@@ -374,7 +374,7 @@ class RunStore:
         command = environment_scripts.forget_environments(keys, epoch=view.epoch, forgotten=forgotten)
         return bool(await self._connection.run(command))
 
-    async def record_heartbeats(self, heard_of: Mapping[str, HeardOf]) -> None:
+    async def record_heartbeats(self, heard_of: Mapping[str, PendingHeartbeats]) -> None:
         """Store signs of life, by run, in one round trip.
 
         Raises:

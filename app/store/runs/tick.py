@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class HeardOf:
+class PendingHeartbeats:
     """The signs of life in a run since they were last written.
 
     Attributes:
@@ -18,7 +18,7 @@ class HeardOf:
     members: Set[tuple[int, str]] = frozenset()
 
 
-NOBODY = HeardOf()
+NO_HEARTBEATS = PendingHeartbeats()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ async def probe(client: Redis) -> StoreFacts:
     info = await _info(client)
     config = await _config(client)
     engine = Engine.reported(info)
-    _refuse_unfit(engine, info, config)
+    _refuse_unsupported(engine, info, config)
     await _refuse_older_data(client)
     durability, remarks = _durability(info, config)
     warnings = list(remarks)
@@ -161,7 +161,7 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _refuse_unfit(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
+def _refuse_unsupported(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
     if not engine.supported:
         raise StoreMisconfigured(f"this is {engine}; Redis >= 7.0 or Valkey is needed")
     if info.get("role") != "master":

@@ -103,7 +103,7 @@ class _Large(bytearray):
 
 
 @pytest.mark.usefixtures("no_collector")
-async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_let_go() -> None:
+async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_released() -> None:
     """The connection is not only closed: then it would keep the reply until the client leaves."""
     heard: list[str] = []
     bodies: list[weakref.ref[_Large]] = []
@@ -123,7 +123,7 @@ async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_let_go() -> 
         del body
         await reply(scope, receive, send)
 
-    async def is_let_go() -> bool:
+    async def is_released() -> bool:
         return bool(bodies) and bodies[0]() is None and connections[0] is not None and connections[0].broken
 
     config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
@@ -132,7 +132,7 @@ async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_let_go() -> 
             client.setblocking(False)
             await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
             client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await wait_until(is_let_go)
+            await wait_until(is_released)
     assert set(heard) == {"broke off"}
 
 
@@ -148,13 +148,13 @@ async def test_a_batch_is_not_kept_in_memory_once_it_was_sent(client: httpx.Asyn
         reply = await client.get("/batch")
     assert len(reply.content) > 200
 
-    async def let_go() -> bool:
+    async def released() -> bool:
         objects = gc.get_objects()
         kept = [one._body for one in objects if isinstance(one, WatchedReply)]
         kept += [one.payloads for one in objects if isinstance(one, OutgoingBatch)]
         return bool(kept) and not any(kept)
 
-    await wait_until(let_go)
+    await wait_until(released)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])

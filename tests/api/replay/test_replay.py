@@ -226,7 +226,7 @@ async def test_a_trainer_waits_for_chunks_and_is_told_what_it_waits_for(client: 
     assert sorted(record["number"] for record in (await waiting)["records"]) == [0, 1]
 
 
-async def test_workers_are_held_back_by_the_limiter_and_let_go_by_samples(client: httpx.AsyncClient) -> None:
+async def test_workers_are_held_back_by_the_limiter_and_released_by_samples(client: httpx.AsyncClient) -> None:
     await make_buffer(client, limiter={"samples_per_insert": 1, "min_diff": 0, "max_diff": 2})
     for number in range(2):
         await insert(client, [number])
@@ -374,7 +374,7 @@ async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(cl
     assert (back.status_code, back.json()["errors"][0]["loc"]) == (422, ["session"])
 
 
-async def test_snapshots_are_taken_listed_restored_and_let_go(client: httpx.AsyncClient) -> None:
+async def test_snapshots_are_taken_listed_restored_and_released(client: httpx.AsyncClient) -> None:
     await make_buffer(client, limiter={"samples_per_insert": 2, "min_diff": -8, "max_diff": 8})
     await insert(client, [0, 1])
     sample = await take(client, num_chunks=1)

@@ -130,8 +130,8 @@ async def test_every_batch_since_the_checkpoint_comes_again_in_order(
     assert [step for step, _ in again[: len(steps)]] == steps
     assert min(step for step, _ in again[len(steps) :]) > steps[-1], "then come new ones"
     assert {delivery for *_, delivery in after[: len(trained)]} == {2}, "none was given back and taken again"
-    in_hand = {delivery for *_, delivery in after[len(trained) : len(steps)]}
-    assert in_hand <= {1, 2}, "as trained ones; one that was on its way when the trainer died had reached nobody"
+    leased = {delivery for *_, delivery in after[len(trained) : len(steps)]}
+    assert leased <= {1, 2}, "as trained ones; one that was on its way when the trainer died had reached nobody"
     assert [version for _, version, _, _ in after] == [3 + n for n in range(len(after))], "from the checkpoint's on"
 
 
@@ -146,11 +146,11 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
         async with aclosing(survivor.batches(prefetch=2, wait_s=5)) as batches:
             for _ in range(2):
                 await (await anext(batches)).ack()
-            in_hand = await anext(batches)
+            leased = await anext(batches)
             await wait_until(lambda: _has(trainer, leased=6))
             rewound = await trainer.rewind(0)
             assert rewound.steps == [1, 2, 3, 4, 5]
-            for end in (in_hand.ack, in_hand.nack):
+            for end in (leased.ack, leased.nack):
                 with pytest.raises(LeaseLost):
                     await end()
             for prefetched in [await anext(batches) for _ in range(2)]:

@@ -126,7 +126,7 @@ def test_the_last_batch_of_each_epoch_is_left_out_unloaded_if_asked(colour: str)
 
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_batch_and_its_samples_are_let_go_of_once_consumed(colour: str, ordered: bool) -> None:
+def test_a_batch_and_its_samples_are_released_once_consumed(colour: str, ordered: bool) -> None:
     """By the loader, which is still loading ahead: samples when the batch is made, batches when the caller lets go."""
     made: list[weakref.ref[Any]] = []
 

@@ -23,18 +23,18 @@ claim_sets = st.dictionaries(
         Claim,
         weight=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
         bounds=st.builds(Bounds, minimum=st.integers(0, 8), maximum=st.none() | st.integers(8, 64)),
-        in_hand=st.integers(0, 100),
+        outstanding=st.integers(0, 100),
     ),
     min_size=1,
 )
 
 
-def claim(weight: float = 1.0, minimum: int = 0, maximum: int | None = None, in_hand: int = 0) -> Claim:
-    return Claim(weight, Bounds(minimum, maximum), in_hand)
+def claim(weight: float = 1.0, minimum: int = 0, maximum: int | None = None, outstanding: int = 0) -> Claim:
+    return Claim(weight, Bounds(minimum, maximum), outstanding)
 
 
-def credit(batch_size: int, horizon: int, claims: dict[int, Claim], caller: int, others_in_hand: int = 0) -> Credit:
-    return RunCredits(batch_size, horizon, claims, others_in_hand).of(caller)
+def credit(batch_size: int, horizon: int, claims: dict[int, Claim], caller: int, others_outstanding: int = 0) -> Credit:
+    return RunCredits(batch_size, horizon, claims, others_outstanding).of(caller)
 
 
 def ahead(max_staleness: int | None, trained: Trained | None = None, clock_ms: int = 0) -> int:
@@ -72,9 +72,9 @@ def test_alone_it_is_areals_rule(
         version, trained = version + 1, after_version(trained, version, version + 1, held)
     accepted = done * batch_size + waiting
     areal = (max_staleness + version + 1) * batch_size - (accepted + running)
-    in_hand = held * batch_size + waiting + running
+    outstanding = held * batch_size + waiting + running
     horizon = ahead(max_staleness, trained)
-    assert credit(batch_size, horizon, {0: claim(in_hand=in_hand)}, 0).sequences == max(0, areal)
+    assert credit(batch_size, horizon, {0: claim(outstanding=outstanding)}, 0).sequences == max(0, areal)
 
 
 def test_without_staleness_one_batch_is_wanted_and_without_a_limit_a_few_are() -> None:
@@ -121,29 +121,29 @@ def test_what_a_maximum_cuts_off_goes_to_the_others() -> None:
 
 
 def test_who_has_sent_too_much_gets_none_and_says_why() -> None:
-    nothing = credit(10, 1, {0: claim(in_hand=12), 1: claim()}, 0)
-    assert (nothing.sequences, nothing.wanted, nothing.in_hand) == (0, 5, 12)
+    nothing = credit(10, 1, {0: claim(outstanding=12), 1: claim()}, 0)
+    assert (nothing.sequences, nothing.wanted, nothing.outstanding) == (0, 5, 12)
     assert ": 12" in nothing.reason
 
 
 def test_what_others_sent_too_much_does_not_break_a_promise() -> None:
-    claims = {0: claim(in_hand=200), 1: claim(minimum=25)}
+    claims = {0: claim(outstanding=200), 1: claim(minimum=25)}
     assert credit(100, 2, claims, 1).sequences == 50
     assert credit(100, 2, {**claims, 1: claim()}, 1).sequences == 0
     assert "next 2 batches" in credit(100, 2, {**claims, 1: claim()}, 1).reason
 
 
 def test_groups_nobody_owns_fill_batches_too() -> None:
-    assert credit(100, 1, {0: claim()}, 0, others_in_hand=70).sequences == 30
+    assert credit(100, 1, {0: claim()}, 0, others_outstanding=70).sequences == 30
 
 
 def test_what_no_batch_can_take_leaves_room_for_others() -> None:
-    claims = {0: claim(in_hand=900, maximum=40), 1: claim(), 2: claim(minimum=25, in_hand=25)}
-    assert credit(100, 1, claims, 1, others_in_hand=900).sequences == 0
+    claims = {0: claim(outstanding=900, maximum=40), 1: claim(), 2: claim(minimum=25, outstanding=25)}
+    assert credit(100, 1, claims, 1, others_outstanding=900).sequences == 0
     assert credit(100, 1, claims, 1).sequences == 25
-    promised = {0: claim(minimum=50), 1: claim(minimum=20, in_hand=20)}
-    assert credit(100, 1, promised, 0, others_in_hand=900).sequences == 50
-    assert credit(100, 1, {0: claim(minimum=50, in_hand=50), 1: claim()}, 1, others_in_hand=900).sequences == 0
+    promised = {0: claim(minimum=50), 1: claim(minimum=20, outstanding=20)}
+    assert credit(100, 1, promised, 0, others_outstanding=900).sequences == 50
+    assert credit(100, 1, {0: claim(minimum=50, outstanding=50), 1: claim()}, 1, others_outstanding=900).sequences == 0
 
 
 @given(st.integers(1, 64), st.integers(1, 4), claim_sets, st.integers(0, 64))
@@ -152,14 +152,14 @@ def test_all_credits_together_overshoot_the_horizon_by_rounding_and_promises_onl
 ) -> None:
     credits_ = {key: credit(batch_size, horizon, claims, key, others) for key in claims}
     for key, given_ in credits_.items():
-        assert 0 <= given_.sequences <= max(0, given_.wanted - claims[key].in_hand)
+        assert 0 <= given_.sequences <= max(0, given_.wanted - claims[key].outstanding)
     minimums = sum(own.bounds.minimum for own in claims.values())
     wanted = sum(given_.wanted for given_ in credits_.values())
     assert wanted <= horizon * (max(batch_size, minimums) + len(claims))
 
 
 @given(st.integers(1, 64), claim_sets)
-def test_a_run_with_nothing_in_hand_wants_whole_batches_if_somebody_may_fill_them(
+def test_a_run_with_nothing_outstanding_wants_whole_batches_if_somebody_may_fill_them(
     batch_size: int, claims: dict[int, Claim]
 ) -> None:
     idle = {key: Claim(own.weight, own.bounds, 0) for key, own in claims.items()}

@@ -77,7 +77,7 @@ def test_running_groups_beside_the_view_count_as_if_it_had_them(view: DemandView
             Claim,
             weight=st.sampled_from((0.0, 1.0, 3.0)),
             bounds=st.builds(Bounds, minimum=st.integers(0, 8), maximum=st.none() | st.integers(8, 20)),
-            in_hand=st.integers(0, 40),
+            outstanding=st.integers(0, 40),
         ),
         min_size=1,
     ),
@@ -90,7 +90,9 @@ def test_credits_of_a_changed_claim_need_no_new_computation(
     credits_ = RunCredits(batch_size, horizon, claims, others)
     assert credits_.none() == all(credits_.of(key).sequences == 0 for key in claims)
     for key, claim in claims.items():
-        changed = RunCredits(batch_size, horizon, {**claims, key: replace(claim, in_hand=claim.in_hand + more)}, others)
+        changed = RunCredits(
+            batch_size, horizon, {**claims, key: replace(claim, outstanding=claim.outstanding + more)}, others
+        )
         assert credits_.of(key, more) == changed.of(key)
         assert credits_.none(key, more) == changed.none()
 

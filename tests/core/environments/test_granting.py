@@ -32,20 +32,22 @@ def test_queued_running_and_leased_groups_count_for_their_own_environment() -> N
         leases=(LEASE,),
     )
     grant = Demand("run", view, TTL_MS).of(0)
-    assert (grant.credit.wanted, grant.credit.in_hand) == (12, 2 + 1 + 4 + 2)
+    assert (grant.credit.wanted, grant.credit.outstanding) == (12, 2 + 1 + 4 + 2)
     assert (grant.credit.sequences, grant.groups) == (3, 2), "the last group holds one more"
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
     other = Demand("run", view, TTL_MS).of(1)
-    assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
+    assert (other.credit.outstanding, other.credit.sequences) == (4, 24 - 9 - 4 - 4), (
+        "what nobody alive owns fills batches"
+    )
 
 
 def test_while_intake_is_paused_nobody_may_start_a_group() -> None:
     environments = {0: environment(0, group_size=2), 7: environment(7, left_ms=0)}
     view = replace(EMPTY, policy=Policy(intake_paused=True), environments=environments, running={0: 1})
     demand = Demand("run", view, TTL_MS)
-    for caller, running, in_hand in ((0, 3, 6), (0, None, 2), (7, 0, 0)):
+    for caller, running, outstanding in ((0, 3, 6), (0, None, 2), (7, 0, 0)):
         grant = demand.of(caller, running)
-        assert (grant.groups, grant.credit.sequences, grant.credit.in_hand) == (0, 0, in_hand)
+        assert (grant.groups, grant.credit.sequences, grant.credit.outstanding) == (0, 0, outstanding)
         assert grant.credit.reason == demand.who_must_act()
     assert "paused intake" in grant.credit.reason
 
@@ -55,7 +57,7 @@ def test_what_may_be_replayed_need_not_be_made() -> None:
     lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
     grant = Demand("run", replace(EMPTY, leases=(lease,), **own), TTL_MS).of(0)
-    assert (grant.credit.wanted, grant.credit.in_hand, grant.credit.sequences) == (12, 4, 8)
+    assert (grant.credit.wanted, grant.credit.outstanding, grant.credit.sequences) == (12, 4, 8)
 
 
 def test_shares_are_those_of_the_fresh_part_of_a_batch() -> None:
@@ -114,7 +116,7 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
     grant = Demand("run", view, TTL_MS).of(0)
-    assert (grant.groups, grant.credit.in_hand) == (4, 0)
+    assert (grant.groups, grant.credit.outstanding) == (4, 0)
     oversized = Demand("run", view, TTL_MS).of(1)
     assert oversized.groups == 0
     assert oversized.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"

@@ -125,7 +125,7 @@ async def test_a_run_that_is_set_to_keep_less_releases_the_rest_at_once(
         ({"keep_bytes": 1}, 0),
     ],
 )
-async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_let_go(
+async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_released(
     services: Services, redis_client: Redis, limits: dict[str, int], left: int
 ) -> None:
     await services.runs.administration.change(RUN, limits)

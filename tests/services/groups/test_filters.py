@@ -42,7 +42,7 @@ def marks_of(batch: OutgoingBatch) -> list[tuple[str | None, str | None, float]]
     return [(group.given_id, group.filtered_by, group.loss_weight) for group in batch.groups]
 
 
-async def test_a_dropped_group_is_counted_for_its_environment_and_nowhere_in_hand(
+async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstanding(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()

@@ -303,9 +303,9 @@ class ReplayModel:
 
     def _end(self, sample: str, outcome: str) -> None:
         self.ended[sample] = outcome
-        self._let_go(self.it.samples.pop(sample), outcome)
+        self._release(self.it.samples.pop(sample), outcome)
 
-    def _let_go(self, held: Held, outcome: str) -> None:
+    def _release(self, held: Held, outcome: str) -> None:
         used = outcome == "acknowledged"
         self.it.counts[f"{outcome}_samples"] += 1
         self.it.counts["samples"] -= 0 if used else len(held.chunks)
@@ -390,7 +390,7 @@ class ReplayModel:
         self.ended |= dict.fromkeys(self.it.samples, "overtaken")
         self.it = deepcopy(self.saved)
         for held in self.it.samples.values():
-            self._let_go(held, "given_back")
+            self._release(held, "given_back")
         self.it.samples = {}
         self._look_over()
 

@@ -216,8 +216,8 @@ def _check_uses(books: Books) -> None:
     assert books.total("chunk_bytes") == sum(entry.chunk.payload_bytes for entry in kept)
     assert books.total("chunk_fragments") == sum(entry.chunk.fragments for entry in kept)
     uses = sum(entry.chunk.uses for entry in live) + books.total("retired_uses")
-    in_hand = sum(map(len, books.samples.values()))
-    assert books.total("samples") == uses + in_hand, "each sample is a use, or in somebody's hands"
+    sampled = sum(map(len, books.samples.values()))
+    assert books.total("samples") == uses + sampled, "each sample is a use, or in somebody's hands"
     assert books.total("sampled_chunks") == _sum(books, "staleness:")
     assert books.total("inserts") == len(live) + books.total("retired_chunks")
     assert books.total("retired_chunks") == _sum(books, "retired:")

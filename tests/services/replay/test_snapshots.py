@@ -160,7 +160,7 @@ async def test_the_oldest_goes_for_another_and_one_of_the_same_name_for_its_succ
 
 
 @pytest.mark.parametrize("version", [1, 9])
-async def test_what_the_version_in_force_makes_unfit_is_retired_when_it_is_restored(
+async def test_what_the_version_in_force_makes_ineligible_is_retired_when_it_is_restored(
     process: Callable[..., Process], redis_client: Redis, version: int
 ) -> None:
     """Too old by now, or of versions that are yet to come again."""

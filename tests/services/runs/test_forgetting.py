@@ -17,7 +17,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
-from app.store.runs.tick import HeardOf
+from app.store.runs.tick import PendingHeartbeats
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import Process
@@ -104,7 +104,7 @@ async def test_a_missing_or_forgotten_run_stays_away_whatever_still_arrives(
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
         lambda: services.environments.registry.reset(RUN),
-        lambda: runs.record_heartbeats({RUN: HeardOf({0: 0}, {(0, "one")})}),
+        lambda: runs.record_heartbeats({RUN: PendingHeartbeats({0: 0}, {(0, "one")})}),
         lambda: runs.tick(RUN, 1000),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),

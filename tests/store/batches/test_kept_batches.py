@@ -57,7 +57,7 @@ async def test_a_lease_in_another_state_is_not_ended(store: Store) -> None:
     assert (await store.books())["leased"] == {"one"}
 
 
-async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Store) -> None:
+async def test_a_kept_batch_is_delivered_and_held_until_it_is_released(store: Store) -> None:
     first, second = await taken(store, "one", "two")
     for ended in (2, 0):
         assert await store.acknowledge(first, second, keep=True) == ended

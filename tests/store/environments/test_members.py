@@ -5,7 +5,7 @@ from app.core.runs.ledger import ledger_of_run
 from app.store.environments.members import MemberRecord, Started
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
-from app.store.runs.tick import HeardOf
+from app.store.runs.tick import PendingHeartbeats
 from tests.store.conftest import RUN, Store, encoded
 
 TTL_MS = 100_000
@@ -100,7 +100,7 @@ async def test_silent_members_expire_and_no_others(store: Store) -> None:
         await store.members.put(RUN, 0, member)
         await run_groups(store, member, 2)
     await store.pass_time(TTL_MS // 2)
-    heard = HeardOf(members={(0, "heard"), (0, "stranger")})
+    heard = PendingHeartbeats(members={(0, "heard"), (0, "stranger")})
     assert (await store.tick(heard, TTL_MS)).expired == ()
     await store.pass_time(TTL_MS // 2)
     assert (await store.tick(member_ttl_ms=TTL_MS)).expired == ((0, "silent"),)
@@ -112,7 +112,7 @@ async def test_silent_members_expire_and_no_others(store: Store) -> None:
 async def test_a_beat_that_is_written_late_does_not_bring_a_member_back(store: Store) -> None:
     await store.members.put(RUN, 0, "one")
     await store.members.remove(RUN, 0, ["one"])
-    await store.tick(HeardOf(members={(0, "one")}))
+    await store.tick(PendingHeartbeats(members={(0, "one")}))
     assert await environment(store) == (0, 0)
     assert await store.redis.hget(KEYS.seen, "0") is None
 

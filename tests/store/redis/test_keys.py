@@ -23,7 +23,7 @@ from app.store.redis.client import RedisClient
 from app.store.replay.entries import ARCHIVED, chunk_key
 from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
-from app.store.runs.tick import HeardOf
+from app.store.runs.tick import PendingHeartbeats
 from app.store.runs.turns import TurnStore
 from app.store.traces.store import TraceStore
 from lachesis.wire.limits import QueueLimitSettings
@@ -58,7 +58,7 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     assert [await TurnStore(store.connection).ask(RUN, worker) for worker in "ab"] == [(True, False), (False, False)]
     await store.members.put(RUN, 0, "one")
     await store.members.note_running(RUN, 0, "one", running=3, start=0, allowed=0, after=0)
-    await store.tick(HeardOf({0: 1}, {(0, "one")}))
+    await store.tick(PendingHeartbeats({0: 1}, {(0, "one")}))
     own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
     await store.admit(*own, ids=["kept", "taken", "lost", "entered"])
     await store.admit(encoded(), place=Placement(0, buffered=True), accounts=[LIMITED])

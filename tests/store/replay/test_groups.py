@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from app.core.runs.counters import Trained
-from app.services.replay.groups import plan_entrance
+from app.services.replay.groups import plan_group_insertion
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import SAMPLEABLE
-from app.store.replay.groups import EnteringStore, Entrance
+from app.store.replay.groups import GroupInsertion, GroupInsertionStore
 from app.store.replay.view import ReplayView
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store, encoded
@@ -23,7 +23,7 @@ class Entering:
 
     store: Store
     moves: ReplayMoves
-    groups: EnteringStore
+    groups: GroupInsertionStore
 
     async def train(self, *group_ids: str, keep: bool = False) -> None:
         """Let groups be submitted, taken and acknowledged, each in a batch of its own."""
@@ -31,16 +31,16 @@ class Entering:
         for group_id in group_ids:
             assert await self.store.acknowledge(await self.store.take(group_id), keep=keep) == 1
 
-    async def plan(self, most: int = 10, candidates: int = 10) -> tuple[Entrance, ReplayView]:
+    async def plan(self, most: int = 10, candidates: int = 10) -> tuple[GroupInsertion, ReplayView]:
         """Plan to take in those that entered first."""
         found = await self.groups.look(RUN, most, candidates)
         assert found is not None
         view, groups, victims = found
-        return plan_entrance(view, groups, victims), view
+        return plan_group_insertion(view, groups, victims), view
 
-    async def take_in(self, entrance: Entrance, view: ReplayView) -> str:
+    async def take_in(self, insertion: GroupInsertion, view: ReplayView) -> str:
         """Carry it out; the books are checked on the way."""
-        word = await self.groups.take_in(RUN, entrance, view)
+        word = await self.groups.take_in(RUN, insertion, view)
         await self.moves.books()
         await self.store.books()
         return word
@@ -53,14 +53,14 @@ class Entering:
 
 @pytest.fixture
 async def entering(store: Store) -> Entering:
-    return Entering(store, await replay_moves(store, groups=True, max_chunks=2), EnteringStore(store.connection))
+    return Entering(store, await replay_moves(store, groups=True, max_chunks=2), GroupInsertionStore(store.connection))
 
 
 async def test_groups_are_taken_in_once_however_often_it_is_tried(entering: Entering) -> None:
     await entering.train("a", "b")
-    entrance, view = await entering.plan()
-    assert await entering.take_in(entrance, view) == "taken"
-    assert await entering.take_in(entrance, view) == "outdated"
+    insertion, view = await entering.plan()
+    assert await entering.take_in(insertion, view) == "taken"
+    assert await entering.take_in(insertion, view) == "outdated"
     assert await entering.sampleable() == ["a", "b"]
     assert await entering.groups.look(RUN, 10, 10) is None
 
@@ -77,24 +77,24 @@ async def test_of_two_who_take_in_the_same_groups_one_looks_again(entering: Ente
 
 async def test_nobody_takes_in_what_another_version_or_configuration_would_not(entering: Entering) -> None:
     await entering.train("a")
-    entrance, view = await entering.plan()
+    insertion, view = await entering.plan()
     await entering.store.runs.set_policy_version(RUN, 1, Trained())
-    assert await entering.take_in(entrance, view) == "outdated"
-    entrance, view = await entering.plan()
+    assert await entering.take_in(insertion, view) == "outdated"
+    insertion, view = await entering.plan()
     assert await entering.moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
-    assert await entering.take_in(entrance, view) == "outdated"
-    entrance, view = await entering.plan()
-    assert (view.standing.session, entrance.counts["dropped:old_session"], entrance.chunks) == (1, 1, ())
-    assert await entering.take_in(entrance, view) == "taken"
+    assert await entering.take_in(insertion, view) == "outdated"
+    insertion, view = await entering.plan()
+    assert (view.standing.session, insertion.counts["dropped:old_session"], insertion.chunks) == (1, 1, ())
+    assert await entering.take_in(insertion, view) == "taken"
     assert (await entering.moves.books()).fragments == {}
 
 
 async def test_room_is_made_for_groups_as_for_fragments(entering: Entering) -> None:
     await entering.moves.insert(fragment(0), fragment(1))
     await entering.train("a", "b", "c")
-    entrance, view = await entering.plan(candidates=1)
-    assert entrance.freed == ("a",), "the last of them would evict it"
-    assert await entering.take_in(entrance, view) == "crowded"
+    insertion, view = await entering.plan(candidates=1)
+    assert insertion.freed == ("a",), "the last of them would evict it"
+    assert await entering.take_in(insertion, view) == "crowded"
     assert await entering.take_in(*await entering.plan()) == "taken"
     assert await entering.sampleable() == ["b", "c"]
     books = await entering.moves.books()

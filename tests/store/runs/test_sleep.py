@@ -9,7 +9,7 @@ from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import PROCESSES, RUNS, SERVICE
 from app.store.runs.processes import Maintained, ProcessStore
-from app.store.runs.tick import HeardOf
+from app.store.runs.tick import PendingHeartbeats
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 from tests.store.replay.moves import replay_moves
 
@@ -106,7 +106,7 @@ WAKING: dict[str, tuple[Step, Step]] = {
     "a member joins": (lambda store: store.tick(), lambda store: store.members.put(RUN, 0, "one")),
     "an environment is heard": (
         lambda store: store.tick(),
-        lambda store: store.runs.record_heartbeats({RUN: HeardOf({0: 1})}),
+        lambda store: store.runs.record_heartbeats({RUN: PendingHeartbeats({0: 1})}),
     ),
     "a kept batch is released": (_kept, lambda store: store.batches.release_kept(RUN, ["batch1"])),
     "a reset": (lambda store: store.admit(encoded()), lambda store: store.runs.reset(RUN, "token")),

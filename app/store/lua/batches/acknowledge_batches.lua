@@ -50,7 +50,7 @@ local ended, entered, replayed, clock = {}, 0, 0, advance_clock(RUN)
 for _, batch in ipairs(batches) do
   local id, step, groups = batch.batch_id, batch.step, batch.groups
   if groups and redis.call('HDEL', LEASE_STATES, id) == 1 then
-    local fresh, fresh_bytes, bytes = parted(groups)
+    local fresh, fresh_bytes, bytes = split_replayed(groups)
     ended[#ended + 1] = id
     entered, replayed = entered + enqueue_for_replay(fresh), replayed + #groups - #fresh
     deliver_groups(fresh, fresh_bytes, batch, clock)
@@ -60,7 +60,7 @@ for _, batch in ipairs(batches) do
       redis.call('ZADD', KEPT_STEPS, step, id)
       redis.call('HINCRBY', RUN, 'kept_bytes', bytes)
     else
-      let_go_of_replayed(groups, UNREFERENCED, REPLAYED)
+      release_replayed(groups, UNREFERENCED, REPLAYED)
       note_unkept(RUN, step)
     end
     note_batch(id, string.format('acknowledged %s %s %.0f', batch.lease_id, step, clock), step, clock)

@@ -36,9 +36,9 @@ local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, 
 if redis.call('HGET', LEASE_STATES, batch_id) ~= seen then return 0 end
 local clock = advance_clock(RUN)
 local batch = cjson.decode(redis.call('HGET', LEASES, batch_id))
-let_go_of_replayed(batch, UNREFERENCED, REPLAYED)
+release_replayed(batch, UNREFERENCED, REPLAYED)
 revert_debts(RUN, debt_changes)
-local groups, bytes = parted(batch)
+local groups, bytes = split_replayed(batch)
 local ids = ids_of(groups)
 for _, group in ipairs(groups) do
   local environment = group.environment

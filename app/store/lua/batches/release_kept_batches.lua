@@ -32,9 +32,9 @@ for i, batch in ipairs(batch_ids) do
 end
 for i, batch in ipairs(batch_ids) do
   if contents[i] and redis.call('HDEL', KEPT, batch) == 1 then
-    local fresh, _, bytes = parted(contents[i])
+    local fresh, _, bytes = split_replayed(contents[i])
     forget_payloads(RUN, GROUPS, UNREFERENCED, ids_of(fresh))
-    let_go_of_replayed(contents[i], UNREFERENCED, REPLAYED)
+    release_replayed(contents[i], UNREFERENCED, REPLAYED)
     note_unkept(RUN, redis.call('ZSCORE', KEPT_STEPS, batch))
     redis.call('HINCRBY', RUN, 'kept_bytes', -bytes)
     redis.call('HDEL', KEPT_LEASES, batch)

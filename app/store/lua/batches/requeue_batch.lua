@@ -52,7 +52,7 @@ end
 order_lanes(LANE_HEADS, changed)
 count_tokens(queued_groups, {leased = -1})
 local batch = cjson.decode(redis.call('HGET', LEASES, batch_id))
-let_go_of_replayed(batch, UNREFERENCED, REPLAYED)
+release_replayed(batch, UNREFERENCED, REPLAYED)
 revert_debts(RUN, debt_changes)
 local clock = advance_clock(RUN)
 redis.call('HSET', HISTORY, batch_id, string.format('given_back %s %s %.0f', lease_id, step, clock))

@@ -44,7 +44,7 @@ if redis.call('ZCOUNT', KEPT_STEPS, '(' .. step, '+inf') ~= kept then return 0 e
 for _, batch in ipairs(batches) do
   redis.call('HSET', LEASE_STATES, batch.batch_id, batch.new)
   if batch.manifest then
-    local groups, bytes, kept_bytes = parted(batch.groups)
+    local groups, bytes, kept_bytes = split_replayed(batch.groups)
     count_tokens(groups, {leased = 1, trained = -1})
     redis.call('HINCRBY', RUN, 'kept_bytes', -kept_bytes)
     redis.call('HINCRBY', RUN, 'leased_groups', #groups)

@@ -8,7 +8,7 @@ local HISTORY_BYTES = 4 * 50
 local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
 
 -- Put a seen item into its orders. The same estimate gives the same places, also after a save and restore.
-local function stand(c, key, ema, passed, failed, signal, last)
+local function add_to_orders(c, key, ema, passed, failed, signal, last)
   local scores = {mean_reward = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
   for order, score in pairs(scores) do later('ZADD', c[order], score, key) end
 end

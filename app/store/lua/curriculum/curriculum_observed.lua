@@ -5,7 +5,7 @@ local function pack_numbers(now)
 end
 
 -- Put an item among the seen ones, by the number of the sample that handed it out, if it is in flight.
-local function become_seen(c, key, item)
+local function mark_seen(c, key, item)
   if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.prior_only, key) end
   if item.prior ~= '-' and not item.fresh then item.former_ema = item.prior end
   local holder = redis.call('HGET', c.holders, key)
@@ -17,12 +17,12 @@ local function write_observed(c)
   for key, item in pairs(c.looked_up) do
     local now = item.now
     if now then
-      if not item.estimates then become_seen(c, key, item) end
+      if not item.estimates then mark_seen(c, key, item) end
       increase(c.curriculum, 'mean_reward', in_units(now.ema) - in_units(item.former_ema or 0))
       item.estimates = pack_numbers(now)
       later('HSET', c.estimates, key, item.estimates .. item.history)
       place(c, key, item)
-      stand(c, key, now.ema, now.passed, now.failed, now.signal, now.last)
+      add_to_orders(c, key, now.ema, now.passed, now.failed, now.signal, now.last)
       later('ZREM', c.in_flight, key)
       later('HDEL', c.holders, key)
     end

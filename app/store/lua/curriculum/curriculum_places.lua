@@ -16,7 +16,7 @@ local function member_at(c, place)
 end
 
 -- Return the reply about an item: its key, its entry, its estimate, and its rank in each requested order.
-local function told(c, key, entry, estimate, orders)
+local function item_row(c, key, entry, estimate, orders)
   local about = {key, entry, estimate or ''}
   for order in string.gmatch(orders, '%S+') do
     local rank

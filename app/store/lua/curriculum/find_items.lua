@@ -19,5 +19,5 @@ for n, place in ipairs(places) do
   if key then keys[#keys + 1], numbers[#keys + 1] = key, n end
 end
 local entries, estimates = read('HMGET', c.items, keys), read('HMGET', c.estimates, keys)
-for i, key in ipairs(keys) do found[numbers[i]] = told(c, key, entries[i], estimates[i], orders) end
+for i, key in ipairs(keys) do found[numbers[i]] = item_row(c, key, entries[i], estimates[i], orders) end
 return found

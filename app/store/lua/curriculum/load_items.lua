@@ -39,7 +39,7 @@ for _, saved in ipairs(loaded) do
     item.estimates = known
     increase(c.curriculum, 'mean_reward', in_units(ema))
     later('HSET', c.estimates, key, known)
-    stand(c, key, ema, passed, failed, signal, last)
+    add_to_orders(c, key, ema, passed, failed, signal, last)
     later('ZADD', c.drawn, saved.drawn, key)
   end
   if saved.in_flight_ms ~= '' then

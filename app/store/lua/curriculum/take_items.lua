@@ -34,7 +34,7 @@ local given, drawing = given_before(c, request_id, sample_id, clock)
 local found, named = {}, {}
 local function add(place, key)
   local entry, estimate = redis.call('HGET', c.items, key), redis.call('HGET', c.estimates, key)
-  local about = told(c, key, entry, estimate, orders)
+  local about = item_row(c, key, entry, estimate, orders)
   table.insert(about, 1, place)
   found[#found + 1] = about
 end

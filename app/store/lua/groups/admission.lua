@@ -28,10 +28,10 @@ local limited = cjson.decode(ARGV[8])
 
 local sent = 0
 for _, size in ipairs(sizes) do sent = sent + size end
--- where: 'queued', 'buffered' or why it is dropped. pointless: why it has no training value, or ''. entry: without its
--- first word, the time
+-- where: 'queued', 'buffered' or why it is dropped. untrainable: why it has no training value, or ''.
+-- entry: without its first word, the time
 local submitted = columns(ARGV, 9, {'group_id', 'where', 'payload_bytes', 'checksum', 'environment', 'size', 'tokens',
-  'lane', 'policy_version', 'given_id', 'pointless', 'entry'}, sent)
+  'lane', 'policy_version', 'given_id', 'untrainable', 'entry'}, sent)
 local places = columns(KEYS, 17, {'waiting', 'payload'}, sent)  -- zset: its lane or buffer; string
 
 -- Of each group: its name, what is known under it, the score of its payload, and the groups in its lane.

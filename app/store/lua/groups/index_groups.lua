@@ -20,7 +20,7 @@ local function index_stored(n, run)
 end
 
 -- Mark the payload of a group that is not new: the group has left since, or the sender's group has another payload.
-local function pass_over(n, run)
+local function mark_unused_payload(n, run)
   local id = submitted.group_id[n]
   local held = id == run.latest or redis.call('HEXISTS', GROUPS, id) == 1
   if is_stored(n) and not held then later('ZADD', UNREFERENCED, -1, id) end
@@ -49,7 +49,7 @@ local function index_groups(outcomes, run)
         push(admitted, names[n], id .. ' ' .. where .. ' - - ' .. entry)
       end
     else
-      pass_over(n, run)
+      mark_unused_payload(n, run)
     end
   end
   local left = latest and run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0

@@ -21,7 +21,7 @@ local revision = ARGV[7]  -- decided on
 
 if redis.call('HGET', SAMPLE_STATES, sample_id) ~= seen then return 0 end
 if redis.call('HGET', REPLAY, 'revision') ~= revision then return 0 end
-let_go_all(cjson.decode(redis.call('HGET', SAMPLES, sample_id)).chunks, outcome, tonumber(max_reuse) or math.huge)
+release_chunks(cjson.decode(redis.call('HGET', SAMPLES, sample_id)).chunks, outcome, tonumber(max_reuse) or math.huge)
 redis.call('HDEL', REQUESTS, cjson.decode(seen).request_id)
 redis.call('HDEL', SAMPLES, sample_id)
 redis.call('HDEL', SAMPLE_STATES, sample_id)

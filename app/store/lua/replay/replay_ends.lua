@@ -1,6 +1,6 @@
 -- replay_ends: end samples and release their chunks (not a command of its own).
 --
-local function let_go(chunk, used, most_uses)
+local function release_chunk(chunk, used, most_uses)
   chunk.uses, chunk.held = chunk.uses + used, chunk.held - 1
   if not is_live(chunk) then
     count('retired_uses', used)
@@ -16,11 +16,11 @@ local function let_go(chunk, used, most_uses)
 end
 
 -- End a sample of these chunks: their uses count if it was acknowledged.
-local function let_go_all(chunks, outcome, most_uses)
+local function release_chunks(chunks, outcome, most_uses)
   local used = outcome == 'acknowledged' and 1 or 0
   local ids = {}
   for n, entry in ipairs(chunks) do ids[n] = entry[1] end
-  for _, chunk in ipairs(chunks_of(ids)) do let_go(chunk, used, most_uses) end
+  for _, chunk in ipairs(chunks_of(ids)) do release_chunk(chunk, used, most_uses) end
   if used == 0 then count('samples', -#chunks) end
   count(outcome .. '_samples', 1)
   write_changes()

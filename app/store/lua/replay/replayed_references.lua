@@ -2,7 +2,7 @@
 --
 -- The run's totals count only groups from the queue, because replayed groups were delivered before. Each leased or kept
 -- batch counts once in `replayed`. This keeps the payloads of its replayed groups.
-local function parted(batch)
+local function split_replayed(batch)
   local fresh, fresh_bytes, bytes = {}, 0, 0
   for _, group in ipairs(batch) do
     bytes = bytes + group.payload_bytes
@@ -20,7 +20,7 @@ local function ids_of(groups)
   return ids
 end
 
-local function let_go_of_replayed(batch, unreferenced, replayed)
+local function release_replayed(batch, unreferenced, replayed)
   for _, group in ipairs(batch) do
     if group.replayed and redis.call('HINCRBY', replayed, group.group_id, -1) <= 0 then
       redis.call('HDEL', replayed, group.group_id)

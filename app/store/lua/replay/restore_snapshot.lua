@@ -52,7 +52,7 @@ local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)
 if settle == '1' then redis.call('HSET', REPLAY, 'unsettled', revision) end
 local most_uses = tonumber(max_reuse) or math.huge
 for _, sample in ipairs(redis.call('HVALS', SAMPLES)) do
-  let_go_all(cjson.decode(sample).chunks, 'given_back', most_uses)
+  release_chunks(cjson.decode(sample).chunks, 'given_back', most_uses)
 end
 redis.call('UNLINK', SAMPLES, SAMPLE_STATES, REQUESTS)
 for _, reservation in ipairs(reserved) do hold_again(reservation, most_uses) end

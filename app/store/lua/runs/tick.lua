@@ -47,7 +47,7 @@ local most_events = ARGV[8]  -- about how many events to keep
 -- include expire_members
 -- include next_due
 -- include fall_asleep
--- include tell_drops
+-- include record_drops
 
 if term ~= '' and redis.call('HGET', SERVICE, 'term') ~= term then return {} end
 if redis.call('EXISTS', RUN) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
@@ -63,7 +63,7 @@ facts[#facts + 1] = redis.call('EXISTS', GROUPS) == 1 and tonumber(redis.call('H
 facts[#facts + 1] = redis.call('EXISTS', REPLAY)
 facts[#facts + 1] = redis.call('EXISTS', CURRICULA_LOADING)
 facts[#facts + 1] = redis.call('HEXISTS', RUN, 'unswept')
-local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + tell_drops(clock)
+local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + record_drops(clock)
 for i = 3, #facts do busy = busy + facts[i] end
 facts[#facts + 1] = redis.call('EXISTS', ENVIRONMENTS)
 local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, KNOWN, BUFFERS, UNREFERENCED,
