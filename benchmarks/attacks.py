@@ -1,7 +1,7 @@
 """What a hostile worker does to the service, at a fixed pace: ``python -m benchmarks.attacks ATTACK PORT``.
 
-It runs in a process of its own, from an address of its own. It says when it has begun, goes on until it is terminated,
-and then prints how many requests it sent at a pace, and how many answers of each status it got.
+It runs in a process of its own, from an address of its own. It says when it has begun, and runs until it is
+terminated. Then it prints how many requests it sent at a pace, and how many answers of each status it got.
 """
 
 import asyncio

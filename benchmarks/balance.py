@@ -22,8 +22,8 @@ MEDIAN_TOKENS, LONGEST_TOKENS, GROUP = 1000, 32_768, 8
 DRAWS = 5
 
 LENGTHS = (
-    f"Lengths are lognormal with a median of {MEDIAN_TOKENS:,} tokens, at most {LONGEST_TOKENS:,}: lone sequences with "
-    f"sigma 1; groups of {GROUP} with sigma 0.8 between groups and 0.3 within. Figures are means of {DRAWS} draws."
+    f"Lengths are lognormal with a median of {MEDIAN_TOKENS:,} tokens, at most {LONGEST_TOKENS:,}. Lone sequences have "
+    f"sigma 1; groups of {GROUP} have sigma 0.8 between groups and 0.3 within. Figures are means of {DRAWS} draws."
 )
 EQUAL = Table(
     key="balance-equal",
@@ -32,8 +32,8 @@ EQUAL = Table(
     more_is_better=False,
     versus=(),
     note=f"How much longer a step takes than with the mean load on every rank; cost `{COST}`. {LENGTHS} Contiguous and "
-    "strided are what is done without looking; LPT is longest first, KK is Karmarkar-Karp by rows of one sequence for "
-    "each rank, as verl and slime do, both written in the plainest way. Nothing can be below the bound.",
+    "strided are what is done without looking. LPT is longest first, KK is Karmarkar-Karp by rows of one sequence for "
+    "each rank, as verl and slime do. Both are written in the plainest way. Nothing can be below the bound.",
 )
 FREE = Table(
     key="balance-free",

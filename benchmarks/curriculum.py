@@ -2,11 +2,12 @@
 
 The learner (a Rasch model, the simplest of item response theory, that learns as policy gradients do):
 
-- 10,000 items in four categories; the difficulty of an item of category c is b ~ Normal(c, 1.5), c = 0, 1, 2, 3; the
+- 10,000 items in four categories. The difficulty of an item of category c is b ~ Normal(c, 1.5), c = 0, 1, 2, 3. The
   ability in each category, theta_c, begins at 0.
 - A try of an item succeeds with probability p = 1 / (1 + exp(b - theta_c)). A step trains on 128 groups of 8 tries.
-- A group teaches by the variance of its rewards, 4 m (1 - m) for a mean of m: nothing if all tries succeed or all
-  fail, which is what group-relative advantages do. The n-th training on the same item teaches 4 / (3 + n) of the first.
+- A group teaches by the variance of its rewards, 4 m (1 - m) for a mean of m. It teaches nothing if all tries succeed
+  or all fail, which is what group-relative advantages do. The n-th training on the same item teaches 4 / (3 + n) of
+  the first.
 - theta_c grows by ETA * taught, summed over the step's groups of category c, and by a tenth of that for the others.
 
 The target is a mean p of 0.6 over all items that can be learnt. In two harder populations a third of the items is *out
@@ -65,9 +66,9 @@ STEPS = Table(
     unit="steps",
     more_is_better=False,
     versus=(),
-    note=f"Steps of {GROUPS} groups until the mean pass rate over {ITEMS:,} items (those that can be learnt) == "
-    f"{TARGET}; the median of the seeds, {MOST_STEPS:,} standing for what takes longer. How the learner learns == "
-    "written at the top of `benchmarks/curriculum.py`.",
+    note=f"Steps of {GROUPS} groups until the mean pass rate over {ITEMS:,} items (those that can be learnt) is "
+    f"{TARGET}. The figure is the median of the seeds; {MOST_STEPS:,} stands for what takes longer. How the learner "
+    "learns is written at the top of `benchmarks/curriculum.py`.",
 )
 SPEED = Table(
     key="curriculum-speed",
@@ -76,7 +77,7 @@ SPEED = Table(
     more_is_better=True,
     versus=(),
     note="Steps of uniform sampling over the strategy's own, for the same items: the geometric mean over the seeds, "
-    "and its 95 % confidence interval; an upper bound where the target was not reached.",
+    "and its 95 % confidence interval. It is an upper bound where the target was not reached.",
 )
 CURVE = Table(
     key="curriculum-curve",

@@ -24,7 +24,7 @@ FORMING = Table(
     more_is_better=False,
     versus=("atropos",),
     note=f"`GET /batch` of {BATCH_SIZE} sequences in groups of {TINY}, from three environments; with minimums, two of "
-    "them are promised a quarter each. This service forms one batch a call (each of the calls counts); Atropos forms "
+    "them are promised a quarter each. This service forms one batch a call (each of the calls counts). Atropos forms "
     "all that it can in the first call (which is the one measured) while every other request waits.",
 )
 

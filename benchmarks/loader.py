@@ -24,9 +24,9 @@ THROUGHPUT = Table(
     True,
     ("bare fetch", "bare fetch, stacked"),
     f"`lachesis.loader`, shuffled, batches of {BATCH_SIZE}, {READERS} readers. The files are safetensors that the "
-    f"system has in memory; where a fetch takes {FETCH_S * 1000:.0f} ms it sleeps, as one waits that goes over a "
-    "network. The bare fetch is a loop over the same function in one thread, with its payloads read into arrays; "
-    "stacked, it makes batches of them, too. By coroutines: the same from an `AsyncSource`.",
+    f"system has in memory. Where a fetch takes {FETCH_S * 1000:.0f} ms it sleeps, as one waits that goes over a "
+    "network. The bare fetch is a loop over the same function in one thread, with its payloads read into arrays. "
+    "Stacked, it makes batches of them, too. By coroutines: the same from an `AsyncSource`.",
 )
 HIDING = Table(
     "loader_hiding",
@@ -34,8 +34,8 @@ HIDING = Table(
     "ms",
     False,
     ("step alone",),
-    f"A turn of a loop whose step takes {STEP_S * 1000:.0f} ms (it sleeps, as one on an accelerator does) and takes "
-    f"{BATCH_SIZE} samples of 100 kB whose fetches take {FETCH_S * 1000:.0f} ms each; the first turn is not counted.",
+    f"A turn of a loop that takes {BATCH_SIZE} samples of 100 kB, whose fetches take {FETCH_S * 1000:.0f} ms each. Its "
+    f"step takes {STEP_S * 1000:.0f} ms: it sleeps, as one on an accelerator does. The first turn is not counted.",
 )
 
 

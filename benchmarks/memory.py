@@ -18,7 +18,7 @@ MEMORY = Table(
     more_is_better=False,
     versus=("atropos",),
     note=f"Growth over {GROUPS} groups of {SHAPE}: `used_memory` of this service's Redis, resident memory of Atropos's "
-    "process (measured first, before anything else has made it grow).",
+    "process. The latter is measured first, before anything else has made it grow.",
 )
 
 

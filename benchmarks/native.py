@@ -24,8 +24,8 @@ _DTYPES = {"tokens": np.int32, "masks": np.int32, "inference_logprobs": np.float
 class Numbered:
     """A request with room for the ids of its groups, so that no two of them are the same submission.
 
-    It is in pieces, ids between what stays the same: to join megabytes for each would take the load generator as long
-    as the service takes to store them, and others are sent what is there already.
+    It is in pieces, ids between what stays the same. To join megabytes for each would take the load generator as long
+    as the service takes to store them. Others are sent what is there already.
 
     Attributes:
         body: Its body, without ids.

@@ -39,11 +39,11 @@ INSERTS = Table(
     unit="fragments/s",
     more_is_better=True,
     versus=("dm-reverb", "redis alone"),
-    note=f"Fragments of {PAYLOAD_BYTES // 1000} kB, each a chunk, from one process and by each one's own client: the "
-    f'SDK\'s worker; "{OVER_HTTP}": prepared bytes over one connection; the bare endpoint, which stores the same bytes '
-    "unread; Reverb's trajectory writer, waiting for its server to confirm each, or each 32; redis-py, SET and RPUSH "
-    "in a transaction. Reverb keeps everything in the memory of a C++ process and loses it with that; all others wait "
-    "for the disk.",
+    note=f"Fragments of {PAYLOAD_BYTES // 1000} kB, each a chunk, from one process and by each one's own client. "
+    f'That of this service is the SDK\'s worker; "{OVER_HTTP}" sends prepared bytes over one connection. The bare '
+    "endpoint stores the same bytes unread. Reverb's trajectory writer waits for its server to confirm each, or each "
+    "32. redis-py does SET and RPUSH in a transaction. Reverb keeps everything in the memory of a C++ process and "
+    "loses it with that; all others wait for the disk.",
 )
 SAMPLES = Table(
     key="replay_samples_per_s",
@@ -52,8 +52,8 @@ SAMPLES = Table(
     more_is_better=True,
     versus=("dm-reverb", "redis alone"),
     note=f"{SAMPLED} out of {CHUNKS:,} chunks of {PAYLOAD_BYTES // 1000} kB: {SAMPLED * PAYLOAD_BYTES / 1e6:.1f} MB a "
-    "sample. In one process, until they are in one array: the SDK with one sample ahead, each acknowledged; Reverb's "
-    "`TrajectoryDataset` with two batches in flight; redis-py, MGET of names drawn by the client, without lease or "
+    "sample. In one process, until they are in one array: the SDK with one sample ahead, each acknowledged. Reverb's "
+    "`TrajectoryDataset` has two batches in flight. redis-py does MGET of names drawn by the client, without lease or "
     f'priority. "{OVER_HTTP}": until the last byte, then acknowledged, over one connection. Reverb streams items as it '
     "draws them, with replacement; a sample here is one durable decision, without replacement.",
 )

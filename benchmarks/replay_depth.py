@@ -46,7 +46,7 @@ MEMORY = Table(
     more_is_better=False,
     versus=("dm-reverb", "redis alone"),
     note=f"Growth over {MEASURED_CHUNKS:,} chunks without the blobs of their fragments: `used_memory` of this "
-    "service's Redis and of Redis alone; resident memory of Reverb's server, without the items' bytes.",
+    "service's Redis and of Redis alone. For Reverb it is the resident memory of the server, without the items' bytes.",
 )
 SETTLING = Table(
     key="replay_settling",

@@ -39,7 +39,7 @@ below 1 x it is worse. Rates change with the day and the machine, ratios much le
   before it answers.
 - **lachesis, everysec**: the same with `LACHESIS_FSYNC=everysec`: its Redis fsyncs once a second.
 - **atropos**: the server of `atroposlib` from PyPI, as its own command starts it. It keeps everything in its memory and
-  waits for no disk: one request at a time, this service cannot be faster than one wait for the disk allows.
+  waits for no disk. One request at a time, this service cannot be faster than one wait for the disk allows.
 - **bare, as sent**: the limit of the stack. An ASGI endpoint that stores each body in the same kind of Redis, unread.
 - **bare, as stored**: the same, storing as many bytes as this service stores of that group (they are fewer).
 - **redis alone**: the same bytes written to Redis without HTTP.

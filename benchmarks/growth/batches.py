@@ -21,8 +21,8 @@ TABLE = Table(
     "",
     False,
     (),
-    "One API process. `peak` is how much its resident memory grows while it writes the batch, `kept` how much of that "
-    f"is left {IDLE_S:.0f} s later, both MB. `text` is the size of the JSON, MB. A is CPU time, ms; `wait` is wall "
+    "One API process. `peak` is how much its resident memory grows while it writes the batch, MB. `kept` is how much "
+    f"of that is left {IDLE_S:.0f} s later, MB. `text` is the size of the JSON, MB. A is CPU time, ms; `wait` is wall "
     "time until the last byte, ms.",
 )
 

@@ -54,7 +54,7 @@ OPEN = Table(
     (),
     f"Percent of a core, beyond what the service takes without a page. {GROUPS_PER_S} groups a second come in, and a "
     f"batch goes out every {BATCH_EVERY_S:.0f} s. What pages in headless Chromium asked for in {RECORDED_S:.0f} s is "
-    f"asked for again and again, so that browsers take no core from the service: {', '.join(VIEWS)}.",
+    f"asked for repeatedly, so that browsers take no core from the service. The pages are: {', '.join(VIEWS)}.",
 )
 LOAD = Table(
     "growth_page_loads",

@@ -41,7 +41,7 @@ DELETED = Table(
     False,
     (),
     "The append-only file and resident memory of Valkey when the run is there, when `DELETE` is answered, and some "
-    "time later; and how long the next start of the service takes.",
+    "time later. Also how long the next start of the service takes.",
 )
 MEMORY = Table(
     "growth_memory",

@@ -13,6 +13,8 @@ prose = module_from_spec(spec)
 loader.exec_module(prose)
 
 LONG = "is " * 25 + "end."
+LONGER = " ".join(["is"] * 15 + ["\n    is"] * 15) + " end."
+TABLE, ENTRIES = "one    of a table\n" * 30, "    a: Fine, and fine\n" * 30
 WIDE = "a" + " b" * 60
 FAULTS = [
     ("a.md", f"Fine.\n\n{LONG}\n", [("sentence", 3)]),
@@ -23,6 +25,13 @@ FAULTS = [
     ("a.py", '"""Fine."""\n\nfor _ in ():\n    # It waits in vain.\n    pass\n', [("phrase", 4)]),
     ("a.py", '"""Fine.\n\nIt waits in vain.\n"""\n', [("phrase", 3)]),
     ("a.py", 'raise ValueError("a shape that is none that an array can have")\n', [("phrase", 1)]),
+    ("app/a.py", f'"""Fine.\n\n{LONGER}\n"""\n', [("sentence", 3)]),
+    (
+        "app/a.py",
+        f'def f():\n    """Fine.\n\n    Args:\n        a: Fine.\n        b: {LONGER}\n    """\n',
+        [("sentence", 6)],
+    ),
+    ("docs/design/growth.md", f"{WIDE}\n", [("sentence", 1)]),
     ("a.lua", "-- Fine.\n-- It waits in vain.\nreturn 1\n", [("phrase", 2)]),
     ("a.lua", f"-- {WIDE}\n", [("line", 1)]),
 ]
@@ -32,6 +41,9 @@ FINE = [
     ("a.md", f"# Title\n{'word ' * 20}end.\n{'word ' * 20}end.\n"),
     ("a.md", f"| a | {'word ' * 20}| {'word ' * 20}|\n"),
     ("a.py", "in_vain = 1  # The name is the caller's.\n"),
+    ("app/a.py", f'"""Fine.\n\n{TABLE}"""\n'),
+    ("app/a.py", f'"""Fine.\n\nArgs:\n{ENTRIES}"""\n'),
+    ("tests/a.py", f'"""{LONG[:-4]}\n{LONG}\n"""\n'),
     ("a.lua", 'local text = "in vain"\n'),
 ]
 

@@ -1,8 +1,8 @@
 """TLS between a connection and its HTTP protocol.
 
 The event loop could do TLS by itself. Then the service could not tell how much of a reply is still in this process, and
-whether the client read it: TLS of asyncio and uvloop hides the buffer of the TCP connection, and knows no half-close
-(`app.api.http.server_protocol` needs both). Each connection has the context of its time, so certificates can change.
+whether the client read it. TLS of asyncio and uvloop hides the buffer of the TCP connection, and knows no half-close;
+`app.api.http.server_protocol` needs both. Each connection has the context of its time, so certificates can change.
 """
 
 import asyncio

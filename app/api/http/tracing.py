@@ -1,7 +1,7 @@
 """Trace submissions, batches and their ends with OpenTelemetry, if a variable names a collector.
 
 A request is a span, below the span of its sender if that sends a header ``traceparent``. The span of a batch has links
-to those of its submissions, and the end of a batch to that of the batch: workers and trainers have traces of their own.
+to those of its submissions, and the end of a batch to that of the batch. Workers and trainers have traces of their own.
 A route adds what it knows to the span of its request. Without a collector, there are no spans.
 
 OpenTelemetry is optional, so it is imported where it is used.

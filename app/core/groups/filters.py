@@ -11,7 +11,7 @@ batch is full. Here they are never queued, so that batches stay exact. There are
 Rewards that should be equal often differ by rounding: a mean of f32 noise is not 1.0, and its standard deviation is not
 0.0. So differences up to epsilon (`ROUNDING` for the bounds) do not count. For values above 1 they are relative. The
 test for equality covers the whole group. A test of each sequence's peers alone, as leave-one-out baselines see them,
-would be wrong: if one sequence fails, its peers are all equal, and still the group is full of signal.
+would be wrong. If one sequence fails, its peers are all equal, and still the group is full of signal.
 
 Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Scale* (2025), section 3.2.
 """

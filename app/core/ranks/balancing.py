@@ -97,8 +97,8 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         sizes: Sequences of each job, ``>= 1``, of shape [jobs], for whole groups. Default: a job is a sequence.
 
     Raises:
-        InvalidField: There is no job or no rank, a cost or size is invalid (the error names the first such job), or the
-            costs add up to more than a float64 holds.
+        InvalidField: There is no job or no rank, or a cost or size is invalid. The error names the first such job. Or
+            the costs add up to more than a float64 holds.
     """
     scaled = _scaled_problem(costs, ranks, equal, sizes)
     problem, jobs = scaled.problem, len(scaled.order)

@@ -46,8 +46,8 @@ class Arrival(StrEnum):
     """The outcome for a fragment that arrived.
 
     In this order: it is stored; it is or was here with the same contents, so it is not stored again; it is here with
-    other contents; it belongs to a gap that was given up; its session is over. Only STORED changes the fragments. Every
-    outcome counts as a sign of life of the worker.
+    other contents. Or it belongs to a gap that was given up, or its session is over. Only STORED changes the fragments.
+    Every outcome counts as a sign of life of the worker.
     """
 
     STORED = "stored"

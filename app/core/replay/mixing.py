@@ -3,10 +3,10 @@
 The rule, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences, at
 least ``ceil(f * N)``, for which there are
 
-1. fresh groups: `app.core.batches.selection` chooses them from the queue as a batch of F, with each environment's
-   minimum of a batch of F, and what the candidates lack of its minimum of the whole batch;
-2. replayed groups: the same rule chooses them from the candidates, in the order in which they were drawn, as a batch of
-   N - F within what is left of the bounds of the whole batch.
+1. fresh groups: `app.core.batches.selection` chooses them from the queue as a batch of F. The batch has each
+   environment's minimum of a batch of F, and what the candidates lack of its minimum of the whole batch;
+2. replayed groups: the same rule chooses them from the candidates, in the order in which they were drawn. They are a
+   batch of N - F within what is left of the bounds of the whole batch.
 
 If there is no such F below N, the batch has fresh groups only. So a batch forms whenever one would without replay.
 Addition alone rules out most numbers at low cost. Of the rest, at most `TRIES` are tried.

@@ -7,9 +7,12 @@ A sample is drawn by weighted sampling without replacement: each next chunk by t
 chunks that are left. That equals independent draws without the repetitions. (For `uniform` each set of chunks is
 equally likely.) Places are numbered through all spans of a strategy: ranges of scores with a count each.
 
-One draw gives a chunk with a probability in proportion to ``priority ** alpha`` (`proportional`); ``rank ** -alpha``,
-rank 1 having the highest priority (`rank`); ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks
-(`recency`); or ``1 / (1 + staleness)`` (`staleness`).
+One draw gives a chunk with a probability in proportion to its weight:
+
+- `proportional`: ``priority ** alpha``;
+- `rank`: ``rank ** -alpha``, where rank 1 has the highest priority;
+- `recency`: ``2 ** -(age / half_life_chunks)``, where age is the number of newer chunks;
+- `staleness`: ``1 / (1 + staleness)``.
 """
 
 import math

@@ -53,8 +53,8 @@ class AnnotationStore:
             values: The values by name, over all sequences in order.
 
         Returns:
-            ``stored``; or, with nothing changed, ``unknown`` if the run has forgotten the group, ``names`` if it would
-            have more than `MAX_ANNOTATIONS`, or ``bytes`` if those of the run would exceed `MAX_BYTES`.
+            ``stored``. Else nothing changed: ``unknown`` if the run has forgotten the group, ``names`` if it would have
+            more than `MAX_ANNOTATIONS`, or ``bytes`` if those of the run would exceed `MAX_BYTES`.
         """
         found = await self._find(RunKeys(run), given_id)
         if found is None:

@@ -24,7 +24,7 @@ async def write_then_index(
     """Write payloads and index them, in one round trip; returns what the index command answered.
 
     All of it is one transaction. Where transactions are unsafe (`RedisClient.transacts`) or payloads are very large,
-    each payload is written by its own command after a script has noted it as pending; then the index is written. A
+    each payload is written by its own command after a script has noted it as pending. Then the index is written. A
     write torn by a crash leaves a pending payload, which is deleted later, and never half a group. Safe to repeat.
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or

@@ -25,8 +25,8 @@ _MAX_CONNECTIONS = 64
 class RedisClient:
     """A pool of connections whose operations wait for Redis instead of failing.
 
-    Everything sent through it is repeated after a lost connection, so every command and script here must be safe
-    to run twice: ids are chosen by the caller, and scripts recognise what was done already.
+    Everything sent through it is repeated after a lost connection. So every command and script here must be safe to run
+    twice: ids are chosen by the caller, and scripts recognise what was done already.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.

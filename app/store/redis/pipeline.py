@@ -141,7 +141,8 @@ class Pipeline:
         """Send commands as one transaction and read their replies; nothing is done unless all of them have arrived.
 
         Redis waits for the disk once. For commands by themselves it does so each time it has read a part of them, 16 kB
-        or a large value: three times for a submission of one group, and once or twice more for each further one.
+        or a large value. That is three times for a submission of one group, and once or twice more for each further
+        one.
 
         Raises:
             Whatever `send` does.

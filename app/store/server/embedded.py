@@ -1,7 +1,7 @@
 """The Redis that the service starts, owns, heals and stops: a real server process on a private unix socket.
 
 One service at a time owns a data directory (`data_dir.py`). The server is in a session of its own, so that neither
-Ctrl-C nor a killed service ends it under requests in flight; the next service finds such an orphan and takes it over.
+Ctrl-C nor a killed service ends it under requests in flight. The next service finds such an orphan and takes it over.
 """
 
 import contextlib

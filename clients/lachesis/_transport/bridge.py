@@ -1,7 +1,7 @@
 """The bridge from threads to asyncio: an event loop in a thread of its own, and what synchronous classes share.
 
-anyio's `start_blocking_portal` does not serve here. A call takes twice as long, closing waits for calls of other
-threads without a limit, and a portal that the garbage collector finds in its own thread cannot end it.
+anyio's `start_blocking_portal` does not serve here. A call takes twice as long, and closing waits for calls of other
+threads without a limit. A portal that the garbage collector finds in its own thread cannot end it.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 A safetensors file is eight bytes of header length, little-endian; a JSON object with dtype, shape and offsets of each
 tensor, and a map of strings called ``__metadata__``; the tensors. The safetensors library reads and writes the same
-bytes, and tests compare both. This module exists for two reasons: the library's writer copies each tensor several times
-(190 us instead of 20 for 200 kB), and the library cannot read a header alone, which is all that a server needs.
+bytes, and tests compare both. This module exists for two reasons. The library's writer copies each tensor several times
+(190 us instead of 20 for 200 kB). And it cannot read a header alone, which is all that a server needs.
 """
 
 import json

@@ -81,8 +81,8 @@ class Ragged:
 
     Attributes:
         values: All values in reading order, 1-d.
-        lengths: One array per level of nesting below the first, outermost first: ``()`` for depth 1, values per
-            sequence for depth 2, positions per sequence and values per position for depth 3.
+        lengths: One array per level of nesting below the first, outermost first. For depth 1 it is ``()``, for depth 2
+            values per sequence, for depth 3 positions per sequence and values per position.
     """
 
     values: NDArray[Any]

@@ -16,9 +16,9 @@ _PER_SEQUENCE = ("messages", "overrides", "images")
 def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
     """Return the blob of a group that holds only some of its sequences.
 
-    It cuts everything that has a row per sequence: columns; lists among the details; and the sender's own tensors that
-    have lengths of their own (``NAME.lengths``), or a row per token, or a row per sequence. Each part gets a whole copy
-    of everything else.
+    It cuts everything that has a row per sequence: columns, lists among the details, and some of the sender's own
+    tensors. These have lengths of their own (``NAME.lengths``), or a row per token, or a row per sequence. Each part
+    gets a whole copy of everything else.
 
     Args:
         payload: A blob that was checked when it came in.
