@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 import shutil
 import time
 import uuid
@@ -31,7 +32,8 @@ from benchmarks.results import Results, Table
 ENVIRONMENTS = 200
 GROUPS_PER_S = 16
 BATCH_EVERY_S = 2.0
-WARM_S = 5.0
+WINDOW_S = 10.0  # the service writes its history each ten seconds
+_CALM = 0.9
 RECORDED_S = 24.0
 _SENT_AT_ONCE = 1000
 HISTORY = {10: (HOUR_S, 1), 60: (DAY_S, 3), 900: (DAY_S, 10), 6 * HOUR_S: (DAY_S, 30)}
@@ -44,7 +46,7 @@ STREAM = "/events?changes=true"
 LOADED = ("now", "now?range=1d", "shares?range=1d", "freshness?range=1d", "rewards?range=1d", "groups")
 
 Asked = list[tuple[float, bytes]]
-"""Requests of a page, each with its time, seconds."""
+"""Requests of a page, each with its time, seconds since 1970."""
 
 OPEN = Table(
     "growth_pages",
@@ -170,7 +172,6 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
     """Open each view in a real page, and note what it asks for, and when, once it is there."""
     found: dict[str, Asked] = {view: [] for view in VIEWS}
     pages = [await open_page(server, browser, view) for view in found]
-    began = time.perf_counter()
     for page, asked in zip(pages, found.values(), strict=True):
 
         def note(request: Request, asked: Asked = asked) -> None:
@@ -179,13 +180,21 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
             path = request.url.removeprefix(server.service.url)
             headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
             text = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n{headers}\r\n"
-            asked.append((time.perf_counter() - began, text.encode()))
+            asked.append((time.time(), text.encode()))
 
         page.on("request", note)
     await asyncio.sleep(seconds)
     for page in pages:
         await page.context.close()
     return found
+
+
+def moved_on(request: bytes, by_s: float) -> bytes:
+    """Return what a page asks for later: the begin of what it asks for moves on by whole spans."""
+    if not (step := re.search(rb"[?&]step_s=(\d+)", request)):
+        return request
+    later_s = int(by_s) - int(by_s) % int(step[1])
+    return re.sub(rb"(?<=[?&]from=)\d+", lambda found: b"%d" % (int(found[0]) + later_s), request)
 
 
 async def replay(server: Server, asked: Asked, seconds: float) -> None:
@@ -198,27 +207,31 @@ async def follow(server: Server) -> None:
     """Read the stream of changes that a page holds."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.service.port)
     writer.write(f"GET {RUN}{STREAM} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n".encode())
-    while await reader.read(65536):
-        pass
+    try:
+        while await reader.read(65536):
+            pass
+    finally:
+        writer.close()
     raise RequestFailed("the stream of changes ended")
 
 
 async def ask_again(server: Server, asked: Asked, seconds: float) -> None:
-    """Ask for the same, at the same times after the start."""
+    """Ask for the same, at the same intervals."""
     caller = await server.dial()
-    while True:
-        began = time.perf_counter()
-        for at_s, request in asked:
-            await asyncio.sleep(max(0.0, began + at_s - time.perf_counter()))
-            assert (await caller.call(request)).status == 200
-        await asyncio.sleep(max(0.0, began + seconds - time.perf_counter()))
+    try:
+        for later_s in itertools.count(time.time() - asked[0][0], seconds):
+            for at_s, request in asked:
+                await asyncio.sleep(max(0.0, at_s + later_s - time.time()))
+                assert (await caller.call(moved_on(request, later_s))).status == 200
+    finally:
+        caller.close()
 
 
 async def measure_open(state: State, asked: dict[str, Asked], effort: Effort, results: Results) -> None:
     """Watch the service without a page, with one and with ten, while the run lives."""
     server = state.server
     async with background([live(state)]):
-        await asyncio.sleep(WARM_S)
+        await calm(server)
         idle = await percent(server, effort.watched_s)
         for views in (VIEWS[:1], VIEWS):
             async with background([replay(server, asked[view], RECORDED_S) for view in views]):
@@ -232,11 +245,15 @@ async def measure_open(state: State, asked: dict[str, Asked], effort: Effort, re
 async def background(work: Sequence[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Do something beside what is measured. What fails there fails here."""
     tasks = [asyncio.create_task(one) for one in work]
-    yield
-    for task in tasks:
-        if not task.cancel():
-            task.result()
-    await asyncio.wait(tasks)
+    try:
+        yield
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def live(state: State) -> None:
@@ -251,6 +268,13 @@ async def live(state: State) -> None:
             await state.take()
             taken += 1
         await asyncio.sleep(0.02)
+
+
+async def calm(server: Server) -> None:
+    """Wait until the service no longer takes less and less: it adds up the history that it was given."""
+    before, now = float("inf"), sum(await percent(server, WINDOW_S))
+    while now < _CALM * before:
+        before, now = now, sum(await percent(server, WINDOW_S))
 
 
 async def percent(server: Server, seconds: float) -> tuple[float, float]:
