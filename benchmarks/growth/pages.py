@@ -46,7 +46,7 @@ STREAM = "/events?changes=true"
 LOADED = ("now", "now?range=1d", "shares?range=1d", "freshness?range=1d", "rewards?range=1d", "groups")
 
 Asked = list[tuple[float, bytes]]
-"""Requests of a page, each with its time, seconds since 1970."""
+"""Requests of a page, each with its time by the clock of the process, seconds."""
 
 OPEN = Table(
     "growth_pages",
@@ -180,7 +180,7 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
             path = request.url.removeprefix(server.service.url)
             headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
             text = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n{headers}\r\n"
-            asked.append((time.time(), text.encode()))
+            asked.append((time.perf_counter(), text.encode()))
 
         page.on("request", note)
     await asyncio.sleep(seconds)
@@ -219,9 +219,9 @@ async def ask_again(server: Server, asked: Asked, seconds: float) -> None:
     """Ask for the same, at the same intervals."""
     caller = await server.dial()
     try:
-        for later_s in itertools.count(time.time() - asked[0][0], seconds):
+        for later_s in itertools.count(time.perf_counter() - asked[0][0], seconds):
             for at_s, request in asked:
-                await asyncio.sleep(max(0.0, at_s + later_s - time.time()))
+                await asyncio.sleep(max(0.0, at_s + later_s - time.perf_counter()))
                 assert (await caller.call(moved_on(request, later_s))).status == 200
     finally:
         caller.close()
