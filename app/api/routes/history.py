@@ -83,7 +83,8 @@ async def get_history(
 
     async def series() -> bytes:
         found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans or MOST_POINTS)
-        return await _text(found.shown, {"run": found.run, "environments": found.environments})
+        next_in_s = services.history.upkeep.next_in_s(run)
+        return await _text(found.shown, next_in_s, {"run": found.run, "environments": found.environments})
 
     return await services.answers.reply(request, series)
 
@@ -113,7 +114,8 @@ async def get_histograms(
         shown, found = await reading.histograms(
             run, value, from_s, to_s, environment, step_s or 0, most_spans or MOST_POINTS
         )
-        return await _text(shown, {"value": value, **_fields_of(found)})
+        next_in_s = services.history.upkeep.next_in_s(run)
+        return await _text(shown, next_in_s, {"value": value, **_fields_of(found)})
 
     return await services.answers.reply(request, over_time)
 
@@ -145,7 +147,8 @@ async def get_shares(
         shown, found = await services.history.reading.shares(
             run, count, from_s, to_s, step_s or 0, most_spans or MOST_POINTS
         )
-        answer = {"from_s": shown.from_s, "to_s": shown.to_s, "count": count, **_fields_of(found)}
+        about = {"from_s": shown.from_s, "to_s": shown.to_s, "next_in_s": services.history.upkeep.next_in_s(run)}
+        answer = {**about, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)
 
     return await services.answers.reply(request, compared)
@@ -156,8 +159,8 @@ def _fields_of(found: Histograms | Shares) -> dict[str, Any]:
     return {field.name: getattr(found, field.name) for field in fields(found)}
 
 
-async def _text(shown: Range, contents: dict[str, Any]) -> bytes:
-    answer = {**asdict(shown), "times_s": shown.times_s, **contents}
+async def _text(shown: Range, next_in_s: int, contents: dict[str, Any]) -> bytes:
+    answer = {**asdict(shown), "next_in_s": next_in_s, "times_s": shown.times_s, **contents}
     return await asyncio.to_thread(orjson.dumps, answer)
 
 

@@ -1,6 +1,7 @@
 """Write down what happened in runs, and add old spans up to coarser ones."""
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,6 +93,11 @@ class HistoryUpkeep:
             if is_maintained or run in self._recorder.runs():
                 # What fails here fails in maintenance, too, and is logged there.
                 await isolated(self.keep(run, maintained=is_maintained, replay=replay, unless_fresh=True))
+
+    def next_in_s(self, run: str) -> int:
+        """Return in how many seconds who looks sees more than now, in whole seconds; 0 if that is below a second."""
+        left_s = self._fresh_until_s.get(run, 0.0) - self._clock()
+        return math.ceil(left_s) if left_s >= 1 else 0
 
     def _is_fresh(self, run: str) -> bool:
         return self._clock() < self._fresh_until_s.get(run, 0.0)

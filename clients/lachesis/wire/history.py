@@ -1,6 +1,6 @@
 """Series of a run over time (`GET /v1/runs/{run}/history`)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -127,6 +127,15 @@ class EnvironmentSeries(BaseModel):
     owed_sequences: Series = Field(default=[], description="Sequences that relaxed batches owe the environment, mean.")
 
 
+NextIn = Annotated[
+    int,
+    Field(
+        description="In how many seconds the service next writes what it has counted, if somebody asks. Asked before, "
+        "it hardly has more to say. 0 if that is less than a second. It is more with more than 50 environments."
+    ),
+]
+
+
 class _Spans(BaseModel):
     """A range of time, in spans of equal length."""
 
@@ -136,6 +145,7 @@ class _Spans(BaseModel):
         description="Length of a span, seconds: 10, 60 or 900; with many environments over a long time also 3600, "
         "21600 or 86400."
     )
+    next_in_s: NextIn
     times_s: list[int] = Field(
         description="When each span begins, seconds since 1970. Empty if the range is in the future or ends before the "
         "last 30 days."
@@ -201,6 +211,7 @@ class HistoryShares(BaseModel):
 
     from_s: int = Field(description="When the range begins, seconds since 1970.")
     to_s: int = Field(description="When the range ends.")
+    next_in_s: NextIn
     count: HistoryCount = Field(description="What is counted.")
     generated: int = Field(description="What was generated, of all environments.")
     trained: int = Field(description="What was trained on, of all environments.")

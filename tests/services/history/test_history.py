@@ -179,6 +179,26 @@ async def test_a_watched_run_of_many_environments_is_written_less_often(process:
     assert services.history.upkeep.counted() == []
 
 
+async def test_a_history_says_when_there_is_more(process: Callable[..., Process]) -> None:
+    """The clock of the process stands still until the test moves it."""
+    services, _ = process()
+    await make_run(services)
+    now_s, stores = [100.0], Stores.on(services.connection)
+    sampler = HistorySampler(services.batches.diagnostics, stores.replay, stores.curricula, stores.histories)
+    upkeep = HistoryUpkeep(stores.histories, HistoryRecorder(), sampler, clock=lambda: now_s[0])
+    assert upkeep.next_in_s(RUN) == 0
+    await upkeep.keep(RUN, maintained=True)
+    assert upkeep.next_in_s(RUN) == 0, "with few environments, at once"
+    for n in range(99):
+        await join(services, f"e{n}")
+    await upkeep.keep(RUN, maintained=True)
+    assert upkeep.next_in_s(RUN) == fresh_s(1 + 99) == 2
+    now_s[0] += 0.5
+    assert upkeep.next_in_s(RUN) == 2
+    now_s[0] += 1
+    assert upkeep.next_in_s(RUN) == 0
+
+
 async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Process]) -> None:
     services, _ = process()
     math = await make_run(services)

@@ -112,7 +112,8 @@ class Feed {
     this.dueAt = null; // when the timer ends
     this.asking = null;
     this.wantedAt = Infinity; // since when an answer is awaited, or when it is to be asked for
-    this.news = null; // the revision of a change that the answer on its way may lack
+    this.news = null; // the revision of a change that the answer lacks, or the one on its way may lack
+    this.nextAt = 0; // when the service can say more, as it says itself
   }
 
   add(reader, everySeconds) {
@@ -138,10 +139,15 @@ class Feed {
     this.wantedAt = Infinity;
   }
 
-  /** The run has changed. An answer on its way is awaited: to break it off would cost the service another one. */
+  /**
+   * The run has changed. An answer on its way is awaited: to break it off would cost the service another one. Nothing is
+   * asked for before the service can say more.
+   */
   hear(revision) {
-    if (this.asking !== null) this.news = revision;
-    else if (!this.isOver()) this.refresh({ revision });
+    this.news = revision;
+    if (this.asking !== null || this.isOver()) return;
+    if (Date.now() < this.nextAt) this.schedule();
+    else this.refresh({ revision });
   }
 
   /** Whether the stream tells when to ask again. */
@@ -169,6 +175,7 @@ class Feed {
         }
         this.set({ data, error: null }, text);
       }
+      this.nextAt = this.answeredAt + (this.now.data?.next_in_s ?? 0) * 1000;
     } catch (error) {
       if (asking.signal.aborted) return;
       // What was shown stays while the service does not answer. What is refused is shown no longer.
@@ -182,7 +189,7 @@ class Feed {
     noteConnection();
     if (wasLost && this.now.error === null) askAgain();
     if (document.hidden) return;
-    if (this.news !== null && this.now.error === null) this.refresh({ revision: this.news });
+    if (this.news !== null && this.now.error === null) this.hear(this.news);
     else this.schedule();
   }
 
@@ -210,11 +217,12 @@ class Feed {
   schedule() {
     const isFailing = isPassing(this.now.error);
     if ((this.isOnce() && !isFailing) || this.isOver()) return;
-    const seconds = Math.min(this.isOfStream() ? followedSeconds() : this.period(), isFailing ? RETRY_S : ONCE);
+    const untilNext = this.news === null ? ONCE : Math.max(0, this.nextAt - Date.now()) / 1000;
+    const seconds = Math.min(this.isOfStream() ? followedSeconds() : this.period(), isFailing ? RETRY_S : untilNext);
     clearTimeout(this.timer);
     this.dueAt = Date.now() + seconds * 1000;
     this.wantedAt = seconds === ONCE ? Infinity : this.dueAt;
-    this.timer = setTimeout(() => this.refresh(), seconds * 1000);
+    this.timer = setTimeout(() => this.refresh({ revision: this.news }), seconds * 1000);
   }
 }
 

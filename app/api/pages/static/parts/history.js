@@ -38,8 +38,7 @@ export function timePath(place, { from, to }, more = {}, most = MOST_POINTS) {
 export function History({ run, fields, environment, most = MOST_POINTS, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, most);
   const { seconds } = useTime();
-  const isOver = every === ONCE;
-  const feed = useFeed(path, isOver ? ONCE : EVERY_S, { growth: isOver ? null : growing(seconds, most) });
+  const feed = useFeed(path, every, { growth: every === ONCE ? null : growing(seconds, most) });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 
