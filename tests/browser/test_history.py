@@ -250,7 +250,10 @@ async def test_shares_show_what_environments_got_over_time(client: httpx.AsyncCl
 
 @pytest.mark.parametrize(
     ("view", "panels"),
-    [("now", "Progress|Groups|Dropped|Leases|Queue by environment"), ("replay", "Buffer|Retired|Workers|Age|Chunks")],
+    [
+        ("now", "Progress|Groups|Dropped|Leases|Queue by environment"),
+        ("replay", "Buffer|Retired|Workers|Age and uses|Chunks"),
+    ],
 )
 async def test_figures_of_now_say_so_beside_charts_of_another_time(
     client: httpx.AsyncClient, show: Open, view: str, panels: str
