@@ -140,8 +140,8 @@ class Feed {
   }
 
   /**
-   * The run has changed. An answer on its way is awaited: to break it off would cost the service another one. Nothing is
-   * asked for before the service can say more.
+   * The run has changed. An answer on its way is awaited: to break it off would cost the service another one. Nothing
+   * is asked for before the service can say more.
    */
   hear(revision) {
     this.news = revision;
