@@ -44,7 +44,7 @@ LeastStep = Annotated[
     ),
 ]
 MostSpans = Annotated[
-    int | None,
+    int,
     Query(
         ge=1, le=MOST_POINTS, description="The most spans to return: longer ones are taken as needed, up to a day each."
     ),
@@ -70,7 +70,7 @@ async def get_history(
     to_s: ToTime = None,
     environment: OneEnvironment = None,
     step_s: LeastStep = None,
-    most_spans: MostSpans = None,
+    most_spans: MostSpans = MOST_POINTS,
     fields: SomeFields = None,
 ) -> Response:
     """Return series of the run and its environments.
@@ -82,7 +82,7 @@ async def get_history(
     wanted = _wanted(fields, environment)
 
     async def series() -> bytes:
-        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans or MOST_POINTS)
+        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans)
         next_in_s = services.history.upkeep.next_in_s(run)
         return await _text(found.shown, next_in_s, {"run": found.run, "environments": found.environments})
 
@@ -105,15 +105,13 @@ async def get_histograms(
     to_s: ToTime = None,
     environment: OneEnvironment = None,
     step_s: LeastStep = None,
-    most_spans: MostSpans = None,
+    most_spans: MostSpans = MOST_POINTS,
 ) -> Response:
     """Return how a value of groups was distributed: of all accepted groups, and of those in new batches."""
 
     async def over_time() -> bytes:
         reading = services.history.reading
-        shown, found = await reading.histograms(
-            run, value, from_s, to_s, environment, step_s or 0, most_spans or MOST_POINTS
-        )
+        shown, found = await reading.histograms(run, value, from_s, to_s, environment, step_s or 0, most_spans)
         next_in_s = services.history.upkeep.next_in_s(run)
         return await _text(shown, next_in_s, {"value": value, **_fields_of(found)})
 
@@ -135,7 +133,7 @@ async def get_shares(
     from_s: FromTime = None,
     to_s: ToTime = None,
     step_s: LeastStep = None,
-    most_spans: MostSpans = None,
+    most_spans: MostSpans = MOST_POINTS,
 ) -> Response:
     """Return the share of each environment in what was generated and in what was trained on.
 
@@ -144,9 +142,7 @@ async def get_shares(
     """
 
     async def compared() -> bytes:
-        shown, found = await services.history.reading.shares(
-            run, count, from_s, to_s, step_s or 0, most_spans or MOST_POINTS
-        )
+        shown, found = await services.history.reading.shares(run, count, from_s, to_s, step_s or 0, most_spans)
         about = {"from_s": shown.from_s, "to_s": shown.to_s, "next_in_s": services.history.upkeep.next_in_s(run)}
         answer = {**about, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)

@@ -32,7 +32,7 @@ NEXT = tuple(pairwise(KEPT))
 """Each resolution that is kept, and the one that its spans are added up to."""
 
 LEAST_S = 120
-"""The shortest range, if nobody says when it begins."""
+"""The shortest range with the default begin."""
 
 _FRESH_S = 0.2  # charts of one page ask at about the same time
 _ENVIRONMENTS_PER_S = 50.0
@@ -68,11 +68,11 @@ class Range:
 
 
 def default_begin(to_s: float, firsts: Sequence[int | None]) -> float:
-    """Return when a range begins if nobody says: an hour before its end, or with the history if that is younger.
+    """Return the default begin of a range: an hour before its end, or the begin of a younger history.
 
     Args:
         to_s: When the range ends, seconds since 1970.
-        firsts: When the first span of each resolution in `KEPT` begins; None if there is none.
+        firsts: The begin of the first span of each resolution in `KEPT`; None for a resolution without spans.
     """
     begin_s, finest_s = to_s - HOUR_S, firsts[0]
     ends_s = [first + one.step_s for one, first in zip(KEPT[1:], firsts[1:], strict=True) if first is not None]

@@ -88,13 +88,13 @@ class Histories:
             to_s: When the range ends. None means now.
             wanted: What to read. The less, the faster.
             least_step_s: The shortest span to show.
-            most_spans: The most spans to show, if there are coarser ones.
+            most_spans: The most spans to show, up to `MOST_POINTS`, if there are coarser ones.
 
         Raises:
             RunNotFound: There is no such run.
             InvalidField: The range ends before it begins.
         """
-        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, MOST_POINTS), least_step_s)
+        shown, spans = await self._spans(run, from_s, to_s, wanted, most_spans, least_step_s)
         of_run, environments = await asyncio.to_thread(_series, spans, shown.points, wanted)
         return RunHistory(shown, of_run, environments)
 
@@ -124,7 +124,7 @@ class Histories:
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
         wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
-        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, MOST_POINTS), least_step_s)
+        shown, spans = await self._spans(run, from_s, to_s, wanted, most_spans, least_step_s)
         return shown, await asyncio.to_thread(shares, spans.values(), counted)
 
     async def _spans(

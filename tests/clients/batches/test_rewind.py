@@ -131,7 +131,7 @@ async def test_every_batch_since_the_checkpoint_comes_again_in_order(
     assert min(step for step, _ in again[len(steps) :]) > steps[-1], "then come new ones"
     assert {delivery for *_, delivery in after[: len(trained)]} == {2}, "none was given back and taken again"
     leased = {delivery for *_, delivery in after[len(trained) : len(steps)]}
-    assert leased <= {1, 2}, "as trained ones; one that was on its way when the trainer died had reached nobody"
+    assert leased <= {1, 2}, "as trained ones; one that was on its way when the trainer died had reached no trainer"
     assert [version for _, version, _, _ in after] == [3 + n for n in range(len(after))], "from the checkpoint's on"
 
 

@@ -37,7 +37,7 @@ def test_queued_running_and_leased_groups_count_for_their_own_environment() -> N
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
     other = Demand("run", view, TTL_MS).of(1)
     assert (other.credit.outstanding, other.credit.sequences) == (4, 24 - 9 - 4 - 4), (
-        "what nobody alive owns fills batches"
+        "sequences without a live environment fill batches"
     )
 
 

@@ -10,7 +10,7 @@ import { lineOfReason } from "./names.js";
 import { Panel } from "./panel.js";
 import { Shown } from "./states.js";
 
-/** Spans of distributions: those of an hour are minutes, in which groups make a distribution. */
+/** The most spans of a distribution. An hour then has spans of a minute, each with enough groups. */
 export const MOST_COLUMNS = 125;
 
 const LATE_S = 10; // groups are written down up to so much later than they came
@@ -94,16 +94,16 @@ export function FreshnessCharts({ run, environment, history, path: historyPath, 
 }
 
 function Dropped({ history, path }) {
-  const dropped = Object.entries(history.run.dropped);
-  const reasons = Object.keys(history.run.dropped);
+  const { dropped } = history.run;
+  const reasons = Object.keys(dropped);
   return html`<${Panel} title="Dropped" unit=${`${each(history, "groups")}, of all environments`} paths=${[path]}>
     ${
-      dropped.length === 0
+      reasons.length === 0
         ? html`<p class="quiet">Nothing was dropped in this time.</p>`
         : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
-            series=${dropped.map(([reason, values]) => ({
+            series=${reasons.map((reason) => ({
               label: reason,
-              values,
+              values: dropped[reason],
               ...lineOfReason(reason, reasons),
             }))} />`
     }
