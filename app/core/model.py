@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lachesis.wire.blockers import Blocker
+
 LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 
@@ -73,22 +75,6 @@ class BatchPlan:
     groups: tuple[PlannedGroup, ...]
     relaxed: bool = False
     shortfall: Mapping[int, int] = field(default_factory=dict)
-
-
-class Blocker(StrEnum):
-    """The reason why there is no batch now. The first that applies in this order counts.
-
-    `CANNOT_BE_DIVIDED` is an exception: it follows from the division of a plan between ranks.
-    """
-
-    NOT_REGISTERED = "not_registered"
-    ARCHIVED = "archived"
-    SERVING_PAUSED = "serving_paused"
-    TOO_FEW_SEQUENCES = "too_few_sequences"
-    MINIMUM_SHORT = "minimum_short"
-    MINIMUMS_CONFLICT = "minimums_conflict"
-    NO_EXACT_FIT = "no_exact_fit"
-    CANNOT_BE_DIVIDED = "cannot_be_divided"
 
 
 @dataclass(frozen=True, slots=True)

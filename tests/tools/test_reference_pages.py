@@ -5,11 +5,10 @@ from pathlib import Path
 
 import lachesis
 from app import events
-from app.core.model import Blocker
 from app.settings import Settings
 from app.telemetry import METRICS
 from lachesis import errors, loader
-from lachesis.wire.status import BatchBlocked
+from lachesis.wire.blockers import Blocker
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
 
@@ -49,4 +48,3 @@ def test_no_page_is_left_over() -> None:
 def test_every_reason_for_no_batch_is_documented() -> None:
     table = (FOLDER.parent / "how-to" / "no-batch.md").read_text().partition("## A slow environment")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(Blocker)
-    assert re.findall(r"`(\w+)`", BatchBlocked.model_fields["reason"].description or "") == list(Blocker)

@@ -38,7 +38,6 @@ from app.api.wire.status import shown_status
 from app.core.access.limits import Use
 from app.core.access.permissions import Permission
 from app.core.environments.registration import RegistrationRequest
-from app.core.model import Blocker
 from app.core.runs.settings import RunConfig
 from app.services.environments.registry import check_environment
 from app.services.status import ENVIRONMENTS_SHOWN
@@ -66,6 +65,7 @@ from lachesis.wire.atropos import (
     WaitForTrainer,
     WandbInfo,
 )
+from lachesis.wire.blockers import Blocker
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.status import RunStatus

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from app.core.batches.subset_sum import Supply, attainable, fewest_missing
-from app.core.model import Blocker, Bounds, Lane, NotReady
+from app.core.model import Bounds, Lane, NotReady
 from app.core.ranks.sharding import Undivided
+from lachesis.wire.blockers import Blocker
 
 _MOST_HINTS = 8
 _MOST_TRIED = 64

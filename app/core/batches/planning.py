@@ -12,9 +12,10 @@ from app.core.batches.selection import select, select_oldest
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
-from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup
+from app.core.model import BatchPlan, Bounds, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import unfilled
 from app.core.runs.view import QueueView
+from lachesis.wire.blockers import Blocker
 
 
 @dataclass(frozen=True, slots=True)

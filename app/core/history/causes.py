@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from app.core.batches.leases import WITH_A_TRAINER, LeaseState
-from app.core.model import Blocker
+from lachesis.wire.blockers import Blocker
 
 
 class Cause(StrEnum):

@@ -172,8 +172,8 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
 
 
 def parse_spot(line: str) -> Spot:
-    """Read the part of a chunk's index entry that a grid needs."""
-    uses, _, _, priority, version = line.split()
+    """Read a line of `find_spread_chunks`."""
+    uses, priority, version = line.split()
     return Spot(int(version), int(uses), float(priority))
 
 

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.access import AccessMode
+from lachesis.wire.blockers import REASONS
 from lachesis.wire.limits import RateUse
 from lachesis.wire.ranks import BalanceInfo
 
@@ -129,10 +130,7 @@ class Pace(_Answer):
 class BatchBlocked(_Answer):
     """What blocks the next batch."""
 
-    reason: str = Field(
-        description="`not_registered`, `archived`, `serving_paused`, `too_few_sequences`, `minimum_short`, "
-        "`minimums_conflict`, `no_exact_fit` or `cannot_be_divided`."
-    )
+    reason: str = Field(description=f"One of {REASONS}.")
     detail: str = Field(description="The reason as a sentence with its values.")
     missing_sequences: int = Field(
         description="Minimum number of sequences that must still arrive, over all environments, in groups of any size."

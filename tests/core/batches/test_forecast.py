@@ -3,7 +3,8 @@
 import pytest
 
 from app.core.batches.diagnosis import WINDOW_MS, expected_s, rates
-from app.core.model import Blocker, NotReady
+from app.core.model import NotReady
+from lachesis.wire.blockers import Blocker
 
 
 def short(missing: int, **by_environment: int) -> NotReady:

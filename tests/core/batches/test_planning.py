@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.batches.planning import Decision, decide
-from app.core.model import Blocker, Lane, QueuedGroup
+from app.core.model import Lane, QueuedGroup
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
+from lachesis.wire.blockers import Blocker
 from tests.core.cost import calls_of
 from tests.core.views import EMPTY, environment
 

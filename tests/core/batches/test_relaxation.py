@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for, settle_debts
-from app.core.model import BatchPlan, Blocker, Bounds, NotReady
+from app.core.model import BatchPlan, Bounds, NotReady
+from lachesis.wire.blockers import Blocker
 from tests.core.batches.oracle import (
     Group,
     arrivals,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from app.core.batches.diagnosis import minimums_conflict
 from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, QueuedGroup
+from app.core.model import BatchPlan, Bounds, Lane, NotReady, QueuedGroup
+from lachesis.wire.blockers import Blocker
 from tests.core.batches.oracle import (
     Group,
     arrivals,

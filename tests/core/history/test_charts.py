@@ -12,7 +12,7 @@ from app.core.history.charts import Histograms, environment_series, histograms, 
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.sketch import LARGEST, Sketch
 from app.core.history.totals import RUN, increases, of_others
-from app.core.model import Blocker
+from lachesis.wire.blockers import Blocker
 
 POINTS = 4
 rewards = st.lists(st.floats(-3, 3) | st.just(1e308), min_size=1, max_size=8)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, LeaseState, returned
-from app.core.model import Blocker, NotReady
+from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
     Balance,
@@ -25,6 +25,7 @@ from app.core.ranks.sharding import (
     taken_by,
     untouched,
 )
+from lachesis.wire.blockers import Blocker
 from lachesis.wire.errors import InvalidField, RanksDisagree, StepMismatch
 
 EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)

@@ -1,12 +1,13 @@
 #!lua flags=no-writes
 -- find_spread_chunks: look at the chunks at ranks of the orders of insertion; nothing is changed.
 --
--- Returns 'uses held weight priority version' of each, a line for each, in one text. Chunks that have left are missing.
+-- Returns 'uses priority version' of each, a line for each, in one text. Chunks that have left are missing.
 -- Cost: O(n log m), n the ranks, m the chunks held.
 --
 -- include bulk
 -- include rows
 -- include replay_keys
+-- include replay_chunks
 local ranks = rest(ARGV, 1)  -- from 0; those of reserved chunks follow those of sampleable ones
 
 local sampleable, keys = redis.call('ZCARD', ORDER), {}
@@ -16,7 +17,10 @@ for _, text in ipairs(ranks) do
   keys[#keys + 1] = redis.call('ZRANGE', order, rank, rank)[1]
 end
 local found = {}
-for _, entry in ipairs(read('HMGET', CHUNKS, keys)) do
-  if entry then found[#found + 1] = string.match(entry, '^%S+ (%d+ %d+ %d+ %S+ %d+) ') end
+for n, entry in ipairs(read('HMGET', CHUNKS, keys)) do
+  if entry then
+    local chunk = parse_chunk(keys[n], entry)
+    found[#found + 1] = string.format('%.0f %s %s', chunk.uses, chunk.priority, chunk.version)
+  end
 end
 return table.concat(found, '\n')

@@ -1,17 +1,18 @@
 -- replay_chunks: a chunk's entry, and its place in the buffer (not a command of its own).
 --
 -- Its entry is 'place uses held weight priority version session inserted_ms bytes fragments first mean_version
--- highest_version ...'. `held` counts the samples that hold it. The place is 'sampleable', 'reserved', 'archived', or
--- why it was retired while samples still held it. Changes of hundreds of chunks are gathered (many) and written by
--- `write_changes`. Call that before the next read.
-local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) %S+ %S+ (%d+) .*)$'
+-- highest_version tokens worker fragment_ids'. `held` counts the samples that hold it. The place is 'sampleable',
+-- 'reserved', 'archived', or why it was retired while samples still held it. Changes of hundreds of chunks are gathered
+-- (many) and written by `write_changes`. Call that before the next read.
+local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) %S+ %S+ (%d+) %S+ %S+ (%S+))$'
 
 local function parse_chunk(id, entry)
-  local place, uses, held, weight, priority, rest, version, session, inserted_ms, bytes, fragments, highest_version =
-    string.match(entry, WORDS)
+  local place, uses, held, weight, priority, rest, version, session, inserted_ms, bytes, fragments, highest_version,
+    fragment_ids = string.match(entry, WORDS)
   return {id = id, place = place, uses = tonumber(uses), held = tonumber(held), weight = tonumber(weight),
     priority = priority, rest = rest, version = version, session = session, inserted_ms = inserted_ms,
-    bytes = tonumber(bytes), fragments = tonumber(fragments), highest_version = highest_version}
+    bytes = tonumber(bytes), fragments = tonumber(fragments), highest_version = highest_version,
+    fragment_ids = fragment_ids}
 end
 
 local function chunk_of(id)

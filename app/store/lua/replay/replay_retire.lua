@@ -6,7 +6,7 @@ local function forget_fragment(id)
 end
 
 local function forget_chunk(chunk)
-  for id in string.gmatch(string.match(chunk.rest, '%S+$'), '[^,]+') do forget_fragment(id) end
+  for id in string.gmatch(chunk.fragment_ids, '[^,]+') do forget_fragment(id) end
   later('HDEL', CHUNKS, chunk.id)
 end
 

@@ -1,0 +1,33 @@
+"""The reasons why there is no batch. docs/how-to/no-batch.md has a row for each."""
+
+import sys
+
+if sys.version_info >= (3, 11):
+    from enum import StrEnum
+else:
+    from enum import Enum
+
+    class StrEnum(str, Enum):
+        """Let a member be formatted as its value, as `enum.StrEnum` of Python 3.11 does."""
+
+        __str__ = str.__str__
+
+
+class Blocker(StrEnum):
+    """The reason why there is no batch now. The first that applies in this order counts.
+
+    `CANNOT_BE_DIVIDED` is an exception: it follows from the division of a plan between ranks.
+    """
+
+    NOT_REGISTERED = "not_registered"
+    ARCHIVED = "archived"
+    SERVING_PAUSED = "serving_paused"
+    TOO_FEW_SEQUENCES = "too_few_sequences"
+    MINIMUM_SHORT = "minimum_short"
+    MINIMUMS_CONFLICT = "minimums_conflict"
+    NO_EXACT_FIT = "no_exact_fit"
+    CANNOT_BE_DIVIDED = "cannot_be_divided"
+
+
+REASONS = ", ".join(f"`{blocker}`" for blocker in Blocker)
+"""The list for descriptions of fields."""
