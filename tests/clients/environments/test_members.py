@@ -76,7 +76,7 @@ async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Se
             for _ in range(2):
                 async with first.permit(wait_s=60):
                     await first.submit(group(1, policy_version=policy_version))
-            await first.flush()
+                await first.flush()
             await wait_until(lambda: _running(trainer, 0))
             batch = await trainer.take()
             assert batch is not None
