@@ -61,7 +61,7 @@ def history(found: GroupHistory) -> RenderableType:
         f"received {span(found.received_age_s)} ago",
     ]
     if found.filtered_by is not None:
-        lines.append(f"the filter {found.filtered_by} found it, and kept it with a weight")
+        lines.append(f"the filter {found.filtered_by} matched it and kept it with a weight")
     if found.batch is not None:
         lines.append(f"batch {found.batch}" + ("" if found.step is None else f" of step {found.step}"))
     if found.ended_age_s is not None:
