@@ -29,7 +29,7 @@ def busy(retry_after_s: int) -> Refusal:
 
 
 class Gate:
-    """A gateway before the service. It answers the first requests itself if it is told to, and forwards the others.
+    """A gateway before the service. It answers the first requests with refusals, and forwards the others.
 
     Attributes:
         requests: Path and body of each request.
