@@ -99,7 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
         logging.getLogger("lachesis").setLevel(settings.log_level.upper())
         if settings.redis_url is None:
             raise StoreMisconfigured(
-                "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Redis"
+                "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Valkey"
             )
         url, patience_s = store_url(settings), settings.store_patience_s
         facts = await probe_patiently(url, patience_s)

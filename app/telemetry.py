@@ -265,8 +265,8 @@ REPLAY_STALENESS = Metric(
     "lachesis_replay_sampled_staleness_versions",
     Kind.HISTOGRAM,
     ("run",),
-    "Policy versions that chunks were behind when they were sampled, given back or not; `_sum / _count` is "
-    "`avg_staleness`.",
+    "Staleness of chunks when trainers sampled them, policy versions. Samples that were given back count, too. "
+    "`_sum / _count` is `avg_staleness`.",
 )
 REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples that trainers hold.")
 REPLAY_LIMITER_ERROR = Metric(

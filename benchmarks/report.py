@@ -35,7 +35,7 @@ below 1 x it is worse. Rates change with the day and the machine, ratios much le
 | --- | --- |
 {named}
 
-- **lachesis**: this service with its default settings: one API process, and an embedded Redis that fsyncs every write
+- **lachesis**: this service with its default settings: one API process, and an embedded Valkey that fsyncs every write
   before it answers.
 - **lachesis, everysec**: the same with `LACHESIS_FSYNC=everysec`: its Redis fsyncs once a second.
 - **atropos**: the server of `atroposlib` from PyPI, as its own command starts it. It keeps everything in its memory and

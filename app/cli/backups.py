@@ -1,4 +1,4 @@
-"""`python -m app backup` and `restore`: the data of the embedded Redis, from a shell on the server."""
+"""`python -m app backup` and `restore`: the data of the embedded Valkey, from a shell on the server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put it: a missing or empty directory.")],
     json: _InJson = False,
 ) -> None:
-    """Back up the embedded Redis in LACHESIS_DATA_DIR, while the service runs, or when it does not.
+    """Back up the embedded Valkey in LACHESIS_DATA_DIR, while the service runs, or when it does not.
 
     Everything that was acknowledged before the command began is in the backup.
     """

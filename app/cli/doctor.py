@@ -97,7 +97,7 @@ def _store(settings: Settings, others: Sequence[str]) -> Iterator[Finding]:
             yield from examine_data_dir(settings.data_dir, settings.redis_bin)
             url = running_url(settings.data_dir) or ""
         if not url:
-            yield ok("redis", "the embedded Redis does not run: the service starts it")
+            yield ok("redis", "the embedded Valkey does not run: the service starts it")
             return
         facts = asyncio.run(probe_patiently(url, _PATIENCE_S))
     except StoreMisconfigured as error:

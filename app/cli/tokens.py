@@ -1,6 +1,6 @@
 """`python -m app token`: tokens, from a shell on the server.
 
-The commands work on the Redis of the service directly. If no service runs, they start the embedded Redis for a moment.
+The commands work on the Redis of the service directly. If no service runs, they start the embedded Valkey for a moment.
 They say on stderr which Redis it was. Where there is no data, they create none, unless the user says so.
 """
 

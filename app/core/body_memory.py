@@ -4,14 +4,14 @@ A body holds memory as its bytes arrive, until it is answered. Claims are served
 claimed. Two bodies are *spared*: the oldest, and the oldest that is not slow. They get what they want, do not count
 against the limits, and are never evicted. So the oldest can always finish, and no body waits for a slow one.
 
-The bodies of one sender also share a limit of their number. A body without memory that would exceed it waits as well.
+One sender has memory for a limited number of bodies. Its further bodies wait.
 A sender is an address. The bodies of one account, such as a token, share higher limits, from whatever address they
 come: otherwise one token with many addresses could hold all memory.
 
 A body is *slow* if it takes longer than the patience to send `PACE_BYTES`. A body that waits, or has arrived, is not
 slow. Slow bodies stay while there is room. If another body waits, the slowest are evicted first, and only if that makes
 room. Bodies that were spared before, and are slow now, may exceed the limits: then the slowest are evicted, too, if
-any body waits. Otherwise ever new bodies could each be spared for a time, and keep what they got.
+any body waits. Otherwise a sender could hold all memory with new bodies, each spared for a time.
 """
 
 from collections import Counter

@@ -85,7 +85,7 @@ class Service:
         return self._get(path).is_success
 
     def redis_pid(self) -> int:
-        """Find the embedded Redis by its command line, which names our data directory or is our child."""
+        """Find the embedded Valkey by its command line, which names our data directory or is our child."""
         engines = [p for p in self._everything() if "valkey" in command_line(p) or "redis-server" in command_line(p)]
         assert len(engines) == 1, [command_line(p) for p in self._everything()]
         return engines[0]

@@ -80,7 +80,7 @@ class _CreditsQuery(BaseModel):
     ] = None
     running_groups: Annotated[
         int | None,
-        Field(ge=0, le=MOST_RUNNING, description="Groups that the member has started and not submitted yet."),
+        Field(ge=0, le=MOST_RUNNING, description="Groups of the member that the service has not answered for yet."),
     ] = None
 
 

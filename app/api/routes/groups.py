@@ -319,7 +319,8 @@ async def delete_groups(
 ) -> Response:
     """Delete waiting groups that match every criterion of the query; at least one is required.
 
-    The criteria are those of the list. A group that waits has no step, and was dropped for no reason.
+    The criteria are those of the list. Waiting groups have no step and no reason for a drop, so these
+    criteria match none.
 
     Each group is dropped for the reason `deleted`. A request looks at `limit` groups at most. Repeat the request with
     the `cursor` of the answer, until the `cursor` is null.

@@ -9,7 +9,7 @@ class SenderPace:
 
     Attributes:
         each_s: How many a second, ``> 0``.
-        burst_s: So many seconds' number may come at once.
+        burst_s: Seconds of the rate that may come at once.
         longest_s: The longest wait.
     """
 
@@ -19,18 +19,18 @@ class SenderPace:
 
 
 def hold_back(free_at_s: float, now_s: float, pace: SenderPace) -> tuple[float, float]:
-    """Count one more of a sender, and say how long to hold it back (GCRA).
+    """Count one more event of a sender, and say how long to hold it back (GCRA).
 
-    One that sends more than fits waits for the longest time with each.
+    If a sender stays above its rate, each of its events waits for the longest time.
 
     Args:
-        free_at_s: When the sender may have the full number at once again, as returned for its last one. Any past time
-            for the first one.
+        free_at_s: When the sender has its whole burst again, as returned for its last event. Any past time for the
+            first one.
         now_s: Now, on the same clock.
-        pace: What it gets without waiting.
+        pace: What the sender gets without waiting.
 
     Returns:
-        The new ``free_at_s``, and the seconds to hold it back.
+        The new ``free_at_s``, and the seconds to hold the event back.
     """
     then_s = max(free_at_s, now_s) + 1 / pace.each_s
     wait_s = min(max(0.0, then_s - now_s - pace.burst_s), pace.longest_s)

@@ -30,7 +30,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
-    """A limit by name, its value, and the share of what may be used at once that is used now."""
+    """A limit by name, its value, and the used part of its burst."""
 
     name: str
     per_s: float

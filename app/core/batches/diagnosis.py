@@ -192,8 +192,7 @@ def _detail(
     )
     if blocker is Blocker.TOO_FEW_SEQUENCES:
         wanted = "1 sequence" if batch_size == 1 else f"{batch_size} sequences"
-        there = "1 usable one is" if usable == 1 else f"{usable} usable ones are"
-        return f"a batch needs {wanted}, {there} queued" + (shortages and f"; {shortages}")
+        return f"a batch needs {wanted}; the queue has {usable} that fit" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages
     promised = ", ".join(f"environment {supply.environment} at least {supply.least}" for supply in needs.values())

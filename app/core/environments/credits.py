@@ -137,8 +137,8 @@ class RunCredits:
             return Credit(allowed, wanted, outstanding, reason)
         horizon = self._horizon
         if outstanding >= wanted:
-            wants = f"all {wanted} sequences wanted of it over {horizon} batches"
-            reason = f"{wants} are queued, leased or running: {outstanding}"
+            wants = f"the run wants {wanted} sequences of it for {horizon} batches"
+            reason = f"{wants}; {outstanding} are queued, leased or running"
         else:
             whole = horizon * self._batch_size
             reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"

@@ -9,7 +9,7 @@ from app.core.runs.view import DemandView
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStaleness:
-    """How stale a group will be that is started now.
+    """The expected staleness of a group that starts now.
 
     Attributes:
         versions: Policy versions between sampling and training, about, ``>= 0``.

@@ -66,7 +66,7 @@ class Dispatch:
         self._taking = taking
         self._atropos_delivery = atropos_delivery
         self._process_turns = turns
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while a request is served
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of runs; held to serve a request
 
     def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
         """Build the queue of requests that wait for a batch."""
@@ -262,7 +262,7 @@ class Dispatch:
             await self.hand_on(run, result.batch)
 
     def _turn(self, run: str) -> asyncio.Lock:
-        return self._turns.setdefault(run, asyncio.Lock())
+        return self._locks.setdefault(run, asyncio.Lock())
 
     def _redeliverable(self, view: QueueView) -> list[Lease]:
         return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]

@@ -188,6 +188,6 @@ def _durability(info: dict[str, Any], config: dict[str, str] | None) -> tuple[Du
         return Durability.FSYNC, []
     if fsync == "everysec":
         return Durability.EVERYSEC, [
-            "to lose nothing in a crash set appendfsync always (LACHESIS_FSYNC=always for the embedded Redis)"
+            "to lose nothing in a crash set appendfsync always (LACHESIS_FSYNC=always for the embedded Valkey)"
         ]
     return Durability.MEMORY, [f"appendfsync {fsync} leaves writing to the kernel: set appendfsync always"]

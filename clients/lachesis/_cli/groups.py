@@ -40,7 +40,10 @@ def groups(
     cursor: Annotated[str | None, typer.Option(help="Continue after the last group of an earlier list.")] = None,
     json: InJson = False,
 ) -> None:
-    """List the groups of a run, the newest first. If there are more, stderr says how to go on."""
+    """List the groups of a run: waiting ones, those in batches, and those that have left.
+
+    If there are more, stderr says how to go on.
+    """
     settings = settings_of(url, run)
     filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}
     filters |= {"score_min": score_min, "score_max": score_max, "step_min": step_min, "step_max": step_max}

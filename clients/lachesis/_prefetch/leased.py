@@ -46,16 +46,16 @@ class HeldLease:
         return not (self._ended or self._lost)
 
     async def ack(self) -> None:
-        """End it: the batch or sample was trained on."""
+        """End the lease: the batch or sample was trained on."""
         self._raise_if_given_back()
         await self._end(self._calls.ack())
 
     async def nack(self, reason: str | None) -> None:
-        """End it: the batch or sample goes back."""
+        """End the lease: the batch or sample goes back."""
         await self._end(self._calls.nack(reason))
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:
-        """Extend it. Return the seconds it lasts from now."""
+        """Extend the lease. Return the seconds it lasts from now."""
         self._raise_if_given_back()
         try:
             reply = await self._sender.send(self._calls.extend(lease_s), budget_s)
@@ -65,7 +65,7 @@ class HeldLease:
         return self._lasts_s if reply.lease_s is None else reply.lease_s
 
     async def give_back(self, reason: str, why: str | None = None) -> None:
-        """End it like `nack`, if it is held. If the request fails, the lease expires by itself.
+        """End the lease like `nack`, if it is held. If the request fails, the lease expires by itself.
 
         Args:
             reason: The reason sent to the service.
@@ -79,7 +79,7 @@ class HeldLease:
                 self._given_back = why or reason
 
     def forget(self) -> None:
-        """Stop extending it."""
+        """Stop extending the lease."""
         self._ended = True
         self._extending.cancel()
 

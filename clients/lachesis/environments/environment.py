@@ -57,7 +57,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     ```
 
     Groups wait in an outbox until the service has stored them. So rollouts go on during a restart of the service, until
-    the outbox is full. The outbox keeps every group that the service has not refused.
+    the outbox is full. The outbox keeps each group until the service has answered for it.
 
     Use it in one event loop, with ``async with``.
     """
@@ -183,7 +183,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         return parcel.group
 
     async def flush(self) -> None:
-        """Wait until the service has stored all groups.
+        """Wait until the service has answered for all groups.
 
         Raises:
             NotSent: The service refused groups.

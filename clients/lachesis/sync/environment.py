@@ -46,7 +46,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
     ```
 
     Groups wait in an outbox until the service has stored them. So rollouts go on during a restart of the service, until
-    the outbox is full. The outbox keeps every group that the service has not refused.
+    the outbox is full. The outbox keeps each group until the service has answered for it.
 
     Use it with ``with``. Several threads may use it. It does not survive a fork: create it in the process that uses it.
     """
@@ -160,7 +160,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         return self._portal.run(self._async.submit(group))
 
     def flush(self) -> None:
-        """Wait until the service has stored all groups.
+        """Wait until the service has answered for all groups.
 
         Raises:
             NotSent: The service refused groups.

@@ -124,7 +124,8 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         return self._portal.run(self._async.explain())
 
     def events(self, after: str | None = None) -> Iterator[RunEvent]:
-        """Follow what happens in the run. The iterator connects again if the connection breaks, and misses nothing.
+        """Follow what happens in the run. The iterator connects again if the connection breaks, and gets every
+        event that the run still has.
 
         It ends after the event ``run deleted``. An event ``gap`` says that older events are no longer kept.
 
@@ -266,8 +267,8 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         """Delete all waiting groups that match every given criterion. At least one is required.
 
         Args:
-            criteria: See `lachesis.wire.groups.GroupCriteria`. A group that waits has no step, and was dropped for no
-                reason.
+            criteria: See `lachesis.wire.groups.GroupCriteria`. Waiting groups have no step and no reason for a
+                drop, so these criteria match none.
 
         Returns:
             The number of deleted groups. It is too low if an answer was lost.
@@ -285,7 +286,7 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         divided between ranks stay, because all ranks must train on the same batch.
 
         Returns:
-            Waiting groups that were dropped by now because of their version. Of more than a thousand, the rest follows.
+            The number of waiting groups that the run dropped as too old. Above 1,000, the run drops the rest later.
 
         Raises:
             RunRewound: Another trainer rewound the run after this trainer started. Nothing has changed.

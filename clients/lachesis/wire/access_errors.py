@@ -54,7 +54,7 @@ class ClosedByDefault(Forbidden):
 
 
 class IssuerUnavailable(ServiceError):
-    """The service could not get the keys that verify the token. Nothing is known to be wrong with the token."""
+    """The service could not get the keys that verify the token. The token may be valid."""
 
     code = "issuer_unavailable"
     status = 503

@@ -88,7 +88,7 @@ class Member(BaseModel):
     """A worker process of an environment."""
 
     member: str = Field(description="Its id.")
-    running_groups: int = Field(description="Groups that the member has started and not submitted yet.")
+    running_groups: int = Field(description="Groups of the member that the service has not answered for yet.")
     permits: int = Field(
         description="The running groups that the service granted to it. Of running groups, those that it started "
         "without a permit end first."

@@ -471,7 +471,7 @@ class UnreadableRecord(StoreUnavailable):
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """This Redis cannot keep the promises of the service, so the service does not start."""
+    """A setting, a file that it names, or the configuration of Redis is wrong, so the service does not start."""
 
     code = "store_misconfigured"
     remedy = "Change the setting that the message names, and start the service again."

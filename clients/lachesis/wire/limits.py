@@ -20,22 +20,22 @@ class RateLimitSettings(BaseModel):
         default=None,
         ge=0.001,
         le=MAX_INTEGER,
-        description="Maximum number of requests each second, and twice as many at once. The service refuses further "
-        "requests (429 `rate_limited`). Null means no limit.",
+        description="Maximum mean rate, requests each second. Two seconds of the rate may come at once. The service "
+        "refuses further requests (429 `rate_limited`). Null means no limit.",
     )
     max_bytes_per_s: float | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum size of bodies as sent, bytes each second, and twice as many at once. A larger body is "
-        "accepted after a pause, and the next one waits for longer. Null means no limit.",
+        description="Maximum mean rate of bodies as sent, bytes each second. Two seconds of the rate may come at once. "
+        "A body above that passes after a pause, and the next one waits for longer. Null means no limit.",
     )
     max_groups_per_s: float | None = Field(
         default=None,
         ge=0.001,
         le=MAX_INTEGER,
-        description="Maximum number of submitted groups each second, and twice as many at once. A larger submission is "
-        "accepted after a pause, and the next one waits for longer. Null means no limit.",
+        description="Maximum mean rate, submitted groups each second. Two seconds of the rate may come at once. "
+        "A submission above that passes after a pause, and the next one waits for longer. Null means no limit.",
     )
 
 
@@ -78,6 +78,6 @@ class RateUse(BaseModel):
     name: str = Field(description="`max_requests_per_s`, `max_bytes_per_s` or `max_groups_per_s`.")
     per_s: float = Field(description="The limit.")
     used: float = Field(
-        description="Share of what may be used at once that is used now. At 1 the service refuses requests. A large "
+        description="Used part of the burst, from 0. At 1 the service refuses requests. A large "
         "body or submission can bring it above 1."
     )

@@ -67,7 +67,9 @@ class EnvironmentStatus(_Answer):
     """One environment, as operators see it."""
 
     id: int = Field(description="Its id (`env_id` on the Atropos surface).")
-    name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
+    name: str = Field(
+        description="Its name. The name of an Atropos environment is `<desired_name>_<n>`: also its checkpoint folder."
+    )
     alive: bool = Field(
         description="Whether the environment is alive, so that its shares count: it has a live member, or the service "
         "heard from it within `LACHESIS_ENVIRONMENT_TTL_S`."
@@ -114,12 +116,12 @@ class Pace(_Answer):
         description="Seconds from one batch to the next, the median. Null before the second batch."
     )
     trainer_idle_share: float | None = Field(
-        description="Part of the time since the first of these batches in which no trainer had one, from 0 to 1. Null "
-        "before the second batch."
+        description="Share of the time since the first of these batches in which no trainer held a batch, from 0 to 1. "
+        "Null before the second batch."
     )
     blocked_s: float | None = Field(
-        description="Seconds for which no trainer has had a batch, while none is ready: since the last batch ended, or "
-        "the run began. Null while a trainer has a batch, or a batch is ready."
+        description="Seconds since the last batch ended, or since the run began. Null while a trainer holds a batch "
+        "or a batch is ready."
     )
     arriving_sequences_per_s: float | None = Field(
         description="Sequences per second over the last minute, of all environments, without dropped groups. Null if "
@@ -227,7 +229,7 @@ class UpkeepStatus(_Answer):
 
 
 class StalenessForecast(_Answer):
-    """How stale a group will be that is started now, if the environments go on as they do."""
+    """The expected staleness of a group that starts now, if the environments go on as they do."""
 
     versions: float = Field(description="Policy versions between sampling and training, about.")
     waiting_sequences: int = Field(description="Sequences that are queued or buffered.")
@@ -274,7 +276,7 @@ class RunStatus(_Answer):
     )
     staleness_forecast: StalenessForecast | None = Field(
         default=None,
-        description="How stale a group will be that is started now. Null before a trainer registered.",
+        description="The expected staleness of a group that starts now. Null before a trainer registered.",
     )
     alert: Alert | None = Field(
         description="Set while nothing trainable arrives, or while an environment sends too little. Null otherwise."

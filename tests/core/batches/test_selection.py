@@ -216,7 +216,7 @@ def test_too_few_sequences_are_counted_whoever_they_are_missing_from() -> None:
     assert not_ready.missing_sequences == 8
     assert not_ready.missing_by_environment == {0: 2}
     assert not_ready.detail == (
-        "a batch needs 16 sequences, 8 usable ones are queued; environment 0 needs 6 of 16 sequences, has 4 queued"
+        "a batch needs 16 sequences; the queue has 8 that fit; environment 0 needs 6 of 16 sequences, has 4 queued"
     )
 
 
