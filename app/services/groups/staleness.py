@@ -79,19 +79,21 @@ class Staleness:
         attempts = Attempts("sweep versions", run)
         while attempts.again():
             view = view or await self._runs.queue(run)
-            oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
-            stale = await self._groups.drop_versions(
-                run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, DropReason.STALE, view
-            )
-            if stale:
-                return _Page(stale, stale, view)
-            if stale is not None:
-                break
+            page = await self._sweep_page_of(run, view)
+            if page is not None:
+                return page
             view = None
+
+    async def _sweep_page_of(self, run: str, view: QueueView) -> _Page | None:
+        """Handle a page of stale groups, or if there are none, of future ones. None if the run has changed."""
+        oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
+        stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, DropReason.STALE, view)
+        if stale is None or stale:
+            return None if stale is None else _Page(stale, stale, view)
         future = f"({view.policy_version}", "+inf"
         if view.policy.future_versions == "refuse":
             refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, DropReason.FUTURE_VERSION, view)
-            return _Page(1, 0) if refused is None else _Page(refused, refused)
+            return None if refused is None else _Page(refused, refused)
         restamped = await self._groups.of_versions(run, *future, DROPPED_AT_ONCE)
         return _Page(await self._groups.restamp(run, restamped, view.policy_version) if restamped else 0, 0)
 

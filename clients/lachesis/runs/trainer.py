@@ -364,7 +364,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Take the next batch. Training loops usually use `batches`.
 
         Args:
-            wait_s: Maximum time to wait for a batch, seconds, 0 to 600.
+            wait_s: Maximum time to wait for a batch, seconds. 0 does not wait.
             lease_s: Seconds of the lease and of each extension. None means the setting of the run.
             rank: Take this rank's shard of the oldest batch that it has not acknowledged.
 

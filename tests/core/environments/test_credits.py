@@ -123,7 +123,7 @@ def test_what_a_maximum_cuts_off_goes_to_the_others() -> None:
 def test_who_has_sent_too_much_gets_none_and_says_why() -> None:
     nothing = credit(10, 1, {0: claim(outstanding=12), 1: claim()}, 0)
     assert (nothing.sequences, nothing.wanted, nothing.outstanding) == (0, 5, 12)
-    assert ": 12" in nothing.reason
+    assert "; 12 are queued, leased or running" in nothing.reason
 
 
 def test_what_others_sent_too_much_does_not_break_a_promise() -> None:
