@@ -53,8 +53,8 @@ bench: venv-dev  ## measure against Atropos and against the limit of this machin
 	@$(python) -m benchmarks $(ARGS)
 
 openapi: venv-dev  ## write docs/openapi.json from the code
-	@$(python) -c 'import json; from app.main import create_app; from app.settings import Settings; \
-	    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))' > docs/openapi.json.new
+	@$(python) -c 'import json; from app.main import create_app; from app.settings import ServiceSettings; \
+	    print(json.dumps(create_app(ServiceSettings()).openapi(), indent=2, ensure_ascii=False))' > docs/openapi.json.new
 	@mv docs/openapi.json.new docs/openapi.json
 
 sync: venv-dev  ## write what the SDK derives: types of settings, and the synchronous classes

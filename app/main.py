@@ -63,7 +63,7 @@ from app.services.runs.factory import RunServices
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
 from app.services.traces import TraceLinks
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.address import store_url
 from app.store.redis.client import RedisClient
 from app.store.server.probe import probe_patiently
@@ -87,7 +87,7 @@ class State(TypedDict):
     connections: OpenConnections
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: ServiceSettings) -> FastAPI:
     """Build the application. It connects when it starts up, not before.
 
     Raises:
@@ -202,7 +202,7 @@ def _check_permissions(app: FastAPI) -> None:
         raise TypeError(f"{unguarded}: give their router a route_class that checks permissions (GuardedRoute)")
 
 
-def wire(settings: Settings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
+def wire(settings: ServiceSettings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
     """Build the use cases of one process.
 
     Args:
@@ -272,5 +272,5 @@ def wire(settings: Settings, connection: RedisClient, durability: str, worker: s
 def __getattr__(name: str) -> Any:
     """Build `app` when a server asks for it (`uvicorn app.main:app`), not when the module is imported."""
     if name == "app":
-        return create_app(Settings())
+        return create_app(ServiceSettings())
     raise AttributeError(name)

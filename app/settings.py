@@ -55,7 +55,7 @@ def _none_or_enough(value: int) -> int:
     return value
 
 
-class Settings(BaseSettings):
+class ServiceSettings(BaseSettings):
     """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
     model_config = SettingsConfigDict(
@@ -320,7 +320,7 @@ class InvalidSettings(Exception):
     """The settings cannot be used. The message has one line for each wrong value."""
 
 
-def load_settings() -> Settings:
+def load_settings() -> ServiceSettings:
     """Read the settings, and warn about misspelt names on stderr.
 
     Raises:
@@ -330,7 +330,7 @@ def load_settings() -> Settings:
         if name.startswith(PREFIX) and name not in known_variables():
             print(f"lachesis: warning: {name} is not a setting{_suggestion(name)}", file=sys.stderr)
     try:
-        return Settings()
+        return ServiceSettings()
     except ValidationError as error:
         wrong = [
             f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}"
@@ -341,7 +341,7 @@ def load_settings() -> Settings:
 
 def known_variables() -> set[str]:
     """Return the variables that the service, the SDK or docker-compose.yml reads."""
-    return {_variable([name]) for name in Settings.model_fields} | _READ_BY_COMPOSE | _READ_BY_THE_SDK
+    return {_variable([name]) for name in ServiceSettings.model_fields} | _READ_BY_COMPOSE | _READ_BY_THE_SDK
 
 
 def _names_in_file() -> set[str]:

@@ -26,8 +26,8 @@ from app.api.http.limits import count_request
 from app.api.pages.operators import is_page
 from app.core.access.permissions import Permission
 from app.services.access.factory import AccessServices
-from app.services.access.tokens import TokenScope
-from app.settings import Settings
+from app.services.access.tokens import NewToken
+from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
@@ -117,17 +117,17 @@ async def measure(url: str, folder: Path) -> None:
     rules.write_text(RULES)
     connection, issuer = RedisClient(url, 5.0), Issuer()
     stores = AccessStore(connection), AuditStore(connection), LimitStore(connection)
-    jwts = Settings(
+    jwts = ServiceSettings(
         jwt_issuer="https://issuer.example.org",
         jwt_audience="lachesis",
         jwt_jwks_url="https://issuer.example.org/keys",
         jwt_rules=rules,
     )
-    for name, settings in (("open", Settings()), ("jwt", jwts), ("token", Settings())):
+    for name, settings in (("open", ServiceSettings()), ("jwt", jwts), ("token", ServiceSettings())):
         access = AccessServices.create(*stores, settings, issuer.fetch)
         (token,) = issuer.sign(1)
         if name == "token":
-            _, token = await access.tokens.create(TokenScope("environment", ("math-*",)), None)
+            _, token = await access.tokens.create(NewToken("environment", ("math-*",)), None)
         await access.authenticator.start()
         await show(name, access, [[token] * REQUESTS] * ROUNDS)
         if name == "jwt":
@@ -137,7 +137,7 @@ async def measure(url: str, folder: Path) -> None:
                 RateLimitSettings(max_requests_per_s=1e9, max_bytes_per_s=1e12),
                 AccessControl(limited, [], is_page, None),
             )
-            _, counted = await access.tokens.create(TokenScope("environment", ("math-*",), limits=limits), None)
+            _, counted = await access.tokens.create(NewToken("environment", ("math-*",), limits=limits), None)
             for kind, sent in (("token without limits", token), ("token with two limits", counted)):
                 cpu_us = await cost_us(control, SimpleNamespace(access=access), [[sent] * NEW_JWTS] * 3)
                 print(f"{kind}, counted: {cpu_us:.1f} us a request")

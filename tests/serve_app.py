@@ -15,7 +15,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.process.serve import serve
-from app.settings import Settings
+from app.settings import ServiceSettings
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -46,4 +46,4 @@ async def lifespan(receive: Callable[[], Awaitable[dict[str, Any]]], send: Send)
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGURG)
-    sys.exit(serve(Settings(), "tests.serve_app:app"))
+    sys.exit(serve(ServiceSettings(), "tests.serve_app:app"))

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import pytest
 
 import app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire import errors
 
 ROOT = Path(__file__).parents[1]
@@ -212,7 +212,7 @@ def variables(text: str) -> set[str]:
     return set(re.findall(r"\bLACHESIS_[A-Z0-9_]+\b", text))
 
 
-SETTINGS = {f"LACHESIS_{name.upper()}" for name in Settings.model_fields}
+SETTINGS = {f"LACHESIS_{name.upper()}" for name in ServiceSettings.model_fields}
 
 
 def test_the_example_names_every_setting() -> None:
@@ -227,9 +227,9 @@ def test_the_example_names_no_variable_that_nothing_reads() -> None:
 
 def test_the_defaults_in_the_example_are_the_defaults() -> None:
     shown = dict(re.findall(r"^#(LACHESIS_\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.M))
-    for name, field in Settings.model_fields.items():
+    for name, field in ServiceSettings.model_fields.items():
         if field.default is not None:
-            parsed = Settings.model_validate({name: shown[f"LACHESIS_{name.upper()}"]})
+            parsed = ServiceSettings.model_validate({name: shown[f"LACHESIS_{name.upper()}"]})
             assert getattr(parsed, name) == field.default, name
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lachesis
-from app.settings import InvalidSettings, Settings, known_variables, load_settings
+from app.settings import InvalidSettings, ServiceSettings, known_variables, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def load_settings_from(text: str) -> Settings:
+def load_settings_from(text: str) -> ServiceSettings:
     """Load the settings with a `.env` file of this text in the working directory."""
     Path(".env").write_text(text)
     return load_settings()
@@ -83,7 +83,7 @@ def test_the_sdk_knows_the_variables_of_the_service(caplog: pytest.LogCaptureFix
     """A trainer beside the service has them in its environment too."""
     theirs = known_variables() - documented_by_the_sdk()
     assert len(theirs) > 10
-    lachesis.Settings.from_env(dict.fromkeys(theirs, ""))
+    lachesis.ServiceSettings.from_env(dict.fromkeys(theirs, ""))
     assert caplog.records == []
 
 
@@ -107,4 +107,4 @@ def test_a_misspelt_variable_of_the_file_gets_a_suggestion(capsys: pytest.Captur
 def test_api_processes_read_the_same_file() -> None:
     """Each builds its settings by itself, in the same working directory."""
     Path(".env").write_text("LACHESIS_PORT=9002\n")
-    assert Settings().port == load_settings().port == 9002
+    assert ServiceSettings().port == load_settings().port == 9002

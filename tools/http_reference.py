@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tools.pages import heading
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ _MOST_VALUES = 8
 
 @cache
 def _document() -> Json:
-    return create_app(Settings()).openapi()
+    return create_app(ServiceSettings()).openapi()
 
 
 def index_page() -> str:

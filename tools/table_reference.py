@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from app import events
 from app.cli.main import cli
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.telemetry import METRICS
 from lachesis._cli.commands import COMMANDS
 from lachesis._cli.commands import cli as sdk_cli
@@ -157,11 +157,11 @@ def service_settings_page() -> str:
     """Return the page of the service's settings."""
     rows = [
         f"| `LACHESIS_{name.upper()}` | {_shown(field.default)} | {' '.join((field.description or '').split())} |"
-        for name, field in Settings.model_fields.items()
+        for name, field in ServiceSettings.model_fields.items()
     ]
     return "\n".join(
         [
-            heading("Settings of the service", "`app/settings.py`"),
+            heading("ServiceSettings of the service", "`app/settings.py`"),
             "Environment variables, or lines of a `.env` file in the working directory. The environment wins.",
             "The SDK has [settings of its own](../how-to/python-sdk.md#settings).",
             "",

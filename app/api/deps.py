@@ -36,7 +36,7 @@ from app.services.replay.factory import ReplayServices
 from app.services.request_counts import RequestCounts
 from app.services.runs.factory import RunServices
 from app.services.status import MOST_ENVIRONMENTS_SHOWN
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField, Unauthorized
@@ -68,7 +68,7 @@ class Services:
     maintenance: Maintenance
     metrics: Metrics
     requests: RequestCounts
-    settings: Settings
+    settings: ServiceSettings
     connection: RedisClient
     bodies: BodyBudget
     contents: ContentBudget

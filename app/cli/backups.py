@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.output import fail, show_json
-from app.settings import InvalidSettings, Settings, load_settings
+from app.settings import InvalidSettings, ServiceSettings, load_settings
 from app.version import lachesis_version
 from lachesis.wire.errors import LachesisError
 
@@ -58,7 +58,7 @@ def restore(
     _tell(manifest, f"restored {source}/ into {settings.data_dir.absolute()}/", json)
 
 
-def _embedded(what: str) -> Settings:
+def _embedded(what: str) -> ServiceSettings:
     settings = load_settings()
     if settings.redis_url is not None:
         fail(f"LACHESIS_REDIS_URL names a Redis of your own: {what} it by its own means (docs/operate/index.md)")

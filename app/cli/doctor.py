@@ -14,7 +14,7 @@ import typer
 
 from app.cli.output import show, show_json
 from app.cli.own_service import own_url, tls_context
-from app.settings import InvalidSettings, Settings, load_settings
+from app.settings import InvalidSettings, ServiceSettings, load_settings
 from lachesis.wire.errors import ForeignHost, StoreMisconfigured, StoreUnavailable
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 
@@ -67,7 +67,7 @@ def _findings() -> Iterator[Finding]:
     yield _host_name(settings)
 
 
-def _other_credentials(settings: Settings) -> list[str]:
+def _other_credentials(settings: ServiceSettings) -> list[str]:
     """Return the settings that name credentials beside tokens, after a check of their files.
 
     Raises:
@@ -85,7 +85,7 @@ def _other_credentials(settings: Settings) -> list[str]:
     return [name for name, value in given.items() if value is not None]
 
 
-def _store(settings: Settings, others: Sequence[str]) -> Iterator[Finding]:
+def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding]:
     from app.store.redis.address import store_url  # late: the other commands need not wait for them
     from app.store.server.checkup import examine_data_dir, examine_redis
     from app.store.server.embedded import running_url
@@ -111,7 +111,7 @@ def _store(settings: Settings, others: Sequence[str]) -> Iterator[Finding]:
     yield from _access(settings, url, others)
 
 
-def _access(settings: Settings, url: str, others: Sequence[str]) -> Iterator[Finding]:
+def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Iterator[Finding]:
     from app.core.access.loopback import TWO_WAYS, is_loopback
     from app.services.access.tokens import has_ended
     from app.store.access.store import AccessStore
@@ -146,7 +146,7 @@ def _access(settings: Settings, url: str, others: Sequence[str]) -> Iterator[Fin
         yield ok("tokens", f"{len(valid)} are valid")
 
 
-def _port(settings: Settings) -> Finding:
+def _port(settings: ServiceSettings) -> Finding:
     from app.process.serve import listen
 
     place = f"{settings.host}:{settings.port}"
@@ -164,7 +164,7 @@ def _port(settings: Settings) -> Finding:
     return problem("port", detail, f"ss -ltnp 'sport = :{settings.port}' names it; or LACHESIS_PORT=8001")
 
 
-def _is_lachesis(settings: Settings) -> bool:
+def _is_lachesis(settings: ServiceSettings) -> bool:
     url = own_url(settings)
     try:
         verify = tls_context(settings) if url.startswith("https:") else False
@@ -174,7 +174,7 @@ def _is_lachesis(settings: Settings) -> bool:
         return False
 
 
-def _open_files(settings: Settings) -> Finding:
+def _open_files(settings: ServiceSettings) -> Finding:
     needed, (_, hard) = settings.max_connections + _OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         detail = f"this user may open {hard} files; LACHESIS_MAX_CONNECTIONS={settings.max_connections} needs {needed}"
@@ -182,7 +182,7 @@ def _open_files(settings: Settings) -> Finding:
     return ok("open files", "enough for LACHESIS_MAX_CONNECTIONS")
 
 
-def _host_name(settings: Settings) -> Finding:
+def _host_name(settings: ServiceSettings) -> Finding:
     from app.api.http.browser_guard import HostNames
 
     name = socket.getfqdn()

@@ -15,7 +15,7 @@ from app.cli.output import fail, show_json
 from app.cli.own_service import ServiceOfThisMachine, usable_settings
 from app.cli.shards import shards_cli
 from app.cli.tokens import tokens_cli
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.tuning import no_collection
 from app.version import lachesis_version
 from lachesis._cli.commands import COMMANDS
@@ -59,7 +59,7 @@ def _help(
 def serve(context: typer.Context) -> None:
     """Start the service, and the embedded Valkey unless LACHESIS_REDIS_URL names another.
 
-    Settings are environment variables, or lines of a .env file: LACHESIS_HOST,
+    ServiceSettings are environment variables, or lines of a .env file: LACHESIS_HOST,
     LACHESIS_PORT, LACHESIS_DATA_DIR, LACHESIS_REDIS_URL, LACHESIS_WORKERS and
     others. docs/reference/service-settings.md has all of them.
     """
@@ -93,4 +93,6 @@ def _version() -> str:
 def _meant(option: str) -> str:
     """Return a hint at the variable for an option, such as ``--port=80``."""
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
-    return f"LACHESIS_{name.upper()} sets it" if name in Settings.model_fields else "LACHESIS_* variables set all"
+    return (
+        f"LACHESIS_{name.upper()} sets it" if name in ServiceSettings.model_fields else "LACHESIS_* variables set all"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from pydantic import ValidationError
 
-from app.settings import InvalidSettings, Settings, load_settings
+from app.settings import InvalidSettings, ServiceSettings, load_settings
 
 _ANY_PORT = 9
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -36,7 +36,7 @@ class ServiceOfThisMachine:
     def is_at(self, url: str) -> bool:
         """Return whether this URL leads to it. With wrong settings none does."""
         try:
-            return own_url(Settings()) == url
+            return own_url(ServiceSettings()) == url
         except (ValidationError, NotOfThisMachine):
             return False
 
@@ -49,7 +49,7 @@ class ServiceOfThisMachine:
         return tls_context(usable_settings())
 
 
-def usable_settings() -> Settings:
+def usable_settings() -> ServiceSettings:
     """Return the settings of the service. Exit if one is wrong."""
     try:
         return load_settings()
@@ -59,7 +59,7 @@ def usable_settings() -> Settings:
         sys.exit(1)
 
 
-def own_url(settings: Settings) -> str:
+def own_url(settings: ServiceSettings) -> str:
     """Return the URL under which this machine reaches a service with these settings.
 
     Raises:
@@ -95,7 +95,7 @@ def _own_address(host: str) -> str:
     raise NotOfThisMachine(f"LACHESIS_HOST={host} is no address of this machine: to ask another service, give --url")
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext:
+def tls_context(settings: ServiceSettings) -> ssl.SSLContext:
     """Return the context for a request to the service of this machine.
 
     It must show the certificate of its settings, whose names need not include this address. That is the first one of

@@ -17,7 +17,7 @@ from app.process.store import Store, open_store
 from app.process.workers import BACKLOG, raise_on_stop_signals, run_workers
 from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.access.store import is_closed
 from app.version import lachesis_version
 from lachesis.wire.errors import StoreUnavailable
@@ -25,7 +25,7 @@ from lachesis.wire.errors import StoreUnavailable
 log = logging.getLogger("lachesis.serve")
 
 
-def serve(settings: Settings, app: str = "app.main:app") -> int:
+def serve(settings: ServiceSettings, app: str = "app.main:app") -> int:
     """Run the service until a signal ends it.
 
     Prints one line to stdout once it is listening, another when it has stopped; the log goes to stderr. SIGTERM or
@@ -48,7 +48,7 @@ def serve(settings: Settings, app: str = "app.main:app") -> int:
         return _fail(str(error))
 
 
-def _serve(settings: Settings, app: str) -> int:
+def _serve(settings: ServiceSettings, app: str) -> int:
     # These are not used. Building them checks their files before anything starts.
     TokenText.load(settings.tokenizer_file)
     has_sources = bool(configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan))
@@ -90,7 +90,7 @@ def _serve(settings: Settings, app: str) -> int:
     return code
 
 
-def _may_listen(settings: Settings, address: str, store_url: str) -> bool:
+def _may_listen(settings: ServiceSettings, address: str, store_url: str) -> bool:
     """Return whether a service without sources may listen on an address: it has tokens, or the address is loopback."""
     published_on = settings.published_on or address
     if is_loopback(address) or is_loopback(published_on) or settings.insecure:
@@ -111,7 +111,7 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server(address[:2], family=family, backlog=BACKLOG)
 
 
-def _announcement(settings: Settings, listener: socket.socket, store: Store) -> str:
+def _announcement(settings: ServiceSettings, listener: socket.socket, store: Store) -> str:
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
     workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"

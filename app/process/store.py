@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.address import store_url
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.probe import StoreFacts, place_of, probe_patiently
@@ -21,7 +21,7 @@ class Store:
 
 
 @contextmanager
-def open_store(settings: Settings) -> Iterator[Store]:
+def open_store(settings: ServiceSettings) -> Iterator[Store]:
     """Connect to the Redis that the settings name, or run the embedded one until the block ends.
 
     Raises:

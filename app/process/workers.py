@@ -19,7 +19,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
 from app.logs import log_config
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.tuning import no_collection
 
 logger = logging.getLogger("lachesis.workers")
@@ -32,7 +32,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_workers(
-    settings: Settings, app: str, listener: socket.socket, tls: TlsContexts | None, announce: Callable[[], None]
+    settings: ServiceSettings, app: str, listener: socket.socket, tls: TlsContexts | None, announce: Callable[[], None]
 ) -> int:
     """Serve ``app`` on ``listener`` until a signal ends it; requests in flight finish first.
 
@@ -57,7 +57,7 @@ def raise_on_stop_signals() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def _uvicorn_config(settings: Settings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
+def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
     return _Config(
         app,
         loop="uvloop",

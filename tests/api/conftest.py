@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.server_protocol import make_protocol
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tests.api.http.conformance import check_reply
 from tests.api.log_capture import LogLines, captured_log
 
@@ -49,8 +49,8 @@ async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[htt
                 yield client
 
 
-def _settings(redis_url: str, **overrides: Any) -> Settings:
-    return Settings(redis_url=SecretStr(redis_url), **{"max_refusals_per_s": MANY} | overrides)
+def _settings(redis_url: str, **overrides: Any) -> ServiceSettings:
+    return ServiceSettings(redis_url=SecretStr(redis_url), **{"max_refusals_per_s": MANY} | overrides)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.request_metrics import RequestMetrics
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from app.telemetry import METRICS
@@ -258,7 +258,7 @@ async def test_requests_that_end_without_an_answer_are_counted(redis_url: str, f
     async def nobody(message: Message | None = None) -> Message:
         raise AssertionError
 
-    app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
+    app = create_app(ServiceSettings(redis_url=redis_url))  # type: ignore[arg-type]
     async with app.router.lifespan_context(app) as state:
         scope = {"type": "http", "method": "GET", "path": "/", "state": state}
         call = RequestMetrics(unanswering)(scope, nobody, nobody)  # type: ignore[arg-type]

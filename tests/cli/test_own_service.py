@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.cli.own_service import own_url
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tests.authority import Authority
 from tests.ports import free_port
 
@@ -116,7 +116,7 @@ async def test_loopback_and_all_addresses_are_of_this_machine(host: str) -> None
 
 @pytest.mark.parametrize("host", ["::", "::1", "0:0::0"])
 def test_addresses_of_version_6_are_of_this_machine(host: str) -> None:
-    assert own_url(Settings(host=host)) == "http://[::1]:8000"
+    assert own_url(ServiceSettings(host=host)) == "http://[::1]:8000"
 
 
 async def test_a_token_goes_unencrypted_only_to_loopback_addresses(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from app.api.http.browser_guard import HostNames
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.server.probe import Durability, probe
 from lachesis.wire.errors import ForeignHost
 from tests.packaging.conftest import COMPOSE, FIRST, SECOND, SERVICES, Front, linux_only
@@ -65,7 +65,7 @@ def test_only_the_front_has_a_port_on_loopback_by_default() -> None:
 
 
 def test_containers_have_time_to_finish_requests() -> None:
-    grace_s = Settings.model_fields["shutdown_grace_s"].default
+    grace_s = ServiceSettings.model_fields["shutdown_grace_s"].default
     assert seconds(SERVICES["api"]["stop_grace_period"]) > grace_s
     assert seconds(SERVICES["front"]["stop_grace_period"]) > grace_s
 
@@ -73,7 +73,7 @@ def test_containers_have_time_to_finish_requests() -> None:
 @pytest.mark.parametrize(("added", "known"), [("", False), ("gpu-7.lan", True)])
 def test_allowed_hosts_are_the_services_and_those_of_the_env_file(added: str, known: bool) -> None:
     listed = SERVICES["api"]["environment"]["LACHESIS_ALLOWED_HOSTS"].replace("${LACHESIS_ALLOWED_HOSTS:-}", added)
-    settings = Settings.model_validate({"allowed_hosts": listed})
+    settings = ServiceSettings.model_validate({"allowed_hosts": listed})
     hosts = HostNames(settings.allowed_hosts or (), SERVICES["api"]["environment"]["LACHESIS_HOST"])
     for name in ("front", "api"):
         hosts.check(f"{name}:8000".encode())

@@ -12,7 +12,7 @@ from app.main import wire
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
 from tests.services.processes import Processes
@@ -68,7 +68,7 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
     started: list[Services] = []
 
     def start(url: str = redis_url, **overrides: object) -> Process:
-        settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
+        settings = ServiceSettings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
         connections.append(RedisClient(url, settings.store_patience_s))
         services = wire(settings, connections[-1], "tested", f"host{len(connections)}/1/tested")
         started.append(services)

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.main import wire
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from tests.acl_user import unrestricted_url
 
@@ -26,7 +26,7 @@ class Processes:
         self._loop = asyncio.new_event_loop()
         self.redis = Redis.from_url(unrestricted_url(redis_url))  # it may empty the server
         self._connections = [RedisClient(redis_url, 5.0), other(redis_url, 5.0)]
-        given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
+        given = ServiceSettings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
         self._wired = [wire(given, connection, "tested") for connection in self._connections]
         for services in self._wired:  # machines compare each answer with what is stored now
             services.environments.demand.most_spent_s = math.inf

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import lachesis
 from app import events
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.telemetry import METRICS
 from lachesis import errors, loader
 from lachesis.wire.blockers import Blocker
@@ -20,7 +20,7 @@ def test_the_tables_have_a_row_for_each_setting_metric_and_event() -> None:
         return set(re.findall(r"^\| `([^`]+)` \|", PAGES[name], re.M))
 
     kinds = [one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)]
-    assert rows("service-settings.md") == {f"LACHESIS_{name.upper()}" for name in Settings.model_fields}
+    assert rows("service-settings.md") == {f"LACHESIS_{name.upper()}" for name in ServiceSettings.model_fields}
     assert rows("metrics.md") == {metric.name for metric in METRICS}
     assert len(rows("log.md")) == len(kinds) - 1
     assert {"leases[].delivery_count", "environments[].alive", "blocked.reason"} <= rows("status.md")

@@ -22,7 +22,7 @@ from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.core.access.permissions import AccessDecision, Permission, decide
 from app.services.access.authentication import NO_CREDENTIALS
-from app.services.access.credentials import Credentials, PeerCertificate
+from app.services.access.credentials import GivenCredentials, PeerCertificate
 from lachesis.wire.errors import (
     ClosedByDefault,
     HeadersTooLarge,
@@ -76,7 +76,7 @@ class AccessControl:
         await self._app(scope, receive, send)
 
 
-def credentials_of(scope: Scope) -> Credentials | None:
+def credentials_of(scope: Scope) -> GivenCredentials | None:
     """Read the credentials of a request: a bearer token, the password of Basic authentication, a client certificate.
 
     A header that is the same as that of the request before, on the same connection, is not read again.
@@ -93,7 +93,7 @@ def credentials_of(scope: Scope) -> Credentials | None:
             found = value
     certificate = scope.get(PEER_CERTIFICATE)
     if found is None:
-        return None if certificate is None else Credentials(certificate=certificate)
+        return None if certificate is None else GivenCredentials(certificate=certificate)
     connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
     if connection is None:
         return _read(found, certificate)
@@ -102,7 +102,7 @@ def credentials_of(scope: Scope) -> Credentials | None:
     return connection.credentials[1]
 
 
-def _read(header: bytes, certificate: PeerCertificate | None) -> Credentials:
+def _read(header: bytes, certificate: PeerCertificate | None) -> GivenCredentials:
     if len(header) > MAX_CREDENTIALS_BYTES:
         raise HeadersTooLarge(f"the Authorization header is over {MAX_CREDENTIALS_BYTES} bytes")
     scheme, _, said = header.strip().partition(b" ")
@@ -115,7 +115,7 @@ def _read(header: bytes, certificate: PeerCertificate | None) -> Credentials:
             raise Unauthorized("the Authorization header is neither Bearer nor Basic")
     if not secret:
         raise Unauthorized("the Authorization header has no token")
-    return Credentials(secret, certificate)
+    return GivenCredentials(secret, certificate)
 
 
 def _password(said: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from app.services.access.credentials import PeerCertificate
 from app.services.access.reloaded_files import ReloadedFiles
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured
 
 PEER_CERTIFICATE = "lachesis.certificate"
@@ -31,7 +31,7 @@ class TlsFiles:
     client_ca: Path | None
 
     @classmethod
-    def of(cls, settings: Settings) -> "TlsFiles | None":
+    def of(cls, settings: ServiceSettings) -> "TlsFiles | None":
         """Return the files that the settings name; None for a service without TLS.
 
         Raises:

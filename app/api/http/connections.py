@@ -5,7 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any, Literal
 
 from app import telemetry
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from lachesis.wire.errors import TooManyConnections
 
 STATE_KEY = "connections"
@@ -113,7 +113,7 @@ class OpenConnection:
         self._address = address
         self._account: str | None = None
         self.run: str | None = None
-        self.credentials: tuple[bytes, Credentials] | None = None
+        self.credentials: tuple[bytes, GivenCredentials] | None = None
 
     def belong_to(self, account: str) -> None:
         """Note with whose credentials a request came over this connection.

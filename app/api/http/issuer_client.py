@@ -9,7 +9,7 @@ import httpx
 
 from app.core.access.loopback import is_loopback
 from app.services.access.fetching import IssuerFetchFailed
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured
 
 _MOST_BYTES = 512 * 1024
@@ -26,7 +26,7 @@ class IssuerClient:
         StoreMisconfigured: A URL in the settings is not `https`, or a file is missing or wrong.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServiceSettings) -> None:
         for name, url in (("ISSUER", settings.jwt_issuer), ("JWKS_URL", settings.jwt_jwks_url)):
             if url is not None and (problem := _problem(url)):
                 raise StoreMisconfigured(f"LACHESIS_JWT_{name}={url}: {problem}")

@@ -56,12 +56,12 @@ from lachesis.wire.atropos import (
     NotRegistered,
     Received,
     RegisterEnvironment,
+    RegisterReply,
     Registration,
     RunInfo,
     ScoredData,
     ServedBatch,
     ServedGroup,
-    TrainerRegistered,
     WaitForTrainer,
     WandbInfo,
 )
@@ -147,7 +147,7 @@ async def root() -> Response:
 @router.post(
     "/register",
     summary="Register the trainer",
-    response_model=TrainerRegistered,
+    response_model=RegisterReply,
     responses=response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
@@ -159,7 +159,7 @@ async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response
     """
     registration = parse(Registration, body)
     await services.environments.registry.register_trainer(run, RunConfig(**registration.model_dump()))
-    return model_reply(TrainerRegistered(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
+    return model_reply(RegisterReply(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
 
 
 @router.post(

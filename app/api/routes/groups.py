@@ -45,11 +45,11 @@ from lachesis.wire.groups import (
     MAX_ANNOTATIONS_BODY_BYTES,
     MAX_LOOKED_AT,
     Annotate,
+    DeletedGroups,
     GroupAnnotated,
     GroupAnnotations,
     GroupContent,
     GroupHistory,
-    GroupsDeleted,
     ListedGroups,
     Receipts,
     SubmittedGroup,
@@ -303,7 +303,7 @@ async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> 
 @router.delete(
     "",
     summary="Delete waiting groups",
-    response_model=GroupsDeleted,
+    response_model=DeletedGroups,
     responses=write_responses(errors.RunNotFound, errors.EnvironmentNotFound),
 )
 @requires(Permission.OPERATE)
@@ -336,7 +336,7 @@ async def delete_groups(
         dry_run=dry_run,
     )
     position = None if deleted.position is None else str(deleted.position)
-    return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
+    return model_reply(DeletedGroups(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
 
 
 def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:

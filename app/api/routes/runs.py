@@ -23,7 +23,7 @@ from lachesis.wire.runs import (
     AtroposSettings,
     Checkpoint,
     PolicyVersion,
-    PolicyVersionSet,
+    PolicyVersionReply,
     RetentionState,
     Rewind,
     Rewound,
@@ -146,7 +146,7 @@ async def run_status(
 @router.put(
     "/{run}/policy-version",
     summary="Set the policy version",
-    response_model=PolicyVersionSet,
+    response_model=PolicyVersionReply,
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(PolicyVersion),
 )
@@ -158,7 +158,7 @@ async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBo
     """
     asked = parse(PolicyVersion, body)
     dropped = await services.runs.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
-    return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
+    return model_reply(PolicyVersionReply(policy_version=asked.policy_version, dropped_groups=dropped))
 
 
 @router.post(

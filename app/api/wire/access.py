@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from app.core.access.limits import LimitUse, limits_of
 from app.core.runs.capacity import WaitingGroups
-from app.services.access.tokens import TokenFacts, TokenScope
+from app.services.access.tokens import NewToken, TokenFacts
 from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RateUse
 
 
-def scope_of(asked: TokenCreate) -> TokenScope:
+def scope_of(asked: TokenCreate) -> NewToken:
     """Return what a token is to be for."""
-    return TokenScope(
+    return NewToken(
         role=asked.role,
         runs=asked.runs,
         name=asked.name,

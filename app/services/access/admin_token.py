@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.core.access.identity import Identity
 from app.core.access.tokens import digest_of
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from lachesis.wire.access import ALL_RUNS
 from lachesis.wire.errors import StoreMisconfigured
 
@@ -45,7 +45,7 @@ class AdminTokenFile:
     async def stop(self) -> None:
         """Do nothing."""
 
-    async def identify(self, credentials: Credentials) -> Identity | None:
+    async def identify(self, credentials: GivenCredentials) -> Identity | None:
         """Return the operator if the credentials are the token of the file, else None."""
         self._refresh()
         if self._digest is None or not hmac.compare_digest(self._digest, credentials.digest):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from app.core.access.identity import OPEN, Identity
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from app.services.access.token_source import TokenSource
 from lachesis.wire.access import AccessMode
 from lachesis.wire.errors import LachesisError, Unauthorized
@@ -39,7 +39,7 @@ class IdentitySource(Protocol):
     async def stop(self) -> None:
         """End what runs in the background."""
 
-    async def identify(self, credentials: Credentials) -> Identity | None:
+    async def identify(self, credentials: GivenCredentials) -> Identity | None:
         """Return who has these credentials; None if they are of another kind.
 
         Raises:
@@ -111,11 +111,11 @@ class Authenticator:
         if not (self.insecure or self._tokens.is_fresh):
             await self._tokens.refresh(required=self.required)
 
-    async def identify(self, credentials: Credentials | None) -> Identity:
+    async def identify(self, credentials: GivenCredentials | None) -> Identity:
         """Return who sends a request.
 
         Raises:
-            Unauthorized: Credentials are required and missing, or they are not valid.
+            Unauthorized: GivenCredentials are required and missing, or they are not valid.
             StoreUnavailable: Redis did not answer.
         """
         if not self.required:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.core.access.claims import grant_of
 from app.core.access.identity import Identity
-from app.services.access.credentials import Credentials, PeerCertificate
+from app.services.access.credentials import GivenCredentials, PeerCertificate
 from app.services.access.reloaded_files import ReloadedFiles
 from app.services.access.rule_files import read_rules
 from lachesis.wire.errors import Unauthorized
@@ -49,7 +49,7 @@ class CertificateSource:
     async def stop(self) -> None:
         """Do nothing."""
 
-    async def identify(self, credentials: Credentials) -> Identity | None:
+    async def identify(self, credentials: GivenCredentials) -> Identity | None:
         """Return who has the certificate of the connection. None means a connection without a certificate.
 
         Raises:

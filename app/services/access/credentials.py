@@ -27,7 +27,7 @@ class PeerCertificate:
 
 
 @dataclass(frozen=True)
-class Credentials:
+class GivenCredentials:
     """The credentials of a request. Their text never shows the secret.
 
     Attributes:

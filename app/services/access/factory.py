@@ -13,7 +13,7 @@ from app.services.access.limits import RequestLimiter
 from app.services.access.rule_files import read_rules
 from app.services.access.token_source import TokenSource
 from app.services.access.tokens import TokenAdministration
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
@@ -31,7 +31,7 @@ class AccessServices:
 
     @classmethod
     def create(
-        cls, store: AccessStore, audit: AuditStore, limits: LimitStore, settings: Settings, fetch: Fetch
+        cls, store: AccessStore, audit: AuditStore, limits: LimitStore, settings: ServiceSettings, fetch: Fetch
     ) -> "AccessServices":
         """Build them. `configured_sources` has the arguments.
 
@@ -48,7 +48,7 @@ class AccessServices:
         )
 
 
-def configured_sources(settings: Settings, fetch: Fetch, now_ms: Callable[[], float]) -> list[IdentitySource]:
+def configured_sources(settings: ServiceSettings, fetch: Fetch, now_ms: Callable[[], float]) -> list[IdentitySource]:
     """Return the sources that settings name. A new kind of credentials is added here.
 
     Args:
@@ -72,7 +72,7 @@ def configured_sources(settings: Settings, fetch: Fetch, now_ms: Callable[[], fl
     return sources
 
 
-def _trust_of(settings: Settings) -> JwtTrust | None:
+def _trust_of(settings: ServiceSettings) -> JwtTrust | None:
     issuer, audience, rules = settings.jwt_issuer, settings.jwt_audience, settings.jwt_rules
     if not any((issuer, audience, rules, settings.jwt_jwks_url, settings.jwt_ca, settings.jwt_jwks_token_file)):
         return None

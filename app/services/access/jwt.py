@@ -14,7 +14,7 @@ import orjson
 from app.core.access.claims import LEEWAY_S, JwtTrust, claims_problem, grant_of
 from app.core.access.identity import Identity
 from app.core.access.jwk import ALGORITHMS
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from app.services.access.fetching import Fetch
 from app.services.access.issuer import IssuerKeys
 from lachesis.wire.errors import Unauthorized
@@ -68,7 +68,7 @@ class JwtSource:
         """Break off a fetch that is under way."""
         await self._keys.stop()
 
-    async def identify(self, credentials: Credentials) -> Identity | None:
+    async def identify(self, credentials: GivenCredentials) -> Identity | None:
         """Return who has a JWT; None for credentials that are no JWT.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.core.access.identity import Identity
 from app.core.access.tokens import TokenRecord, TokenState, check_token, token_id_of, valid_until_ms
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from app.store.access.store import AccessState, AccessStore, parse_token
 from lachesis.wire.errors import LachesisError, Unauthorized, UnreadableRecord
 
@@ -107,7 +107,7 @@ class TokenSource:
                 no token can be created then.
 
         Raises:
-            StoreUnavailable: Credentials are required, and Redis did not answer.
+            StoreUnavailable: GivenCredentials are required, and Redis did not answer.
         """
         looking = self._begin()
         if required:
@@ -116,7 +116,7 @@ class TokenSource:
             await asyncio.wait({looking}, timeout=_PATIENCE_S)
             self._silent = not looking.done()
 
-    async def identify(self, credentials: Credentials) -> Identity | None:
+    async def identify(self, credentials: GivenCredentials) -> Identity | None:
         """Return who has a token; None for credentials that are no token.
 
         Raises:

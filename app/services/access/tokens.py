@@ -21,7 +21,7 @@ log = logging.getLogger("lachesis.access")
 
 
 @dataclass(frozen=True, slots=True)
-class TokenScope:
+class NewToken:
     """What a new token is for, as in `TokenRecord`."""
 
     role: Role
@@ -59,7 +59,7 @@ class TokenAdministration:
         self._store = store
         self._limits = limits
 
-    async def create(self, scope: TokenScope, expires_s: float | None) -> tuple[TokenFacts, str]:
+    async def create(self, scope: NewToken, expires_s: float | None) -> tuple[TokenFacts, str]:
         """Create a token. Return its facts and its text. The text is shown only here.
 
         Raises:

@@ -9,7 +9,7 @@ from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
 from app.core.ranks.sharding import taken_by
 from app.core.runs.view import QueueView
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import RunRewound
 
 
@@ -30,7 +30,7 @@ class Timing:
     orphan_ttl_ms: int
 
     @classmethod
-    def of(cls, settings: Settings) -> "Timing":
+    def of(cls, settings: ServiceSettings) -> "Timing":
         """Return the limits that the settings of the process give."""
         return cls(
             environment_ttl_ms=round(settings.environment_ttl_s * 1000),

@@ -4,11 +4,11 @@ import ssl
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured
 
 
-def store_url(settings: Settings) -> str:
+def store_url(settings: ServiceSettings) -> str:
     """Return the URL of Redis that the settings name; empty for the embedded one.
 
     redis-py reads the files of TLS from options of the URL. An option that the URL has already stays.

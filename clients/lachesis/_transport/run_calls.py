@@ -130,8 +130,8 @@ class RunCalls:
     def delete_group(self, group: str) -> Call[None]:
         return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
 
-    def delete_groups(self, said: Mapping[str, object]) -> Call[groups.GroupsDeleted]:
-        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.GroupsDeleted), _query(said))
+    def delete_groups(self, said: Mapping[str, object]) -> Call[groups.DeletedGroups]:
+        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.DeletedGroups), _query(said))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.
@@ -184,10 +184,12 @@ class RunCalls:
     def discard(self, batch: str) -> Call[None]:
         return Call("DELETE", path_of(self.run, "batches", batch), read_nothing)
 
-    def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionSet]:
+    def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionReply]:
         said = {} if rewinds is None else {"rewinds": rewinds}
         body = checked(runs.PolicyVersion, policy_version=version, **said)
-        return Call("PUT", path_of(self.run, "policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
+        return Call(
+            "PUT", path_of(self.run, "policy-version"), model_reader(runs.PolicyVersionReply), **json_body(body)
+        )
 
     def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.RetentionState]:
         said = {"policy_version": policy_version, "rewinds": rewinds}

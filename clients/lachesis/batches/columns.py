@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import shared
-from lachesis.groups.packed import Packed
+from lachesis.groups.packed import PackedColumns
 from lachesis.groups.views import GroupView, SequenceView
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
 from lachesis.wire.columns import DETAILS, lengths_name
 
 
-class Columns(Packed):
+class Columns(PackedColumns):
     """All sequences of a batch, in training order.
 
     `column` returns the values of all groups end to end (packed); `padded` returns a row per sequence. `lengths` and

@@ -432,7 +432,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
                 await self._sender.aclose()
 
 
-class Curricula:
+class NamedCurricula:
     """The curricula that an environment or a trainer uses over its connections, by name."""
 
     def __init__(self, settings: Settings, sender: Sender) -> None:

@@ -23,7 +23,7 @@ from lachesis._transport.retry import passes
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings, settings_from
 from lachesis._transport.tracing import create_untraced_task, trace_headers
-from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
+from lachesis.curriculum.curriculum import AsyncCurriculum, NamedCurricula, raise_failures
 from lachesis.environments.outbox import Outbox, Parcel
 from lachesis.environments.permits import AsyncPermit, Permits
 from lachesis.errors import (
@@ -129,7 +129,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._drain_s = drain_s
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
-        self._curricula = Curricula(self.settings, self._sender)
+        self._curricula = NamedCurricula(self.settings, self._sender)
         self._outbox = Outbox(min(buffer_groups, MAX_GROUPS), buffer_bytes)
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []

@@ -12,7 +12,7 @@ from lachesis._public import Shown
 _INT32_MOST = 2**31 - 1
 
 
-class Packed(Shown):
+class PackedColumns(Shown):
     """Sequences as columns. `lengths` and `cu_seqlens` split per-token columns, unless a column has its own lengths."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._public import Shown
-from lachesis.groups.packed import Packed
+from lachesis.groups.packed import PackedColumns
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, ReplayedGroup
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Ragged, lengths_name, nested
@@ -115,7 +115,7 @@ class SequenceView(Shown):
         return {"group": self.group.id, "index": self.index, "tokens": len(self), "score": self.score}
 
 
-class GroupView(Packed):
+class GroupView(PackedColumns):
     """A group of a batch, with the same columns as a batch. They are read-only views; compact columns are new arrays.
 
     Attributes:

@@ -5,7 +5,7 @@
 PyTorch, which is imported when they are called.
 """
 
-from lachesis.loader._loader import Batch, Loader
+from lachesis.loader._loader import LoadedBatch, Loader
 from lachesis.loader.nested import decode, encode
 from lachesis.loader.sources import AsyncSource, Episode, Source, episode_files, read_manifest
 from lachesis.loader.stacking import Pack, Packed, Pad, Padded, stack
@@ -14,8 +14,8 @@ from lachesis.loader.torch_dataset import dataset
 
 __all__ = [
     "AsyncSource",
-    "Batch",
     "Episode",
+    "LoadedBatch",
     "Loader",
     "Pack",
     "Packed",

@@ -24,7 +24,7 @@ from lachesis.loader.stacking import Ragged, stack
 K = TypeVar("K")
 
 
-class Batch(NamedTuple, Generic[K]):
+class LoadedBatch(NamedTuple, Generic[K]):
     """A batch of stacked samples.
 
     Attributes:
@@ -164,7 +164,7 @@ class Loader(Generic[K]):
         loader._loop = None
         return loader
 
-    def __iter__(self) -> Iterator[Batch[K]]:
+    def __iter__(self) -> Iterator[LoadedBatch[K]]:
         """Begin a loop.
 
         Raises:
@@ -178,7 +178,7 @@ class Loader(Generic[K]):
         self._loop = weakref.ref(loop)
         return loop
 
-    def __aiter__(self) -> AsyncIterator[Batch[K]]:
+    def __aiter__(self) -> AsyncIterator[LoadedBatch[K]]:
         """Begin a loop on the running event loop; see `__iter__`."""
         loop = self._in_tasks()
         self._check_idle()
@@ -217,7 +217,7 @@ class Loader(Generic[K]):
     ) -> None:
         await self.aclose()
 
-    def _in_threads(self, source: Source[K]) -> Generator[Batch[K]]:
+    def _in_threads(self, source: Source[K]) -> Generator[LoadedBatch[K]]:
         window = self._window()
         ready = in_threads(window, source.fetch, source.keys.__getitem__, self._readers)
         with _progress.bar(self._progress, self._samples_of_loop()) as advance, closing(ready):
@@ -225,7 +225,7 @@ class Loader(Generic[K]):
                 advance(len(taken))
                 yield self._hand_out(window, taken)
 
-    async def _in_tasks(self) -> AsyncGenerator[Batch[K]]:
+    async def _in_tasks(self) -> AsyncGenerator[LoadedBatch[K]]:
         source, window = self.source, self._window()
         if isinstance(source, Source):
             source = AsyncSource(source.keys, partial(threads_for_tasks, source.fetch, self._readers))
@@ -236,7 +236,7 @@ class Loader(Generic[K]):
                     advance(len(taken))
                     yield self._hand_out(window, taken)
 
-    def _in_portal(self) -> Generator[Batch[K]]:
+    def _in_portal(self) -> Generator[LoadedBatch[K]]:
         portal = Portal()
         batches = self._in_tasks()
         try:
@@ -248,12 +248,12 @@ class Loader(Generic[K]):
             finally:
                 portal.close()
 
-    def _hand_out(self, window: Window[Loaded], taken: Ready) -> Batch[K]:
+    def _hand_out(self, window: Window[Loaded], taken: Ready) -> LoadedBatch[K]:
         tickets = [ticket for ticket, _ in taken]
         keys = [self.source.keys[ticket.sample] for ticket in tickets]
         samples = [sample_of(loaded, key) for (_, loaded), key in zip(taken, keys, strict=True)]
         taken.clear()  # the caller keeps this list; the samples must not stay in memory with it
-        batch = Batch(self._order.epoch, keys, stack(samples, self._ragged, keys))
+        batch = LoadedBatch(self._order.epoch, keys, stack(samples, self._ragged, keys))
         window.hand_out(tickets)
         return batch
 
@@ -276,7 +276,7 @@ class Loader(Generic[K]):
         left = len(self._order.places_left(self._order.epoch))
         return self._whole(left) + (self._epochs - 1) * self._whole(len(self._order))
 
-    def _running(self) -> "GeneratorType[Batch[K]] | AsyncGeneratorType[Batch[K]] | None":
+    def _running(self) -> "GeneratorType[LoadedBatch[K]] | AsyncGeneratorType[LoadedBatch[K]] | None":
         loop = None if self._loop is None else self._loop()
         has_ended = loop is None or (loop.gi_frame if isinstance(loop, GeneratorType) else loop.ag_frame) is None
         return None if has_ended else loop
@@ -294,9 +294,9 @@ class Loader(Generic[K]):
         return digest.hexdigest()
 
 
-async def _next(batches: AsyncIterator[Batch[K]]) -> Batch[K] | None:
+async def _next(batches: AsyncIterator[LoadedBatch[K]]) -> LoadedBatch[K] | None:
     return await anext(batches, None)
 
 
-async def _closed(batches: AsyncGenerator[Batch[K]]) -> None:
+async def _closed(batches: AsyncGenerator[LoadedBatch[K]]) -> None:
     await batches.aclose()

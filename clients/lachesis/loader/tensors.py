@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import shared
-from lachesis.loader._loader import Batch
+from lachesis.loader._loader import LoadedBatch
 from lachesis.loader.nested import Nested, flatten
 from lachesis.loader.stacking import stack
 
@@ -57,7 +57,7 @@ def to_device(nested: Nested, device: Any, *, non_blocking: bool = False) -> Nes
 
 
 def prepare_batch(
-    fragments: Batch[Any] | Sequence[Nested],
+    fragments: LoadedBatch[Any] | Sequence[Nested],
     device: Any,
     *,
     observations: str = "obs",
@@ -82,7 +82,7 @@ def prepare_batch(
         ValueError: The fragments have unequal lengths, or differ in other ways.
         ModuleNotFoundError: PyTorch is not installed.
     """
-    data = fragments.data if isinstance(fragments, Batch) else stack(fragments)
+    data = fragments.data if isinstance(fragments, LoadedBatch) else stack(fragments)
     flags = data[firsts]
     if not isinstance(flags, np.ndarray) or flags.ndim != 2:
         raise ValueError(f"{firsts}: should be an array [batch, time]; fragments must have equal lengths")

@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from lachesis.loader._loader import Batch, Loader
+from lachesis.loader._loader import LoadedBatch, Loader
 
 _CLASS = "LoaderDataset"
 
@@ -13,10 +13,10 @@ _CLASS = "LoaderDataset"
 def dataset(loader: Loader[Any]) -> Any:
     """Return a ``torch.utils.data.IterableDataset`` of the loader's batches.
 
-    ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` returns `Batch`es of tensors. Each worker loads its
-    own part of the samples, with as many readers as the loader has, and forms its own batches. Workers that are not
-    persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Without workers, the
-    dataset can be saved and restored as the loader is.
+    ``DataLoader(dataset(loader), batch_size=None, num_workers=2)`` returns a `LoadedBatch` of tensors each time. Each
+    worker loads its own part of the samples, with as many readers as the loader has, and forms its own batches. Workers
+    that are not persistent start again with every loop over the DataLoader: call `set_epoch` before each loop. Without
+    workers, the dataset can be saved and restored as the loader is.
 
     Raises:
         ModuleNotFoundError: PyTorch is not installed.
@@ -31,7 +31,7 @@ class _Batches:
         self._loader = loader
         self._part: Loader[Any] | None = None
 
-    def __iter__(self) -> Iterator[Batch[Any]]:
+    def __iter__(self) -> Iterator[LoadedBatch[Any]]:
         worker = import_module("torch.utils.data").get_worker_info()
         if worker is None:
             return iter(self._loader)

@@ -18,7 +18,7 @@ from lachesis._transport.protocol import NothingYet
 from lachesis._transport.run_calls import RunCalls, Taken, checked_criteria
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.batches.batch import AsyncBatch, batch_of
-from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
+from lachesis.curriculum.curriculum import AsyncCurriculum, NamedCurricula, raise_failures
 from lachesis.errors import LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
@@ -70,7 +70,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         self.settings = settings_from(settings, url, run, token)
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
-        self._curricula = Curricula(self.settings, self._sender)
+        self._curricula = NamedCurricula(self.settings, self._sender)
         self._name = name
         self._acquirer = BatchAcquirer(self._calls, self._sender, name)
         self._feeds: dict[Feed[Taken], ShardCursor | None] = {}

@@ -126,7 +126,7 @@ class Hello(_Reply):
     message: str
 
 
-class TrainerRegistered(_Reply):
+class RegisterReply(_Reply):
     """The trainer is registered (`POST /register`)."""
 
     uuid: int = Field(ge=0, le=MAX_INTEGER, description="A number. No other request needs it.")

@@ -237,7 +237,7 @@ GROUPS_SHOWN = 50
 """Groups on a page, unless the request names another `limit`."""
 
 
-class GroupsDeleted(BaseModel):
+class DeletedGroups(BaseModel):
     """The answer to a request to delete groups (`DELETE …/groups`)."""
 
     deleted_groups: int = Field(description="Groups that this request deleted, or would delete with `dry_run`.")

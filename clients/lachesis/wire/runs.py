@@ -267,7 +267,7 @@ class PolicyVersion(Body):
     )
 
 
-class PolicyVersionSet(BaseModel):
+class PolicyVersionReply(BaseModel):
     """What setting a policy version did."""
 
     policy_version: int = Field(description="The version now in force.")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.services.access.tokens import TokenAdministration, TokenScope
+from app.services.access.tokens import NewToken, TokenAdministration
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
@@ -20,7 +20,7 @@ class Tokens:
         self.administration = TokenAdministration(AccessStore(self.connection), LimitStore(self.connection))
 
     async def make(self, role: Any, *runs: str, expires_s: float | None = None, **scope: Any) -> str:
-        _, text = await self.administration.create(TokenScope(role, runs, **scope), expires_s)
+        _, text = await self.administration.create(NewToken(role, runs, **scope), expires_s)
         return text
 
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.api.http.routing import GuardedRoute
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys
@@ -297,7 +297,7 @@ async def test_wrong_parameters_are_refused_by_name(client: httpx.AsyncClient) -
 
 
 def test_every_request_that_an_operator_makes_to_change_something_is_recorded() -> None:
-    routes = [context.original_route for context in iter_route_contexts(create_app(Settings()).routes)]
+    routes = [context.original_route for context in iter_route_contexts(create_app(ServiceSettings()).routes)]
     recorded = {f"{m} {r.path}" for r in routes if isinstance(r, GuardedRoute) and r.audited for m in r.methods or ()}
     assert recorded >= {"PATCH /v1/runs/{run}", "DELETE /v1/runs/{run}", "POST /v1/runs/{run}/rewind"}
     assert recorded >= {"POST /register", "PUT /v1/runs/{run}/replay/session"}

@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start
 
@@ -172,7 +172,7 @@ OF_THE_SERVICE = {route: who for in_a_run, route, who in expectations() if not i
 
 
 def routes() -> set[Route]:
-    found = iter_route_contexts(create_app(Settings()).routes)
+    found = iter_route_contexts(create_app(ServiceSettings()).routes)
     return {(method, one.path_format or "") for one in found for method in one.methods or ()}
 
 

@@ -13,8 +13,8 @@ import pytest
 import lachesis
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.services.access.certificates import CertificateSource
-from app.services.access.credentials import Credentials, PeerCertificate
-from app.settings import Settings
+from app.services.access.credentials import GivenCredentials, PeerCertificate
+from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured, Unauthorized
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from tests.api.access.conftest import Tokens, bearer
@@ -180,7 +180,7 @@ async def test_each_certificate_has_the_limits_of_its_rule_and_a_change_needs_no
 
 async def test_a_change_of_limits_ends_no_request_that_waits(lab: Lab) -> None:
     source = CertificateSource(lab.rules)
-    shown = Credentials(certificate=PeerCertificate(dns=("ops.example.org",), expires_at_s=1e12))
+    shown = GivenCredentials(certificate=PeerCertificate(dns=("ops.example.org",), expires_at_s=1e12))
     before = await source.identify(shown)
     assert before is not None
     lab.rules.write_text(RULES + "max_queued_groups = 3\nmax_bytes_per_s = 7\n")
@@ -253,7 +253,7 @@ async def test_tls_1_1_is_refused(start: Start, lab: Lab) -> None:
     assert TlsContexts(TlsFiles(*lab.service, None)).current().minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def _contexts(settings: Settings) -> TlsContexts:
+def _contexts(settings: ServiceSettings) -> TlsContexts:
     files = TlsFiles.of(settings)
     assert files is not None
     return TlsContexts(files)
@@ -289,14 +289,14 @@ def test_wrong_files_are_named(lab: Lab, spoil: Spoil, said: str) -> None:
     given = lab.mutual_tls
     spoil(lab, given)
     with pytest.raises(StoreMisconfigured, match=said):
-        _contexts(Settings(**given))
+        _contexts(ServiceSettings(**given))
 
 
 async def test_the_source_leaves_others_alone(lab: Lab) -> None:
     source = CertificateSource(lab.rules)
     certificate = PeerCertificate(dns=("ops.example.org",), expires_at_s=1e12)
-    assert await source.identify(Credentials(b"secret", certificate)) is None
-    identity = await source.identify(Credentials(certificate=certificate))
+    assert await source.identify(GivenCredentials(b"secret", certificate)) is None
+    identity = await source.identify(GivenCredentials(certificate=certificate))
     assert identity is not None
     assert (identity.kind, identity.name, identity.role) == ("certificate", "ops.example.org", "operator")
     assert await source.is_valid(identity)
@@ -304,22 +304,22 @@ async def test_the_source_leaves_others_alone(lab: Lab) -> None:
     os.utime(lab.rules)
     assert not await source.is_valid(identity)
     with pytest.raises(Unauthorized):
-        await source.identify(Credentials(certificate=PeerCertificate()))
+        await source.identify(GivenCredentials(certificate=PeerCertificate()))
 
 
 async def test_the_sdk_verifies_the_service_and_shows_its_certificate(start: Start, lab: Lab) -> None:
     service = await start(**lab.mutual_tls)
     cert, key = map(str, lab.authority.issue("client", "ops.example.org"))
     url, ca = str(service.base_url), str(lab.authority.file)
-    shown = lachesis.Settings(url, run="math-1", ca_file=ca, client_cert=cert, client_key=key, retry_budget_s=0)
+    shown = lachesis.ServiceSettings(url, run="math-1", ca_file=ca, client_cert=cert, client_key=key, retry_budget_s=0)
     async with lachesis.AsyncTrainer(shown) as trainer:
         await trainer.create_run(batch_size=4)
-    nothing_shown = lachesis.Settings(url, run="math-1", ca_file=ca, retry_budget_s=0)
+    nothing_shown = lachesis.ServiceSettings(url, run="math-1", ca_file=ca, retry_budget_s=0)
     async with lachesis.AsyncTrainer(nothing_shown) as trainer:
         with pytest.raises(Unauthorized):
             await trainer.status()
     other = str(Authority(lab.folder, "other").file)
-    async with lachesis.AsyncTrainer(lachesis.Settings(url, ca_file=other, retry_budget_s=0)) as trainer:
+    async with lachesis.AsyncTrainer(lachesis.ServiceSettings(url, ca_file=other, retry_budget_s=0)) as trainer:
         with pytest.raises(lachesis.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
             await trainer.status()
 
@@ -327,7 +327,7 @@ async def test_the_sdk_verifies_the_service_and_shows_its_certificate(start: Sta
 def test_the_sdk_names_the_setting_of_a_wrong_file(lab: Lab) -> None:
     for wrong in ({"ca_file": "/nowhere"}, {"client_cert": "/nowhere"}, {"client_cert": str(lab.rules)}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            lachesis.AsyncTrainer(lachesis.Settings("https://localhost", **wrong))
+            lachesis.AsyncTrainer(lachesis.ServiceSettings("https://localhost", **wrong))
 
 
 async def test_the_rules_of_the_documentation_map_a_spiffe_id(lab: Lab) -> None:
@@ -335,7 +335,7 @@ async def test_the_rules_of_the_documentation_map_a_spiffe_id(lab: Lab) -> None:
     section = page.partition("\n## mTLS")[2].partition("\n## ")[0]
     lab.rules.write_text(section.partition("```toml\n")[2].partition("```")[0])
     certificate = PeerCertificate(uris=("spiffe://cluster.local/ns/rl/sa/rollout-7",), expires_at_s=1e12)
-    identity = await CertificateSource(lab.rules).identify(Credentials(certificate=certificate))
+    identity = await CertificateSource(lab.rules).identify(GivenCredentials(certificate=certificate))
     assert identity is not None
     assert (identity.role, identity.runs) == ("environment", ("math-*",))
     assert identity.queue_limits == QueueLimitSettings(max_queued_groups=500)

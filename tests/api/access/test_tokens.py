@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from starlette.types import Receive, Scope, Send
 
 from app.main import create_app
-from app.services.access.credentials import Credentials
-from app.settings import Settings
+from app.services.access.credentials import GivenCredentials
+from app.settings import ServiceSettings
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer, id_of
 from tests.api.conftest import Start, running_service
@@ -208,7 +208,7 @@ async def test_an_insecure_service_asks_nobody_even_with_tokens(start: Start, to
 
 
 def test_a_secret_shows_in_no_text() -> None:
-    assert "abc" not in f"{Credentials(b'abc')!r} {Credentials(b'abc')}"
+    assert "abc" not in f"{GivenCredentials(b'abc')!r} {GivenCredentials(b'abc')}"
 
 
 # Changes that other processes make
@@ -407,7 +407,7 @@ async def test_an_open_service_answers_on_no_address_that_others_can_reach(
     redis_url: str, redis_client: Redis, address: str, settings: dict[str, Any], status: int
 ) -> None:
     """As under `uvicorn app.main:app --host 0.0.0.0`."""
-    app = create_app(Settings(redis_url=SecretStr(redis_url), **settings))
+    app = create_app(ServiceSettings(redis_url=SecretStr(redis_url), **settings))
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Scope, receive: Receive, send: Send) -> None:

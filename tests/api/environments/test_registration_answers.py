@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from app.core.environments.record import NEWCOMER_MS
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import batch, group, post, register, register_env, status
 from tests.waiting import wait_until
@@ -105,7 +105,7 @@ async def test_one_that_comes_back_is_a_newcomer_whatever_was_heard_of_it_before
 
 
 async def test_where_no_connection_can_tell_an_answer_counts_as_arrived(redis_url: str, redis_client: Redis) -> None:
-    app: FastAPI = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
+    app: FastAPI = create_app(ServiceSettings(redis_url=redis_url))  # type: ignore[arg-type]
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: dict[str, object], receive: object, send: object) -> None:

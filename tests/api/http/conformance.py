@@ -14,9 +14,9 @@ from jsonschema_rs import Draft202012Validator
 
 from app.api.pages.operators import VERSION
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 
-OPENAPI: dict[str, Any] = create_app(Settings()).openapi()
+OPENAPI: dict[str, Any] = create_app(ServiceSettings()).openapi()
 NAMED_HEADERS = ("lachesis-", "location", "idempotent-replay", "retry-after")
 Operation = tuple[str, str]
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tests.api.atropos_calls import register
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
@@ -185,7 +185,7 @@ async def test_the_name_that_the_service_is_bound_to_is_answered(start: Start) -
 @pytest.mark.parametrize("wrong", ["http://a.example", "a.example:8000", "a*.example", "a b", "*.", "."])
 def test_what_cannot_be_a_host_name_is_no_setting(wrong: str) -> None:
     with pytest.raises(ValueError, match="allowed_hosts"):
-        create_app(Settings.model_validate({"allowed_hosts": wrong}))
+        create_app(ServiceSettings.model_validate({"allowed_hosts": wrong}))
 
 
 async def test_requests_without_a_host_are_answered(client: httpx.AsyncClient) -> None:

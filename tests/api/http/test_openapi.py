@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from tests.api.http.conformance import PROBES, body_schema
 
-OPENAPI: dict[str, Any] = create_app(Settings()).openapi()
+OPENAPI: dict[str, Any] = create_app(ServiceSettings()).openapi()
 OPERATIONS = [
     (f"{method.upper()} {path}", operation)
     for path, methods in OPENAPI["paths"].items()

@@ -19,7 +19,7 @@ from app.api.http.refusals import Refusals
 from app.api.http.routing import DirectRoute, Shortcut, requires
 from app.core.access.permissions import Permission
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.keys import RUNS
 from lachesis.wire import errors
 from tests.api.native_groups import BINARY
@@ -77,7 +77,7 @@ CALLS: tuple[Call, ...] = (
 async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list[Any], dict[Any, int]]:
     """What the calls are answered, on an empty store, and how that is counted."""
     await redis.flushall()
-    app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
+    app = create_app(ServiceSettings(redis_url=redis_url))  # type: ignore[arg-type]
     if not shortcut:
         app.user_middleware = [one for one in app.user_middleware if one.cls is not Shortcut]
     async with app.router.lifespan_context(app) as state:
@@ -189,7 +189,7 @@ async def test_an_error_after_the_start_sends_no_second_reply() -> None:
 
 def test_every_direct_route_is_taken_past_the_router() -> None:
     """FastAPI keeps an included router as one route: its routes must be looked for inside."""
-    app = create_app(Settings())
+    app = create_app(ServiceSettings())
     (routes,) = (one.kwargs["routes"] for one in app.user_middleware if one.cls is Shortcut)
     direct = [one for one in iter_route_contexts(app.routes) if isinstance(one.original_route, DirectRoute)]
     taken = {one.path for one in iter_route_contexts(routes)}  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lachesis.errors import FetchFailed
-from lachesis.loader import AsyncSource, Batch, Loader, Pad, Source, encode
+from lachesis.loader import AsyncSource, LoadedBatch, Loader, Pad, Source, encode
 from tests.clients.loader.fetching import Gauge, nothing_left, sample, source_of
 from tests.interrupts import interruption
 
@@ -297,7 +297,7 @@ def test_settings_that_can_give_no_batch_are_refused_at_once(wrong: dict[str, An
 def test_a_progress_bar_counts_samples(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich", reason="rich is not installed: there is no progress bar")
     loader = Loader(Source(range(10), sample), 4, progress=True, ragged=Pad())
-    assert all(isinstance(batch, Batch) for batch in loader)
+    assert all(isinstance(batch, LoadedBatch) for batch in loader)
     assert "10/10" in capsys.readouterr().err
 
 

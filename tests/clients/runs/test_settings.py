@@ -5,7 +5,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from app.core.runs.settings import Policy, RunConfig
-from app.settings import Settings as ServiceSettings
+from app.settings import ServiceSettings
 from lachesis import Settings
 from lachesis.wire.environments import EnvironmentChange, EnvironmentCreate
 from lachesis.wire.replay import ReplayChange, ReplaySettings

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.services.access.tokens import TokenAdministration, TokenScope
+from app.services.access.tokens import NewToken, TokenAdministration
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
@@ -34,7 +34,7 @@ async def tokens(redis_url: str, redis_client: Redis) -> AsyncIterator[TokenAdmi
 @pytest.fixture
 async def operator(tokens: TokenAdministration) -> str:
     """A token of an operator: the service asks for tokens."""
-    return (await tokens.create(TokenScope("operator", ()), None))[1]
+    return (await tokens.create(NewToken("operator", ()), None))[1]
 
 
 @pytest.fixture
@@ -87,12 +87,12 @@ async def test_an_atropos_environment_sends_the_token_with_groups_in_binary(
 
 
 async def test_a_rotated_file_is_read_again(url: str, tokens: TokenAdministration, tmp_path: Path) -> None:
-    first, text = await tokens.create(TokenScope("operator", ()), None)
+    first, text = await tokens.create(NewToken("operator", ()), None)
     file = tmp_path / "token"
     file.write_text(text + "\n")
     async with AsyncTrainer(Settings(url, run="math", token_file=str(file))) as trainer:
         await trainer.create_run(batch_size=2)
-        _, rotated = await tokens.create(TokenScope("operator", ()), None)
+        _, rotated = await tokens.create(NewToken("operator", ()), None)
         await tokens.revoke(first.record.token_id)
         fresh = tmp_path / "fresh"
         fresh.write_text(rotated)
@@ -156,11 +156,11 @@ async def test_an_unreachable_service_does_not_show_the_token(proxy: CuttingProx
 async def test_a_foreign_run_is_unknown_and_a_small_role_is_told_what_it_lacks(
     url: str, tokens: TokenAdministration
 ) -> None:
-    _, trainer_token = await tokens.create(TokenScope("trainer", ("math-*",)), None)
+    _, trainer_token = await tokens.create(NewToken("trainer", ("math-*",)), None)
     async with AsyncTrainer(url, run="code", token=trainer_token) as trainer:
         with pytest.raises(RunNotFound):
             await trainer.run()
-    _, viewer_token = await tokens.create(TokenScope("viewer", ("math-*",)), None)
+    _, viewer_token = await tokens.create(NewToken("viewer", ("math-*",)), None)
     async with AsyncTrainer(url, run="math-1", token=viewer_token) as trainer:
         with pytest.raises(PermissionDenied, match="role viewer"):
             await trainer.set_policy_version(1)

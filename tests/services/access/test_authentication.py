@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 from app.api.http.issuer_client import IssuerClient
 from app.core.access.identity import OPEN
 from app.services.access.admin_token import AdminTokenFile
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from app.services.access.factory import AccessServices
 from app.services.access.token_source import TokenSource
-from app.services.access.tokens import TokenAdministration, TokenScope
-from app.settings import Settings
+from app.services.access.tokens import NewToken, TokenAdministration
+from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
 from app.store.access.limits import LimitStore
 from app.store.access.store import AccessStore
@@ -22,7 +22,7 @@ from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import Conflict, StoreMisconfigured, StoreUnavailable, Unauthorized
 
-FIRST, SECOND = Credentials(b"a" * 32), Credentials(b"b" * 32)
+FIRST, SECOND = GivenCredentials(b"a" * 32), GivenCredentials(b"b" * 32)
 
 
 def stores(connection: RedisClient) -> tuple[AccessStore, AuditStore, LimitStore]:
@@ -67,7 +67,9 @@ async def test_without_redis_a_closed_service_lets_nobody_in_and_an_open_one_sta
     file.write_bytes(FIRST.secret)
     connection, other = (RedisClient(f"{own_server.url}?db={number}", 0.3) for number in (0, 1))
     closed, still_open = (
-        AccessServices.create(*stores(one), Settings(admin_token_file=given), IssuerClient(Settings())).authenticator
+        AccessServices.create(
+            *stores(one), ServiceSettings(admin_token_file=given), IssuerClient(ServiceSettings())
+        ).authenticator
         for one, given in ((connection, file), (other, None))
     )
     for one in (closed, still_open):
@@ -104,7 +106,9 @@ async def test_a_source_that_was_there_once_keeps_the_service_closed(
     connection = RedisClient(redis_url, 5.0)
 
     def services(given: Path | None) -> AccessServices:
-        return AccessServices.create(*stores(connection), Settings(admin_token_file=given), IssuerClient(Settings()))
+        return AccessServices.create(
+            *stores(connection), ServiceSettings(admin_token_file=given), IssuerClient(ServiceSettings())
+        )
 
     async def required(started: AccessServices) -> bool:
         await started.authenticator.start()
@@ -113,7 +117,7 @@ async def test_a_source_that_was_there_once_keeps_the_service_closed(
 
     assert [await required(services(given)) for given in (None, file, None, None)] == [False, True, True, True]
     tokens = services(None).tokens
-    _, text = await tokens.create(TokenScope("trainer", ("*",)), None)
+    _, text = await tokens.create(NewToken("trainer", ("*",)), None)
     token_id = text.split("_")[2]
     with pytest.raises(Conflict, match=f"1 tokens have not ended, such as {token_id}: revoke"):
         await tokens.reopen()
@@ -130,11 +134,11 @@ async def test_a_source_that_was_there_once_keeps_the_service_closed(
 
 async def test_wrong_tokens_of_many_senders_share_readings_of_redis(redis_url: str, redis_client: Redis) -> None:
     connection = RedisClient(redis_url, 5.0)
-    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
-    _, text = await services.tokens.create(TokenScope("trainer", ("*",)), None)
+    services = AccessServices.create(*stores(connection), ServiceSettings(), IssuerClient(ServiceSettings()))
+    _, text = await services.tokens.create(NewToken("trainer", ("*",)), None)
     authenticator = services.authenticator
     await authenticator.start()
-    wrong = [Credentials(f"lch_train_{number:012x}_{'x' * 43}".encode()) for number in range(500)]
+    wrong = [GivenCredentials(f"lch_train_{number:012x}_{'x' * 43}".encode()) for number in range(500)]
 
     async def reads() -> int:
         return int((await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"])
@@ -142,7 +146,7 @@ async def test_wrong_tokens_of_many_senders_share_readings_of_redis(redis_url: s
     before = await reads()
     refused = await asyncio.gather(*map(authenticator.identify, wrong), return_exceptions=True)
     assert [str(error) for error in refused] == [str(Unauthorized("the token is unknown"))] * 500
-    assert (await authenticator.identify(Credentials(text.encode()))).role == "trainer"
+    assert (await authenticator.identify(GivenCredentials(text.encode()))).role == "trainer"
     assert await reads() - before < 100
     await authenticator.stop()
     await connection.aclose()
@@ -153,9 +157,9 @@ async def test_a_wrong_secret_is_looked_up_as_often_as_an_unknown_id(redis_url: 
     connection = RedisClient(redis_url, 5.0)
     store, _, limits = stores(connection)
     source = TokenSource(store)  # not started: it reads nothing in the background
-    _, text = await TokenAdministration(store, limits).create(TokenScope("trainer", ("*",)), None)
+    _, text = await TokenAdministration(store, limits).create(NewToken("trainer", ("*",)), None)
     token_id = text.split("_")[2]
-    assert await source.identify(Credentials(text.encode())) is not None
+    assert await source.identify(GivenCredentials(text.encode())) is not None
 
     async def reads() -> int:
         return int((await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"])
@@ -163,20 +167,20 @@ async def test_a_wrong_secret_is_looked_up_as_often_as_an_unknown_id(redis_url: 
     async def reads_of(wrong_id: str) -> int:
         before = await reads()
         with pytest.raises(Unauthorized, match="the token is unknown"):
-            await source.identify(Credentials(f"lch_train_{wrong_id}_{'x' * 43}".encode()))
+            await source.identify(GivenCredentials(f"lch_train_{wrong_id}_{'x' * 43}".encode()))
         return await reads() - before
 
     others = ("0" * 12, "f" * 12, "0" * 12)
     assert {await reads_of(wrong_id) for wrong_id in (token_id, *others, token_id)} == {2}
-    await source.identify(Credentials(text.encode()))
+    await source.identify(GivenCredentials(text.encode()))
     await connection.aclose()
 
 
 async def test_a_process_that_knows_a_token_asks_redis_for_no_request(redis_url: str, redis_client: Redis) -> None:
     connection = RedisClient(redis_url, 5.0)
-    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
-    _, text = await services.tokens.create(TokenScope("trainer", ("*",)), None)
-    authenticator, token = services.authenticator, Credentials(text.encode())
+    services = AccessServices.create(*stores(connection), ServiceSettings(), IssuerClient(ServiceSettings()))
+    _, text = await services.tokens.create(NewToken("trainer", ("*",)), None)
+    authenticator, token = services.authenticator, GivenCredentials(text.encode())
     await authenticator.start()
     await authenticator.identify(token)
 
@@ -197,11 +201,11 @@ async def test_waiting_requests_of_many_revoked_tokens_end_after_few_readings(
 ) -> None:
     """A change of any token makes a process read all of them again. One by one, they would miss the 5 s."""
     connection = RedisClient(redis_url, 5.0)
-    services = AccessServices.create(*stores(connection), Settings(), IssuerClient(Settings()))
-    texts = [(await services.tokens.create(TokenScope("trainer", ("*",)), None))[1] for _ in range(100)]
+    services = AccessServices.create(*stores(connection), ServiceSettings(), IssuerClient(ServiceSettings()))
+    texts = [(await services.tokens.create(NewToken("trainer", ("*",)), None))[1] for _ in range(100)]
     authenticator = services.authenticator
     await authenticator.start()
-    identities = await asyncio.gather(*(authenticator.identify(Credentials(text.encode())) for text in texts))
+    identities = await asyncio.gather(*(authenticator.identify(GivenCredentials(text.encode())) for text in texts))
     ended = [asyncio.Event() for _ in texts]
 
     async def reads() -> int:

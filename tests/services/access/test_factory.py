@@ -11,7 +11,7 @@ import pytest
 from app.api.http.issuer_client import IssuerClient
 from app.services.access.factory import configured_sources
 from app.services.access.jwt import JwtSource
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ def sources(folder: Path, rules: str | bytes | None, **changed: Any) -> list[Any
     if rules is not None:
         file.write_bytes(rules if isinstance(rules, bytes) else rules.encode())
     named = {"jwt_issuer": "https://issuer.example.org", "jwt_audience": "lachesis", "jwt_rules": file} | changed
-    settings = Settings(**named)
+    settings = ServiceSettings(**named)
     return configured_sources(settings, IssuerClient(settings), lambda: 0.0)
 
 

@@ -20,10 +20,10 @@ from app.core.access.claims import ClaimRule, JwtTrust
 from app.core.access.identity import OPEN, Identity
 from app.services.access import issuer as issuer_keys
 from app.services.access import jwt as jwt_source
-from app.services.access.credentials import Credentials
+from app.services.access.credentials import GivenCredentials
 from app.services.access.issuer import read_keys
 from app.services.access.jwt import MAX_JWT_BYTES, JwtSource
-from app.settings import Settings
+from app.settings import ServiceSettings
 from lachesis.wire.errors import IssuerUnavailable, StoreMisconfigured, Unauthorized
 from tests.clock import LoopClock
 from tests.issuer import AUDIENCE, KEYS, Issuer, jwk_of, now_s, running
@@ -54,11 +54,11 @@ class Service:
         self.issuer = issuer
         self.clock = Clock()
         trust = JwtTrust(issuer.issuer, AUDIENCE, settings.get("jwt_jwks_url"), RULES)
-        client = IssuerClient(Settings(jwt_issuer=issuer.issuer, **settings))
+        client = IssuerClient(ServiceSettings(jwt_issuer=issuer.issuer, **settings))
         self.source = JwtSource(trust, client, self.clock.redis_ms, self.clock.process_s)
 
     async def identify(self, token: str | bytes) -> Identity | None:
-        return await self.source.identify(Credentials(token.encode() if isinstance(token, str) else token))
+        return await self.source.identify(GivenCredentials(token.encode() if isinstance(token, str) else token))
 
     async def refusal(self, token: str | bytes) -> str:
         with pytest.raises(Unauthorized) as refused:
@@ -466,4 +466,4 @@ async def test_the_bearer_token_goes_to_the_host_in_the_settings_alone(issuer: I
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StoreMisconfigured, match=message):
-        IssuerClient(Settings(**settings))
+        IssuerClient(ServiceSettings(**settings))

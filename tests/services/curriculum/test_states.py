@@ -33,12 +33,12 @@ import asyncio, sys
 from pydantic import SecretStr
 from app.main import wire
 from app.services.curriculum.states import CurriculumDocument
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 
 async def main():
     connection = RedisClient(sys.argv[1], 5.0)
-    services = wire(Settings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
+    services = wire(ServiceSettings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
     saved = await services.curriculum.states.save("run", "gsm8k")
 
     async def items():

@@ -18,7 +18,7 @@ from app.main import wire
 from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command
@@ -174,7 +174,7 @@ class Interrupted(RedisClient):
 async def interrupted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Interrupted]]:
     """One more process, and its connection."""
     async with aclosing(Interrupted(redis_url, 5.0)) as connection:
-        services = wire(Settings(redis_url=SecretStr(redis_url)), connection, "interrupted")
+        services = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "interrupted")
         yield services, connection
 
 

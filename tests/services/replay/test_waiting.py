@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from app.core.replay.rate_limiter import BlockedOn, LimiterBlock
 from app.main import wire
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import (
@@ -154,7 +154,7 @@ class Held(RedisClient):
 
 async def test_a_sample_for_a_request_that_has_gone_away_is_given_back(buffer: Buffer, redis_url: str) -> None:
     connection = Held(redis_url)
-    samples = wire(Settings(redis_url=SecretStr(redis_url)), connection, "tested").replay.samples
+    samples = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.samples
     stop = asyncio.Event()
     gone = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=1, request_id="gone"), 30, stop))
     await wait_until(lambda: samples.queue.waiting == 1)
@@ -227,7 +227,7 @@ async def test_any_number_of_waiting_inserts_costs_one_look_per_worker_and_chang
     buffer: Buffer, redis_url: str
 ) -> None:
     connection = Held(redis_url)
-    insertion = wire(Settings(redis_url=SecretStr(redis_url)), connection, "tested").replay.insertion
+    insertion = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.insertion
     await buffer.configure(fragments_per_chunk=1, limiter=one_to_one(4.0))
     await buffer.put(0, 1, 2, 3)
     waiting, stop = [], asyncio.Event()

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.batches.leases import LeaseState
 from app.main import wire
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import PROCESSES, RunKeys
 from app.store.redis.pipeline import Command
@@ -46,7 +46,7 @@ class Counted(RedisClient):
 @pytest.fixture
 async def counted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Counted]]:
     connection = Counted(redis_url)
-    yield wire(Settings(redis_url=SecretStr(redis_url)), connection, "tested", "host/1/counted"), connection
+    yield wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested", "host/1/counted"), connection
     await connection.aclose()
 
 

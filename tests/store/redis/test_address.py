@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from app.settings import Settings
+from app.settings import ServiceSettings
 from app.store.redis.address import store_url
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
@@ -75,7 +75,7 @@ async def test_commands_and_listeners_use_the_files(tls_redis: tuple[Authority, 
     authority, port = tls_redis
     cert, key = authority.issue("service", "lachesis")
     url = SecretStr(f"rediss://localhost:{port}/0")
-    settings = Settings(redis_url=url, redis_ca=authority.file, redis_cert=cert, redis_key=key)
+    settings = ServiceSettings(redis_url=url, redis_ca=authority.file, redis_cert=cert, redis_key=key)
     assert (await probe_patiently(store_url(settings), 5.0)).engine in ("Redis", "Valkey")
     client = RedisClient(store_url(settings), 5.0)
     assert await client.call("SET", "k", b"x" * 3_000_000)
@@ -96,6 +96,6 @@ async def test_commands_and_listeners_use_the_files(tls_redis: tuple[Authority, 
     ],
 )
 def test_wrong_files_are_named(given: dict[str, object], said: str) -> None:
-    settings = Settings(**{"redis_url": SecretStr("rediss://h:1"), **given})  # type: ignore[arg-type]
+    settings = ServiceSettings(**{"redis_url": SecretStr("rediss://h:1"), **given})  # type: ignore[arg-type]
     with pytest.raises(StoreMisconfigured, match=said):
         store_url(settings)
