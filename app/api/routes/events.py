@@ -64,8 +64,9 @@ async def get_events(
     An event `gap` says that events are missing: a run keeps `LACHESIS_RUN_EVENTS` of them.
 
     With `changes=true`, a stream also has `changed`. It comes at the beginning, and within 2 s of any change that a
-    status shows, such as a new group or a heartbeat. It has no id. Its data has the `revision` of the run. Who asks
-    with `Cache-Control: revision=REVISION` gets an answer that has the change, and shares it with others who ask so.
+    status shows, such as a new group or a heartbeat. It has no id. Its data has the `revision` of the run. A
+    request with `Cache-Control: revision=REVISION` gets an answer that has the change. Requests with the same revision
+    share one answer.
     """
     await services.runs.administration.check(run)
     after = checked_id(last_event_id) if last_event_id else after

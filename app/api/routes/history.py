@@ -137,8 +137,8 @@ async def get_shares(
 ) -> Response:
     """Return the share of each environment in what was generated and in what was trained on.
 
-    What was generated are all accepted groups of the range. What was trained on are the groups in new batches, without
-    those from the replay buffer. Environments whose shares differ most come first.
+    Generated groups are all accepted groups of the range. Trained groups are those in new batches, without groups from
+    the replay buffer. Environments whose shares differ most come first.
     """
 
     async def compared() -> bytes:

@@ -12,8 +12,8 @@ FromTime = Annotated[
         alias="from",
         ge=0,
         le=MAX_INTEGER,
-        description="Begin of the range, seconds since 1970. Default: an hour before its end. Of a younger history: "
-        "its begin, and at least 2 min before the end.",
+        description="Start of the range, seconds since 1970. Default: an hour before its end. If the history is "
+        "younger: its start, and at least 2 min before the end.",
     ),
 ]
 ToTime = Annotated[float | None, Query(alias="to", ge=0, le=MAX_INTEGER, description="End of the range. Default: now.")]

@@ -92,7 +92,7 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Acces
     A run that the identity is not for does not exist for it, whatever its role.
 
     Args:
-        identity: Who asks.
+        identity: The sender of the request.
         permission: What the request needs.
         run: The run of the request; None for permissions of the service.
     """

@@ -234,7 +234,7 @@ class EnvironmentRegistry:
             settings: The settings to set; the others stay as they are.
             member: The id to join under; a process that joins again under its id is the same member. None for a new id.
             change_settings: Whether the settings may change for all members.
-            sender: Who asks, for the limit of new environments. None for no limit.
+            sender: The sender, for the limit of new environments. None for no limit.
 
         Raises:
             RunNotFound: There is no such run.

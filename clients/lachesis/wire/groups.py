@@ -138,7 +138,7 @@ class GroupContent(GroupContents):
     annotations: _Values = Field(default_factory=dict)
     group_advantages: list[float] = Field(
         default_factory=list,
-        description="Of each sequence: its score minus the mean score of the group, divided by their standard "
+        description="For each sequence, its score minus the mean score of the group, divided by their standard "
         "deviation. 0 if all scores are equal. Only in JSON.",
     )
     texts: list[list[str | None]] | None = Field(

@@ -171,9 +171,9 @@ class HistoryHistograms(_Spans):
         "values beyond these bounds. Empty if nothing is known."
     )
     generated: list[list[int]] = Field(
-        description="Of each span, the accepted groups by bin. Empty for `staleness` and `waiting`."
+        description="Accepted groups by span and bin. Empty for `staleness` and `waiting`."
     )
-    trained: list[list[int]] = Field(description="Of each span, the groups in new batches by bin.")
+    trained: list[list[int]] = Field(description="Groups in new batches by span and bin.")
     generated_total: list[int] = Field(description="`generated`, of all spans together.")
     trained_total: list[int] = Field(description="`trained`, of all spans together.")
     shift: str | None = Field(
@@ -213,8 +213,8 @@ class HistoryShares(BaseModel):
     to_s: int = Field(description="When the range ends.")
     next_in_s: NextIn
     count: HistoryCount = Field(description="What is counted.")
-    generated: int = Field(description="What was generated, of all environments.")
-    trained: int = Field(description="What was trained on, of all environments.")
+    generated: int = Field(description="Generated, over all environments.")
+    trained: int = Field(description="Trained on, over all environments.")
     shift: str | None = Field(
         description="The largest difference of shares as a sentence. Null if nothing was generated or trained on."
     )

@@ -332,8 +332,8 @@ class ReplayGrid(BaseModel):
 
     chunks: int = Field(description="Sampleable and reserved chunks.")
     looked_at: int = Field(
-        description="How many of them the grid is made from. Of a small buffer these are all. Of a large buffer these "
-        "are about 2000, spread evenly over the order of insertion."
+        description="How many chunks the grid counts: all of a small buffer, about 2000 of a large one, spread evenly "
+        "over the order of insertion."
     )
     age_edges: list[int] = Field(
         description="Bounds of the columns. An age is the policy version in force minus the version of the chunk. "
