@@ -216,8 +216,8 @@ REPLAY_CHUNKS = Metric(
     "lachesis_replay_chunks",
     Kind.GAUGE,
     ("run", "place"),
-    "Chunks of the replay buffer: `sampleable`, `reserved`, `archived` or `retired_in_use`. All uses of a reserved chunk "
-    "are reserved. An archived chunk is of a former session. A chunk that is retired in use is still in samples.",
+    "Chunks of the replay buffer: `sampleable`, `reserved`, `archived` or `retired_in_use`. All uses of a reserved "
+    "chunk are reserved. An archived chunk is of a former session. A chunk that is retired in use is still in samples.",
 )
 REPLAY_FRAGMENTS = Metric(
     "lachesis_replay_fragments",
