@@ -7,15 +7,15 @@ succeeds. Every change is a compare-and-swap of the lease as it was read.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.leases import Lease
 from app.store.batches.view import BatchEnd
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import LeaseLost, NotFound
+from lachesis.wire.states import LeaseOutcome
 
 V = TypeVar("V")
-Outcome = Literal["acknowledged", "given_back"]
 
 _ENDS = {
     "acknowledged": "was acknowledged",
@@ -70,14 +70,14 @@ class LeaseKind(ABC, Generic[V]):
     def is_meant(self, reading: LeaseReading[V], lease_id: str | None) -> bool:
         """Return whether a request with ``lease_id`` may end or extend the lease that was read."""
         lease = reading.lease
-        return lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id
+        return lease is not None and lease.state == "held" and lease.lease_id == lease_id
 
     async def end(
         self,
         run: str,
         leased_id: str,
         lease_id: str | None,
-        outcome: Outcome,
+        outcome: LeaseOutcome,
         finish: Callable[[Lease, V], Awaitable[bool]],
     ) -> bool:
         """End a lease. Safe to repeat.
@@ -127,7 +127,7 @@ class LeaseKind(ABC, Generic[V]):
                 return (deadline_ms - reading.clock_ms) / 1000
 
     def _lease_of(
-        self, run: str, leased_id: str, reading: LeaseReading[V], lease_id: str | None, outcome: Outcome | None
+        self, run: str, leased_id: str, reading: LeaseReading[V], lease_id: str | None, outcome: LeaseOutcome | None
     ) -> Lease | None:
         """Return the lease that a request means; None if it already ended as the request asks."""
         lease, end = reading.lease, reading.end
@@ -148,11 +148,11 @@ class LeaseKind(ABC, Generic[V]):
 
 def _state_of(lease: Lease) -> str:
     match lease.state:
-        case LeaseState.RETURNED:
+        case "returned":
             return "waits to be handed out again"
-        case LeaseState.QUARANTINED:
+        case "quarantined":
             return f"is quarantined: its lease ran out {lease.delivery_count} times"
-        case LeaseState.HELD:
+        case "held":
             return f"is held under another lease (delivery {lease.delivery_count})"
-        case LeaseState.SENDING | LeaseState.SENT:
+        case "sending" | "sent":
             return "is with a trainer of Atropos, whose next request ends it"

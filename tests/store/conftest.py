@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.core.batches.leases import Lease, LeasedGroup, LeaseState
+from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import RunView
@@ -79,7 +79,7 @@ class Store:
         view = await self.view()
         groups = groups or await self.leased(group_ids)
         fields = {"worker": "host/1/x", "delivery_count": 1, "relaxed": False, "lease_id": "lease"} | fields
-        lease = Lease(f"batch{view.step + 1}", LeaseState.HELD, step=view.step + 1, **fields)
+        lease = Lease(f"batch{view.step + 1}", "held", step=view.step + 1, **fields)
         assert await self.batches.commit(
             RUN,
             lease,

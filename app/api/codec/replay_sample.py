@@ -28,7 +28,7 @@ log = logging.getLogger("lachesis.api")
 
 def waiting_reply(blocked: LimiterBlock) -> Response:
     """Build the reply that says why there is no sample."""
-    why = f"{blocked.blocked_on.value}: {blocked.detail}"
+    why = f"{blocked.blocked_on}: {blocked.detail}"
     return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
 
 

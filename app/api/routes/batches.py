@@ -1,7 +1,7 @@
 """The batches of a run: taken under a lease, listed, explained, ended."""
 
 import logging
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -37,7 +37,7 @@ from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, shard_request_of
 from app.api.wire.time_query import FormedFrom, FormedTo
 from app.core.access.permissions import Permission
-from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.leases import Lease
 from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
@@ -56,6 +56,7 @@ from lachesis.wire.batches import (
     TakenBatch,
 )
 from lachesis.wire.runs import YEAR_S
+from lachesis.wire.states import LeaseAnswer
 
 _MISSING = (errors.RunNotFound, errors.BatchNotFound)
 _REFUSALS = (
@@ -257,7 +258,7 @@ async def ack(request: Request) -> Response:
     if (span := span_of(request)) is not None:
         await span.ends(path.batch)
     awaited = await services.batches.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
-    state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
+    state: LeaseAnswer = "held" if awaited else "acknowledged"
     return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
 
 
@@ -309,10 +310,10 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
         {
             "batch": lease.batch_id,
             "step": lease.step,
-            "state": lease.state.value,
+            "state": lease.state,
             "delivery_count": lease.delivery_count,
             "rewound": lease.rewound > 0,
-            "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state is LeaseState.HELD else None,
+            "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state == "held" else None,
             "trainer": lease.trainer or None,
             "groups": sum(groups for _, groups, _ in lease.contents),
             "size": sum(sequences for _, _, sequences in lease.contents),

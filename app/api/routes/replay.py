@@ -43,7 +43,6 @@ from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.replay import (
     Chunks,
     ChunksDeleted,
-    ChunkSorting,
     Priorities,
     PrioritiesSet,
     RateLimiter,
@@ -57,6 +56,7 @@ from lachesis.wire.replay import (
 )
 from lachesis.wire.samples import AckSample, ExtendSample, NackSample, SampleEnd, SampleInfo, TakeSample
 from lachesis.wire.snapshots import SNAPSHOT_NAME, ReplaySnapshot, RestoreSnapshot, Snapshots, TakeSnapshot
+from lachesis.wire.states import ChunkSorting
 
 log = logging.getLogger("lachesis.api")
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from app.core.access.limits import LimitUse, limits_of
 from app.core.runs.capacity import WaitingGroups
 from app.services.access.tokens import NewToken, TokenFacts
-from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo
+from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo, TokenState
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings, RateUse
 
 
@@ -46,7 +46,7 @@ def _queued(queued: Mapping[str, WaitingGroups]) -> list[QueuedInRun]:
 def _fields(facts: TokenFacts) -> dict[str, Any]:
     record, now_ms = facts.record, facts.now_ms
     expired = record.expires_ms is not None and record.expires_ms <= now_ms
-    state: Literal["active", "expired", "revoked"] = "expired" if expired else "active"
+    state: TokenState = "expired" if expired else "active"
     ends_ms = [secret.ends_ms for secret in record.secrets if secret.ends_ms is not None and secret.ends_ms > now_ms]
     return {
         "id": record.token_id,

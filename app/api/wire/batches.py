@@ -67,7 +67,7 @@ def _state(batch: RecordedBatch) -> BatchState:
     if batch.is_kept:
         return "kept"
     if batch.lease is not None:
-        return batch.lease.state.value
+        return batch.lease.state
     return "ended" if batch.end is None else _ENDS[batch.end.outcome]
 
 

@@ -81,7 +81,7 @@ def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnap
 def _blocked(blocked: rate_limiter.LimiterBlock | None) -> LimiterBlocked | None:
     if blocked is None:
         return None
-    return LimiterBlocked(blocked_on=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
+    return LimiterBlocked(blocked_on=blocked.blocked_on, missing=blocked.missing, detail=blocked.detail)
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

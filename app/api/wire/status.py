@@ -77,9 +77,7 @@ def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunSt
         alert=shown_alert(facts.alert),
         warnings=shown_warnings(facts.diagnosis.warnings),
         leases=[
-            LeaseStatus(
-                batch=lease.batch_id, state=lease.state.value, step=lease.step, delivery_count=lease.delivery_count
-            )
+            LeaseStatus(batch=lease.batch_id, state=lease.state, step=lease.step, delivery_count=lease.delivery_count)
             for lease in view.leases
         ],
         relaxed_batches=view.relaxed_batches,

@@ -14,9 +14,9 @@ commit ──▶  HELD ──ack──▶ delivered                             
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from app.core.ranks.sharding import Sharding, untouched
+from lachesis.wire.states import LeaseState
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,7 @@ class LeasedGroup:
     replayed: Replayed | None = None
 
 
-class LeaseState(StrEnum):
-    """The state of a batch that was taken.
-
-    SENDING and SENT: on its way to a trainer of Atropos, or with it. HELD: held by a trainer of the native API.
-    RETURNED: waits to be handed out again. QUARANTINED: not handed out any more, because its leases ran out too often.
-    """
-
-    SENDING = "sending"
-    SENT = "sent"
-    HELD = "held"
-    RETURNED = "returned"
-    QUARANTINED = "quarantined"
-
-
-WITH_A_TRAINER = frozenset({LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD})
+WITH_A_TRAINER = frozenset({"sending", "sent", "held"})
 """The states in which a trainer has the batch."""
 
 
@@ -85,7 +71,7 @@ class Lease:
 
     Attributes:
         batch_id: Its id.
-        state: See `LeaseState`.
+        state: See `lachesis.wire.states.LeaseState`.
         worker: The API process that sends or sent it.
         delivery_count: How often it was handed out, ``>= 1``.
         step: The run's step after it was taken.
@@ -140,7 +126,7 @@ def returned(lease: Lease) -> Lease:
     """Return the lease after its holder lost it: its batch waits to be handed out again."""
     sharding = None if lease.sharding is None else untouched(lease.sharding)
     free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", sharding=sharding)
-    return replace(free, state=LeaseState.RETURNED)
+    return replace(free, state="returned")
 
 
 def rewound(lease: Lease, rewind: int) -> Lease:
@@ -154,9 +140,9 @@ def in_saved_state(lease: Lease) -> bool:
     True if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. False if it
     was given back, or never reached a trainer.
     """
-    if lease.state is LeaseState.RETURNED:
+    if lease.state == "returned":
         return lease.rewound > 0 and not lease.given_back
-    return lease.state is not LeaseState.QUARANTINED
+    return lease.state != "quarantined"
 
 
 def given_back(lease: Lease) -> Lease:
@@ -169,12 +155,12 @@ def given_back(lease: Lease) -> Lease:
 
 def quarantined(lease: Lease) -> Lease:
     """Return a lease that ran out for the last time. No trainer holds it, and its batch is not handed out again."""
-    return replace(lease, state=LeaseState.QUARANTINED, lease_id="", deadline_ms=0, request_id="")
+    return replace(lease, state="quarantined", lease_id="", deadline_ms=0, request_id="")
 
 
 def expired(lease: Lease, clock_ms: int) -> bool:
     """Return whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
-    return lease.state is LeaseState.HELD and clock_ms >= lease.deadline_ms
+    return lease.state == "held" and clock_ms >= lease.deadline_ms
 
 
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
@@ -192,9 +178,9 @@ def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_
         being_sent: Whether some process still sends it. Applies to SENDING batches.
     """
     match lease.state:
-        case LeaseState.SENDING:
+        case "sending":
             return not being_sent
-        case LeaseState.HELD:
+        case "held":
             return expired(lease, clock_ms) and not exhausted(lease, clock_ms, max_deliveries)
         case state:
-            return state is LeaseState.RETURNED
+            return state == "returned"

@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import chain
 
 from app.core.batches.diagnosis import limit_of, supplies_of, usable_groups
-from app.core.batches.leases import LeaseState
 from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
@@ -201,7 +200,7 @@ def awaited_version(view: DemandView) -> str | None:
 
 def _has_live_lease(view: DemandView) -> bool:
     """Return whether a trainer holds a batch, or a batch waits to be handed out again."""
-    return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
+    return any(lease.state != "quarantined" for lease in view.leases)
 
 
 def _usable(
@@ -213,7 +212,7 @@ def _usable(
         if lane.size <= limit_of(lane.environment, batch_size, limits):
             usable[lane.environment] += lane.size * lane.queued
     for lease in view.leases:
-        if lease.state is not LeaseState.QUARANTINED:
+        if lease.state != "quarantined":
             for environment, _, sequences in lease.contents:
                 usable[environment] += sequences
             for environment, _, sequences in lease.replayed:

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from app.core.batches.leases import WITH_A_TRAINER, LeaseState
+from app.core.batches.leases import WITH_A_TRAINER
 from lachesis.wire.blockers import Blocker
+from lachesis.wire.states import LeaseState
 
 
 class Cause(StrEnum):

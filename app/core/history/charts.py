@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
 from math import exp, log
-from typing import Any, Literal
+from typing import Any
 
 from app.core.curriculum.rewards import TENTHS
 from app.core.history.causes import Cause, blocked_sentence
@@ -15,11 +15,9 @@ from app.core.history.series import Facts, HistorySpan, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
+from lachesis.wire.history import HistoryValue
 
 Series = list[float | None]
-Measured = Literal["reward", "length", "staleness", "waiting"]
-"""What histograms exist of."""
-
 COUNTED = ("groups", "sequences", "tokens", "bytes")
 """What is counted of groups that come in and go out."""
 
@@ -32,7 +30,7 @@ LOOKED_S = "looked_s"
 MOST_BINS = 32
 """Bins of a histogram."""
 
-SKETCHES_OF: Mapping[Measured, tuple[str | None, str]] = {
+SKETCHES_OF: Mapping[HistoryValue, tuple[str | None, str]] = {
     "reward": ("reward_in", "reward_out"),
     "length": ("length_in", "length_out"),
     "staleness": (None, "staleness_out"),
@@ -235,7 +233,7 @@ class Histograms:
     development: str | None = None
 
 
-def histograms(spans: Mapping[int, HistorySpan], points: int, value: Measured) -> Histograms:
+def histograms(spans: Mapping[int, HistorySpan], points: int, value: HistoryValue) -> Histograms:
     """Return the histograms of a value over time, of all environments in the spans together."""
     came, went = (
         [_together(spans, place, name) for place in range(points)] if name else [] for name in SKETCHES_OF[value]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.core.batches.leases import Lease, LeaseState, expired
+from app.core.batches.leases import Lease, expired
 from app.core.model import NotReady
 from app.core.ranks.sharding import ShardingSpec, disagreement
 from lachesis.wire.errors import InvalidField, RanksDisagree, StepMismatch
@@ -62,7 +62,7 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
         leases: The leases of the run, by step.
     """
     for lease in leases:
-        if lease.sharding is None or lease.state is not LeaseState.HELD or not lease.sharding.acknowledged:
+        if lease.sharding is None or lease.state != "held" or not lease.sharding.acknowledged:
             continue
         ranks = lease.sharding.awaited
         if ranks:
@@ -84,7 +84,7 @@ def shared(leases: Iterable[Lease], shard_request: ShardRequest, clock_ms: int) 
         RanksDisagree: The ranks that have the batch divide it in another way.
     """
     for lease in leases:
-        if lease.sharding is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):
+        if lease.sharding is None or lease.state != "held" or expired(lease, clock_ms):
             continue
         if not shard_request.wants(lease) or shard_request.rank in lease.sharding.acknowledged:
             continue

@@ -14,10 +14,10 @@ Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), sec
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter
+from lachesis.wire.states import BlockedOn
 
 _ROUNDING = 1e-6  # 0.1 three times is a hair more than 0.3
 _DEMAND_MS = 100_000  # a trainer that polls less often than this may find inserts blocked
@@ -41,14 +41,6 @@ class LimiterState:
     size: int = 0
     offset: float = 0.0
     demand: int = 0
-
-
-class BlockedOn(StrEnum):
-    """The cause that blocks a side: the other side's samples or inserts, or chunks to sample from."""
-
-    SAMPLES = "samples"
-    INSERTS = "inserts"
-    CHUNKS = "chunks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,7 @@ def may_insert(
     ahead = error(position, settings)
     missing = ahead + count * settings.samples_per_insert - settings.max_diff
     return LimiterBlock(
-        BlockedOn.SAMPLES,
+        "samples",
         math.ceil(missing - _ROUNDING),
         f"inserting {count} would take the error from {ahead:g} to {ahead + count * settings.samples_per_insert:g}, "
         f"above max_diff = {settings.max_diff:g}: {credit} may be inserted before more is sampled",
@@ -109,14 +101,14 @@ def may_sample(
     needed = max(count, min_size_to_sample)
     if position.size < needed:
         detail = f"sampling {count} needs {needed} sampleable chunks, {position.size} are there"
-        return LimiterBlock(BlockedOn.CHUNKS, needed - position.size, detail)
+        return LimiterBlock("chunks", needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:
         return None
     ahead = error(position, settings)
     missing = (settings.min_diff + count - ahead) / settings.samples_per_insert
     return LimiterBlock(
-        BlockedOn.INSERTS,
+        "inserts",
         math.ceil(missing - _ROUNDING),
         f"sampling {count} would take the error from {ahead:g} to {ahead - count:g}, "
         f"below min_diff = {settings.min_diff:g}: {credit} may be sampled before more is inserted",

@@ -19,7 +19,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -27,19 +26,11 @@ import numpy as np
 from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement, skip_taken
 from app.core.numeric.zipf import zipf_total, zipf_without_replacement
 from lachesis.wire.replay import Sampling, SamplingStrategy
+from lachesis.wire.states import ChunkSorting
 
 MAX_SCORE = 2**53
 MAX_WEIGHT = 2**52
 WEIGHT_UNIT = 2**20
-
-
-class ChunkIndex(StrEnum):
-    """The sorted sets of sampleable chunks. Scores are whole numbers, 0 to `MAX_SCORE`."""
-
-    INSERTION = "order"
-    WEIGHTS = "weights"
-    VERSIONS = "versions"
-    USES = "uses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +63,7 @@ class ChunkDraw(NamedTuple):
         accept: The chunk is taken if its weight is larger; 0 takes any.
     """
 
-    ranked_by: ChunkIndex
+    ranked_by: ChunkSorting
     low: int
     high: int
     rank: int
@@ -186,18 +177,16 @@ def importance(probabilities: Sequence[float], beta: float) -> list[float]:
     return [(least / probability) ** beta for probability in probabilities]
 
 
-def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkIndex, list[tuple[int, int, int]]]:
+def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkSorting, list[tuple[int, int, int]]]:
     """Return the index a strategy draws from, and its spans: smallest and largest score, and number of chunks."""
     match strategy:
         case "proportional":
-            return ChunkIndex.WEIGHTS, [
-                (2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())
-            ]
+            return "weights", [(2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())]
         case "staleness":
-            return ChunkIndex.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
+            return "versions", [(version, version, n) for version, n in sorted(counts.versions.items())]
         case "rank":
-            return ChunkIndex.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
-    return ChunkIndex.INSERTION, [(0, MAX_SCORE, counts.chunks)]
+            return "weights", [(0, MAX_SCORE, counts.chunks)]
+    return "order", [(0, MAX_SCORE, counts.chunks)]
 
 
 def _by_place(

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from app.core.batches.leases import Lease, LeaseState, is_redeliverable, returned
+from app.core.batches.leases import Lease, is_redeliverable, returned
 from app.core.runs.view import QueueView
 from app.liveness import pid_space, process_exists
 from app.services.batches.request import BatchResult, OutgoingBatch
@@ -38,7 +38,7 @@ class AtroposDelivery:
 
     def lease(self, batch: Lease) -> Lease:
         """Return the lease under which this process sends a batch."""
-        return replace(returned(batch), state=LeaseState.SENDING, worker=self.worker)
+        return replace(returned(batch), state="sending", worker=self.worker)
 
     async def begin(self, run: str, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
         """Take a lease. This process sends it from just before Redis knows of it until its answer has ended.
@@ -72,7 +72,7 @@ class AtroposDelivery:
         try:
             with self._recheck_if_interrupted(run):
                 await self._batches.mark_returned(run, batch.lease)
-                await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
+                await self._batches.mark_returned(run, replace(batch.lease, state="sent"))
         finally:
             self._under_way.discard(batch.lease)
 
@@ -95,7 +95,7 @@ class AtroposDelivery:
         After that any API process can serve them. Before, the others leave them alone because this process is alive.
         """
         for lease in view.leases:
-            if lease.state is LeaseState.SENDING and lease.worker == self.worker and lease not in self._under_way:
+            if lease.state == "sending" and lease.worker == self.worker and lease not in self._under_way:
                 await self._batches.mark_returned(run, lease)
         looks = self._to_recheck.pop(run, 1) - 1
         if looks:
@@ -103,7 +103,7 @@ class AtroposDelivery:
 
     def is_redeliverable(self, lease: Lease, view: QueueView) -> bool:
         """Return whether the batch of a lease waits to be handed out again, as far as this process knows."""
-        sent = lease.state is LeaseState.SENDING and self._is_being_sent(lease, view)
+        sent = lease.state == "sending" and self._is_being_sent(lease, view)
         return is_redeliverable(lease, view.clock_ms, view.policy.max_deliveries, being_sent=sent)
 
     def _is_being_sent(self, lease: Lease, view: QueueView) -> bool:

@@ -6,14 +6,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.diagnosis import serving_paused, unregistered
-from app.core.batches.leases import (
-    Lease,
-    LeaseState,
-    exhausted,
-    expired,
-    quarantined,
-    returned,
-)
+from app.core.batches.leases import Lease, exhausted, expired, quarantined, returned
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
@@ -119,7 +112,7 @@ class Dispatch:
                 await self._runs.start(run)
             if view.config is not None and self._atropos_delivery.seems_dead(view):
                 await self._processes.beat(self._atropos_delivery.worker)
-            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if request is None else ()
+            sent = tuple(lease for lease in view.leases if lease.state == "sent") if request is None else ()
             attempts = Attempts("hand out a batch", run, _MAX_ATTEMPTS)
             while view.config is not None and attempts.again():  # a reset may happen in between
                 if request is not None:
@@ -277,7 +270,7 @@ class Dispatch:
         if groups is None:
             return None
         # A trainer that holds the batch continues with it, even if the run's batch size has changed.
-        is_held = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
+        is_held = seen.state == "held" and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = is_held or _is_whole(size, view)
         if shard_request is not None and whole:

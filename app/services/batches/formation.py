@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.batches.leases import Lease, LeasedGroup, LeaseState, contents_of
+from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
 from app.core.model import BatchPlan, Lane, NotReady
@@ -220,7 +220,7 @@ class BatchFormation:
         planned, plan = fetched.rebalanced.planned, fetched.rebalanced.plan
         new = Lease(
             batch_id=uuid.uuid4().hex,
-            state=LeaseState.RETURNED,
+            state="returned",
             worker="",
             delivery_count=1,
             step=view.step + 1,

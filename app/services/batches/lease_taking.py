@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Coroutine
 from dataclasses import replace
 
-from app.core.batches.leases import Lease, LeaseState, returned
+from app.core.batches.leases import Lease, returned
 from app.core.runs.view import QueueView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchRequest
@@ -27,7 +27,7 @@ class LeaseTaking:
             return self._atropos_delivery.lease(batch)
         return replace(
             returned(batch),
-            state=LeaseState.HELD,
+            state="held",
             worker=self._atropos_delivery.worker,
             lease_id=uuid.uuid4().hex,
             deadline_ms=request.deadline_ms(view),
@@ -38,6 +38,6 @@ class LeaseTaking:
     async def take(self, run: str, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
         """Write a lease; False if the run changed in the meantime."""
         # Leases of the native API are held until their deadline, even if the reply is lost.
-        taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state is LeaseState.SENDING else write)
+        taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state == "sending" else write)
         self.handed_out += taken
         return taken

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, LeaseState, expired, given_back
+from app.core.batches.leases import Lease, expired, given_back
 from app.core.model import DropReason
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
@@ -46,7 +46,7 @@ class BatchLeaseKind(LeaseKind[BatchView]):
         lease = reading.lease
         if lease is None or lease_id is not None:
             return super().is_meant(reading, lease_id)
-        return lease.state in (LeaseState.QUARANTINED, LeaseState.RETURNED) or expired(lease, reading.clock_ms)
+        return lease.state in ("quarantined", "returned") or expired(lease, reading.clock_ms)
 
 
 class BatchLeases:
@@ -164,8 +164,8 @@ class BatchLeases:
                 break  # it was discarded before, and the answer was lost
             if lease is None:
                 raise BatchNotFound(f"run {run} has no batch {batch_id} that is leased or quarantined")
-            if lease.state is not LeaseState.QUARANTINED:
-                raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
+            if lease.state != "quarantined":
+                raise BatchInUse(f"batch {batch_id} is {lease.state}, not quarantined")
             tried = lease
             if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.remembered_ms):
                 emit(BatchDiscarded(run=run, batch=batch_id, step=lease.step))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from app.core.batches.leases import Lease, LeasedGroup, LeaseState
+from app.core.batches.leases import Lease, LeasedGroup
 from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
@@ -91,7 +91,7 @@ class BatchRequest:
         if not self.request_id:
             return None
         # A divided batch belongs to its ranks: a request for a whole batch with the same id must not take it.
-        held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.sharding is None)
+        held = (lease for lease in view.leases if lease.state == "held" and lease.sharding is None)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
     def renewed(self, lease: Lease, view: QueueView) -> Lease:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core.batches.leases import Lease, LeaseState, exhausted, in_saved_state, rewound
+from app.core.batches.leases import Lease, exhausted, in_saved_state, rewound
 from app.core.batches.retention import beyond_limits, restored_version
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
@@ -164,7 +164,7 @@ class Retention:
             number = view.rewinds + 1
             after = [lease for lease in view.leases if lease.step > step]
             left_out = [lease for lease in after if _is_quarantined(lease, view)]
-            waiting = [lease for lease in before if lease.state is LeaseState.RETURNED and lease not in trained]
+            waiting = [lease for lease in before if lease.state == "returned" and lease not in trained]
             again: list[tuple[Lease | None, Lease]] = [(lease, lease) for lease in waiting]
             again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
             again += [(None, replace(rewound(own.lease, number), delivery_count=1)) for own in kept]
@@ -179,7 +179,7 @@ class Retention:
 
 def _is_quarantined(lease: Lease, view: RunView) -> bool:
     """Return whether a batch is quarantined, or maintenance is about to quarantine it."""
-    return lease.state is LeaseState.QUARANTINED or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
+    return lease.state == "quarantined" or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
 
 
 def _check_taken(view: RunView, step: int) -> None:

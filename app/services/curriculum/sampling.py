@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
+from lachesis.wire.states import Missing
 
 _LOOKED_UP = 512
 """Items looked up to estimate bin probabilities where there is no formula; candidates of `thompson`."""
@@ -55,14 +55,6 @@ class DrawnItem:
     bin: int
     probability: float | None
     why: str
-
-
-class Missing(StrEnum):
-    """Why a sample has fewer items than requested: what is true of all other items."""
-
-    NO_ITEMS = "no_items"
-    IN_FLIGHT = "in_flight"
-    NOT_DRAWN = "not_drawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +114,8 @@ class SamplingDistribution:
     def missing(self, in_flight: int) -> Missing:
         """Return why no more items can be drawn while this many are in flight."""
         if not self.counts.items:
-            return Missing.NO_ITEMS
-        return Missing.IN_FLIGHT if self.parts and in_flight else Missing.NOT_DRAWN
+            return "no_items"
+        return "in_flight" if self.parts and in_flight else "not_drawn"
 
     def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
         """Return an item with its bin and its probability."""

@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 
 from app.core.history.charts import (
     Histograms,
-    Measured,
     environment_series,
     histograms,
     run_series,
@@ -30,7 +29,7 @@ from app.services.history.upkeep import HistoryUpkeep
 from app.store.history.store import HistoryStore, StoredSpan, parse_span
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RunNotFound
-from lachesis.wire.history import HistoryCount
+from lachesis.wire.history import HistoryCount, HistoryValue
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
 _MOST_HISTOGRAMS = 400  # times of a heat map
@@ -101,7 +100,7 @@ class Histories:
     async def histograms(
         self,
         run: str,
-        value: Measured,
+        value: HistoryValue,
         from_s: float | None = None,
         to_s: float | None = None,
         environment: str | None = None,

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from app import telemetry
-from app.core.batches.leases import LeaseState
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import alarming
 from app.core.model import DropReason
@@ -20,6 +19,7 @@ from app.services.replay.planning import REFUSED
 from app.services.status import oversized_groups
 from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
+from lachesis.wire.states import LEASE_STATES
 
 _MOST_ENVIRONMENTS = 100  # environments with their own series; a run may have thousands
 _MOST_CHARACTERS = 200  # of an environment's name; names with the same beginning count as one
@@ -65,7 +65,7 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
     samples.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
     samples.add(telemetry.MEMBERS, (run,), sum(environment.members for environment in records))
     samples.add_each(telemetry.SERVED, run, _served(view))
-    samples.add_each(telemetry.LEASES, run, {state: leases[state] for state in LeaseState})
+    samples.add_each(telemetry.LEASES, run, {state: leases[state] for state in LEASE_STATES})
     samples.add(telemetry.BATCHES_RELAXED, (run,), view.relaxed_batches)
     samples.add(telemetry.BATCHES_KEPT, (run,), view.kept.batches)
     if view.balance is not None:

@@ -20,16 +20,17 @@ from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, FragmentRecord, StoredChunk, chunk_key
+from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
-from lachesis.wire.replay import ChunkSorting, ReplaySettings
+from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import ARCHIVED, CHUNK_PLACES, RESERVED, SAMPLEABLE, ChunkSorting
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
-_PLACES = (SAMPLEABLE, RESERVED, ARCHIVED, *ChunkDropReason, "deleted")
+_PLACES = (*CHUNK_PLACES, *ChunkDropReason, "deleted")
 _ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
     SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
     RESERVED: {"versions": "reserved"},
@@ -204,11 +205,10 @@ class ReplayBuffers:
         retired, cursor = 0, None
         while cursor != 0:
             cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
-            places = (SAMPLEABLE, RESERVED, ARCHIVED)
             doomed = [
                 entry
                 for entry in entries
-                if entry.place in places
+                if entry.place in CHUNK_PLACES
                 and _is_of(entry, worker, session, version)
                 and (below_version is None or entry.chunk.versions.lowest < below_version)
             ]

@@ -9,22 +9,23 @@ from math import ceil
 from typing import Any
 
 from app.core.batches.heads import with_unread
-from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
+from app.core.batches.leases import Lease, LeasedGroup, Replayed
 from app.core.batches.planning import Decision
 from app.core.model import DropReason, Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, draw, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, draw, importance, probabilities
 from app.core.runs.view import QueueView
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
-from app.store.replay.entries import SAMPLEABLE, FragmentRecord, StoredChunk, chunk_key
+from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.samples import DrawnOn, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import Sampling
+from lachesis.wire.states import SAMPLEABLE
 
 _TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
 _MANY = 256
@@ -107,14 +108,14 @@ class ReplayMixing:
             False if a group is no longer available, or the buffer changed during each attempt: plan again.
         """
         chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
-        draws = [ChunkDraw(ChunkIndex.INSERTION, chunk, chunk, 0) for chunk in chunks]
+        draws = [ChunkDraw("order", chunk, chunk, 0) for chunk in chunks]
         for _ in range(_ATTEMPTS):
             view = await self._replay.view(run)
             if view is None:
                 return False
             lease = replace(
                 batch,
-                state=LeaseState.HELD,
+                state="held",
                 lease_id=uuid.uuid4().hex,  # belongs to no trainer: it ends with the batch
                 deadline_ms=view.standing.clock_ms + RESERVED_MS,
                 request_id="",

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, LeaseState, expired
+from app.core.batches.leases import Lease, expired
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
-from app.services.leases import LeaseKind, LeaseReading, Outcome
+from app.services.leases import LeaseKind, LeaseReading
 from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import AlreadyTaken, ChunkSampling
@@ -20,6 +20,7 @@ from app.store.replay.samples import SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.errors import InvalidField, ReplayNotFound, SampleNotFound
+from lachesis.wire.states import LeaseOutcome
 
 log = logging.getLogger("lachesis.replay")
 
@@ -176,7 +177,7 @@ class ReplaySamples:
     def _lease(self, request: ReplaySampleRequest, view: ReplayView) -> Lease:
         return Lease(
             batch_id=uuid.uuid4().hex,
-            state=LeaseState.HELD,
+            state="held",
             worker=self._worker,
             delivery_count=1,
             step=0,
@@ -261,7 +262,7 @@ class ReplaySamples:
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 
-    async def _end(self, run: str, sample_id: str, lease_id: str, outcome: Outcome) -> bool:
+    async def _end(self, run: str, sample_id: str, lease_id: str, outcome: LeaseOutcome) -> bool:
         """End a sample; False if it had already ended with this outcome."""
 
         async def finish(lease: Lease, view: ReplayView) -> bool:

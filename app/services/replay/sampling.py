@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.rate_limiter import BlockedOn, LimiterBlock, may_sample, samples_open
+from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
@@ -64,7 +64,7 @@ class ChunkSampling:
             if found.why == "short":  # ineligible chunks have not been swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)
-        return LimiterBlock(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
+        return LimiterBlock("chunks", 1, f"chunks come and go faster than {wanted} of them can be drawn")
 
     async def _draw(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling

@@ -7,10 +7,11 @@ from app.core.groups.staleness import oldest_fresh
 from app.core.replay.buffer import ChunkDropReason, ChunkRecord, chunk_drop_reason, uses_open, within
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, chunk_key
+from app.store.replay.entries import StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE
 
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, RESERVED)

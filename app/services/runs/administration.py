@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.access.limits import limits_of
-from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import RunView
@@ -180,7 +179,7 @@ class RunAdministration:
             RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
         view = await self.get(run)
-        held = sum(lease.state is LeaseState.HELD for lease in view.leases)
+        held = sum(lease.state == "held" for lease in view.leases)
         trained = after_version(view.trained, view.policy_version, version, held)
         await self._runs.set_policy_version(run, version, trained, rewinds)
         dropped = await self._sweep_versions(run)

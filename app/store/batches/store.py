@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed, returned
+from app.core.batches.leases import Lease, LeasedGroup, Replayed, returned
 from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
@@ -149,7 +149,7 @@ class BatchStore:
 
     async def mark_sent(self, run: str, lease: Lease) -> bool:
         """Note that a batch's reply was written out whole."""
-        return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
+        return await self.change(run, lease, replace(lease, state="sent"))
 
     async def mark_returned(self, run: str, lease: Lease) -> bool:
         """Note that a batch did not reach its trainer, if its lease is as it was read. It is handed out again."""
@@ -174,7 +174,7 @@ class BatchStore:
             batch_id=seen.batch_id,
             seen=lease_text(seen),
             new=lease_text(new),
-            notify=new.state is LeaseState.RETURNED,
+            notify=new.state == "returned",
             epoch=epoch,
         )
         return bool(await self._connection.run(command))

@@ -12,13 +12,10 @@ from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
 from app.store.groups.codec import Payload
 from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import RESERVED, SAMPLEABLE
 
 WAITING = "-"
 """The chunk of a fragment that is in no chunk yet."""
-
-SAMPLEABLE, RESERVED, ARCHIVED = "sampleable", "reserved", "archived"
-"""The places of chunks. A retired chunk that a sample still holds has the reason in place of this."""
-
 
 GROUP_WORKER = "@environment/"
 """What the workers of groups begin with; no worker's name begins like this."""
@@ -85,7 +82,7 @@ class StoredChunk:
 
     Attributes:
         chunk: The values that the rules need.
-        place: `SAMPLEABLE`, `RESERVED`, `ARCHIVED`, or the reason why it was retired.
+        place: One of `CHUNK_PLACES`. A retired chunk that a sample still holds has the reason in place of this.
         weight: Its score in the order of weights.
         fragment_ids: Its fragments, in order.
     """

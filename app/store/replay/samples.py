@@ -3,10 +3,10 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, importance, probabilities
 from app.store.batches import scripts as batch_scripts
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.batches.view import BatchEnd, parse_end
@@ -17,6 +17,7 @@ from app.store.replay import scripts
 from app.store.replay.view import ReplayView
 from app.store.runs.view import lease_text, parse_lease
 from lachesis.wire.replay import Sampling
+from lachesis.wire.states import ChunkSorting
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,12 @@ class SampleStore:
         """Look up the keys of the chunks at the places of draws, without taking them; None for an empty place."""
         part = RunKeys(run).replay_part
         spans = list(dict.fromkeys((draw.ranked_by, draw.low) for draw in draws))
-        counted = await self._connection.pipeline([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
+        counted = await self._connection.pipeline([("ZCOUNT", part(order), "-inf", f"({low}") for order, low in spans])
         below = dict(zip(spans, counted, strict=True))
         places = [below[draw.ranked_by, draw.low] + draw.rank for draw in draws]
         found = await self._connection.pipeline(
             [
-                ("ZRANGE", part(draw.ranked_by.value), place, place, "WITHSCORES")
+                ("ZRANGE", part(draw.ranked_by), place, place, "WITHSCORES")
                 for draw, place in zip(draws, places, strict=True)
             ]
         )
@@ -217,4 +218,4 @@ def _whole(counts: Mapping[str, int]) -> dict[int, int]:
 
 def _draw(text: str) -> ChunkDraw:
     ranked_by, *numbers = text.split()
-    return ChunkDraw(ChunkIndex(ranked_by), *map(int, numbers))
+    return ChunkDraw(cast(ChunkSorting, ranked_by), *map(int, numbers))

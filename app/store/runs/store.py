@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import islice
 
 from app.core.access.limits import limits_of
-from app.core.batches.leases import LeaseState, returned
+from app.core.batches.leases import returned
 from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
 from app.core.ranks.sharding import Undivided
@@ -212,7 +212,7 @@ class RunStore:
             leases = [
                 scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(returned(lease)))
                 for lease in view.leases
-                if lease.state in (LeaseState.SENDING, LeaseState.SENT)
+                if lease.state in ("sending", "sent")
             ]
             registration = scripts.register_trainer(
                 keys,

@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.leases import Lease
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
@@ -225,7 +225,7 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     fields: dict[str, Any] = json.loads(text)
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
     replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
-    parsed: dict[str, Any] = {"state": LeaseState(fields["state"]), "sharding": _sharding(fields["sharding"])}
+    parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}
     parsed |= {"contents": contents, "replayed": replayed}
     parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])
     return Lease(batch_id=batch_id, **fields | parsed)

@@ -26,8 +26,6 @@ from lachesis.wire.options import ReplayOptions
 from lachesis.wire.replay import (
     MAX_PRIORITIES,
     Chunk,
-    ChunkPlace,
-    ChunkSorting,
     Priorities,
     ReplayChange,
     ReplaySettings,
@@ -35,6 +33,7 @@ from lachesis.wire.replay import (
     SamplingStrategy,
 )
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
+from lachesis.wire.states import ChunkPlace, ChunkSorting
 
 log = logging.getLogger(__name__)
 

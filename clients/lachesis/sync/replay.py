@@ -22,8 +22,9 @@ from lachesis.replay.worker import AsyncWorker
 from lachesis.sync.leased import Leased
 from lachesis.wire.fragments import FragmentOutcome
 from lachesis.wire.options import ReplayOptions
-from lachesis.wire.replay import Chunk, ChunkPlace, ChunkSorting, ReplayState
+from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot
+from lachesis.wire.states import ChunkPlace, ChunkSorting
 
 
 class Sample(Leased, Records):

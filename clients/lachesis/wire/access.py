@@ -11,6 +11,7 @@ from lachesis.wire.runs import YEAR_S
 
 AccessMode = Literal["authenticated", "loopback", "insecure"]
 Role = Literal["environment", "trainer", "viewer", "operator", "metrics"]
+TokenState = Literal["active", "expired", "revoked"]
 
 MAX_TOKENS = 10_000
 MAX_PATTERNS = 100
@@ -92,7 +93,7 @@ class TokenInfo(TokenScope, QueueLimitSettings):
 
     id: str = Field(description="The id of the token. It is a part of the token.", examples=["0f3a5c7e9b1d"])
     name: str = Field(description="The name that its creator chose.")
-    state: Literal["active", "expired", "revoked"] = Field(description="Whether the token is valid.")
+    state: TokenState = Field(description="Whether the token is valid.")
     created_age_s: float = Field(description="Seconds since the token was created.")
     expires_s: float | None = Field(description="Seconds until the token expires. Null means never.")
     last_used_age_s: float | None = Field(

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import Body
-from lachesis.wire.groups import GroupContents, LeaseState
+from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds, Rewinds
+from lachesis.wire.states import LeaseAnswer, LeaseState
 from lachesis.wire.status import Alert, Warned
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease of the batch.")]
@@ -264,7 +265,7 @@ class LeaseEnd(BaseModel):
     """The state of a batch after ack, nack or extend."""
 
     batch: str = Field(description="Its id.")
-    state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
+    state: LeaseAnswer = Field(description="What happened to it.")
     lease_s: float | None = Field(default=None, description="Seconds until the lease ends, if the lease was extended.")
     awaited_ranks: list[int] = Field(
         default_factory=list,

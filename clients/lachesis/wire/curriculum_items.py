@@ -1,11 +1,12 @@
 """Items of a curriculum: registered, observed, sampled, looked at."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.curricula import CurriculumSettings, ItemMetadata, Strategy
+from lachesis.wire.states import Missing
 
 MAX_KEY = 512
 """Characters of an item's key."""
@@ -18,8 +19,6 @@ MAX_REWARDS = 65_536
 """Most rewards of one observation."""
 MAX_SAMPLE = 4096
 """Maximum number of items in one sample."""
-
-Missing = Literal["no_items", "in_flight", "not_drawn"]
 
 ItemKey = Annotated[
     str, Field(min_length=1, max_length=MAX_KEY, description="An item: a dataset entry, a task.", examples=["gsm8k/17"])

@@ -13,9 +13,9 @@ from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
 from lachesis.wire.filters import FilterName
 from lachesis.wire.limits import MAX_ANNOTATIONS
+from lachesis.wire.states import LeaseState
 from lachesis.wire.status import Warned
 
-LeaseState = Literal["sending", "sent", "held", "returned", "quarantined"]
 PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
 
 SAFETENSORS = "application/x-safetensors"

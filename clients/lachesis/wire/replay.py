@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.runs import YEAR_S
+from lachesis.wire.states import BlockedOn
 
 MAX_CHUNKS = 10_000_000
 MAX_FRAGMENTS_PER_CHUNK = 4096
@@ -23,8 +24,6 @@ Session = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The training a
 ChunkId = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="A chunk: its number in the order of insertion.")]
 Priority = Annotated[float, Field(ge=0, description="The priority of a chunk, for `proportional` and `rank`.")]
 SamplingStrategy = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
-ChunkPlace = Literal["sampleable", "reserved", "archived"]
-ChunkSorting = Literal["order", "weights", "versions", "uses"]
 Eviction = Literal["oldest", "most_used", "lowest_priority"]
 Strategy = Annotated[
     SamplingStrategy,
@@ -193,7 +192,7 @@ class ReplayChange(ReplaySettings, Change):
 class LimiterBlocked(BaseModel):
     """Why inserts or samples wait."""
 
-    blocked_on: Literal["samples", "inserts", "chunks"] = Field(description="What the inserts or samples wait for.")
+    blocked_on: BlockedOn = Field(description="What the inserts or samples wait for.")
     missing: int = Field(description="How many of these are missing.")
     detail: str = Field(description="The reason as a sentence with its values.")
 

@@ -1,6 +1,6 @@
 """Samples of a replay buffer: how they are asked for, answered, and ended (``…/replay/samples``)."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -8,6 +8,7 @@ from lachesis.wire.body import Body
 from lachesis.wire.fragments import HeldFacts
 from lachesis.wire.replay import Alpha, Beta, ChunkId, HalfLife, Sampling, Strategy
 from lachesis.wire.runs import LeaseSeconds
+from lachesis.wire.states import LeaseAnswer
 
 MAX_SAMPLE_CHUNKS = 65_536
 MAX_SAMPLE_FRAGMENTS = 65_536
@@ -124,5 +125,5 @@ class SampleEnd(BaseModel):
     """The state of a sample after ack, nack or extend."""
 
     sample: str = Field(description="Its id.")
-    state: Literal["acknowledged", "given_back", "held"] = Field(description="What happened to it.")
+    state: LeaseAnswer = Field(description="What happened to it.")
     lease_s: float | None = Field(default=None, description="Seconds until the lease ends, if it was extended.")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from app.core.batches.leases import (
     Lease,
-    LeaseState,
     exhausted,
     expired,
     given_back,
@@ -18,12 +17,13 @@ from app.core.batches.leases import (
     returned,
     rewound,
 )
+from lachesis.wire.states import LEASE_STATES, LeaseState
 
 moments = st.integers(0, 20)
 leases = st.builds(
     Lease,
     batch_id=st.just("batch"),
-    state=st.sampled_from(LeaseState),
+    state=st.sampled_from(LEASE_STATES),
     worker=st.just("host/1/x"),
     delivery_count=st.integers(1, 5),
     step=st.just(1),
@@ -33,7 +33,7 @@ leases = st.builds(
 
 
 def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
-    return Lease("batch", LeaseState.HELD, "host/1/x", delivery_count, 1, relaxed=False, deadline_ms=deadline_ms)
+    return Lease("batch", "held", "host/1/x", delivery_count, 1, relaxed=False, deadline_ms=deadline_ms)
 
 
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
@@ -46,7 +46,7 @@ def test_a_batch_that_ran_out_as_often_as_allowed_is_quarantined(delivery_count:
     assert exhausted(held(delivery_count), 100, max_deliveries=5) == spent
 
 
-@pytest.mark.parametrize("state", sorted(set(LeaseState) - {LeaseState.HELD}))
+@pytest.mark.parametrize("state", sorted(set(LEASE_STATES) - {"held"}))
 @given(leases, moments)
 def test_only_what_is_held_runs_out(state: LeaseState, lease: Lease, clock_ms: int) -> None:
     """A batch that is being sent has no deadline: that is 0, and long past."""
@@ -66,10 +66,10 @@ def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
     lease: Lease, clock_ms: int, most: int, being_sent: bool
 ) -> None:
     """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is quarantined, or will be."""
-    on_its_way = lease.state is LeaseState.SENDING and being_sent
-    is_held = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
-    is_quarantined = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
-    somebody_has_it = on_its_way or is_held or lease.state is LeaseState.SENT
+    on_its_way = lease.state == "sending" and being_sent
+    is_held = lease.state == "held" and clock_ms < lease.deadline_ms
+    is_quarantined = lease.state == "quarantined" or exhausted(lease, clock_ms, most)
+    somebody_has_it = on_its_way or is_held or lease.state == "sent"
     assert is_redeliverable(lease, clock_ms, most, being_sent=being_sent) == (
         not somebody_has_it and not is_quarantined
     )
@@ -85,6 +85,6 @@ def test_a_batch_waits_once_returned_and_never_once_quarantined(
 
 def test_a_later_saved_state_has_held_batches_and_untouched_rewound_ones() -> None:
     again = rewound(held(), 1)
-    given = given_back(replace(again, state=LeaseState.HELD, lease_id="second"))
+    given = given_back(replace(again, state="held", lease_id="second"))
     assert [in_saved_state(lease) for lease in (held(), again, rewound(given, 2))] == [True] * 3
     assert [in_saved_state(lease) for lease in (returned(held()), given, quarantined(held()))] == [False] * 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.leases import Lease
 from app.core.batches.subset_sum import reachable
 from app.core.environments.granting import Demand
 from app.core.replay.mixing import fresh_needed
@@ -16,7 +16,7 @@ from lachesis.wire.errors import RunNotFound
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 1000
-LEASE = Lease("batch", LeaseState.HELD, "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
+LEASE = Lease("batch", "held", "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
 
 
 def test_queued_running_and_leased_groups_count_for_their_own_environment() -> None:
@@ -111,7 +111,7 @@ def test_all_allowed_groups_form_a_batch_unless_no_sizes_could(
 
 
 def test_what_can_enter_no_batch_takes_no_credits() -> None:
-    quarantined = replace(LEASE, state=LeaseState.QUARANTINED)
+    quarantined = replace(LEASE, state="quarantined")
     lanes = {(0, 9): 5, (None, 20): 1, (1, 5): 9}
     environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))

@@ -6,7 +6,6 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import LeaseState
 from app.core.history.causes import Cause, cause_of
 from app.core.history.charts import Histograms, environment_series, histograms, run_series
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
@@ -134,12 +133,12 @@ def test_there_are_no_histograms_of_nothing() -> None:
 
 
 def test_each_blocker_is_a_cause_or_no_concern_of_a_trainer() -> None:
-    causes = {blocker: cause_of([LeaseState.RETURNED], blocker, starving=False) for blocker in Blocker}
+    causes = {blocker: cause_of(["returned"], blocker, starving=False) for blocker in Blocker}
     assert {blocker for blocker, cause in causes.items() if cause is None} == {Blocker.NOT_REGISTERED, Blocker.ARCHIVED}
     assert cause_of([], None, starving=True) is None
     assert cause_of([], Blocker.TOO_FEW_SEQUENCES, starving=True) is Cause.STARVATION
     assert cause_of([], Blocker.SERVING_PAUSED, starving=True) is Cause.PAUSED
-    assert cause_of([LeaseState.HELD], Blocker.TOO_FEW_SEQUENCES, starving=True) is Cause.TRAINER_HOLDS_BATCH
+    assert cause_of(["held"], Blocker.TOO_FEW_SEQUENCES, starving=True) is Cause.TRAINER_HOLDS_BATCH
     assert set(causes.values()) | {None, Cause.TRAINER_HOLDS_BATCH, Cause.STARVATION} == {None, *Cause}
 
 

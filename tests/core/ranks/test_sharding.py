@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import Lease, LeaseState, returned
+from app.core.batches.leases import Lease, returned
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
@@ -39,7 +39,7 @@ def sharding(world_size: int = 2, **changes: object) -> Sharding:
 
 def lease(step: int, **changes: object) -> Lease:
     """A batch in the ranks' hands."""
-    held = Lease(f"{step}", LeaseState.HELD, "w", 1, step, False, "lease", NOW + 1, sharding=sharding())
+    held = Lease(f"{step}", "held", "w", 1, step, False, "lease", NOW + 1, sharding=sharding())
     return replace(held, **changes)  # type: ignore[arg-type]
 
 
@@ -85,8 +85,8 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
         ([lease(1, sharding=acknowledged_by(sharding(), 0)), lease(2)], ShardRequest(0, ShardingSpec(2)), 2),
         ([lease(1, sharding=acknowledged_by(sharding(), 0))], ShardRequest(1, ShardingSpec(2)), 1),
         ([lease(1, deadline_ms=NOW)], ShardRequest(0, ShardingSpec(2)), None),
-        ([lease(1, state=LeaseState.RETURNED)], ShardRequest(0, ShardingSpec(2)), None),
-        ([lease(1, state=LeaseState.QUARANTINED)], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, state="returned")], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, state="quarantined")], ShardRequest(0, ShardingSpec(2)), None),
         ([lease(1, sharding=None)], ShardRequest(0, ShardingSpec(2)), None),
         ([lease(1, sharding=None), lease(2)], ShardRequest(0, ShardingSpec(4), after=2), None),
     ],

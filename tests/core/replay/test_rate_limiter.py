@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from app.core.replay.rate_limiter import (
-    BlockedOn,
     LimiterBlock,
     LimiterState,
     adjusted,
@@ -29,6 +28,7 @@ from app.core.replay.rate_limiter import (
 )
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter
+from lachesis.wire.states import BlockedOn
 from tests.properties import examples
 
 BAND = RateLimiter(samples_per_insert=4, min_diff=-10, max_diff=20)
@@ -117,14 +117,14 @@ def test_what_is_missing_is_exactly_what_unblocks(
             almost, enough = (_after(now, blocked.blocked_on, blocked.missing - early) for early in (1, 0))
             assert ask(count, almost, settings, least) is not None
             now = enough
-            assert ask(count, now, settings, least) is None or blocked.blocked_on is BlockedOn.CHUNKS
+            assert ask(count, now, settings, least) is None or blocked.blocked_on == "chunks"
 
 
 def _after(position: LimiterState, blocked_on: BlockedOn, count: int) -> LimiterState:
     match blocked_on:
-        case BlockedOn.SAMPLES:
+        case "samples":
             return replace(position, samples=position.samples + count)
-        case BlockedOn.INSERTS:
+        case "inserts":
             return replace(position, inserts=position.inserts + count)
     return replace(position, size=position.size + count)
 
@@ -211,7 +211,7 @@ def test_without_a_band_only_chunks_are_waited_for() -> None:
     assert (inserts_open(there, None, 1), samples_open(there, None, 1)) == (None, 7)
     assert (largest_sample(None), largest_insert(None)) == (None, None)
     assert may_sample(9, there, None, 1) == LimiterBlock(
-        BlockedOn.CHUNKS, 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
+        "chunks", 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
     )
     assert may_sample(1, there, None, 8) is not None
 

@@ -19,7 +19,6 @@ from app.core.replay.sampling import (
     WEIGHT_UNIT,
     ChunkCounts,
     ChunkDraw,
-    ChunkIndex,
     draw,
     importance,
     probabilities,
@@ -47,8 +46,8 @@ class Buffer:
     def at(self, drawn: ChunkDraw) -> int:
         """Look up who stands at a place, as Redis does."""
         scores: Sequence[int] = range(len(self.weights))
-        if drawn.ranked_by is not ChunkIndex.INSERTION:
-            scores = self.weights if drawn.ranked_by is ChunkIndex.WEIGHTS else self.versions
+        if drawn.ranked_by != "order":
+            scores = self.weights if drawn.ranked_by == "weights" else self.versions
         return ranked(tuple(scores), drawn.low, drawn.high)[drawn.rank]
 
     def take(self, draws: list[ChunkDraw], wanted: int) -> tuple[list[int], list[ChunkDraw]]:
@@ -193,7 +192,7 @@ def test_probabilities_are_the_distribution(sampling: Sampling) -> None:
 
 def test_probabilities_are_never_zero() -> None:
     """An importance weight divides by them."""
-    hopeless = ChunkDraw(ChunkIndex.INSERTION, 0, 1, rank=0)
+    hopeless = ChunkDraw("order", 0, 1, rank=0)
     told = probabilities([hopeless], [1], ChunkCounts(10**6), Sampling(strategy="recency", half_life_chunks=1))
     assert told[0] > 0
     assert importance([1.0, told[0]], beta=1.0)[1] == 1.0

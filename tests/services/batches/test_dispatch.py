@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.core.batches.leases import LeaseState
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
@@ -117,7 +116,7 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     assert (await other.batches.dispatch.take(RUN)).batch is None
     await services.batches.atropos_delivery.finish(RUN, answer)
     (lease,) = (await services.environments.registry.view(RUN)).leases
-    assert (lease.state, lease.delivery_count) == (LeaseState.SENT, 1)
+    assert (lease.state, lease.delivery_count) == ("sent", 1)
 
 
 async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
@@ -137,7 +136,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     assert marks(again) == [1]
     await lossy.deliver_late()
     (lease,) = (await services.environments.registry.view(RUN)).leases
-    assert (lease.state, lease.delivery_count) == (LeaseState.SENDING, 2)
+    assert (lease.state, lease.delivery_count) == ("sending", 2)
 
 
 async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(

@@ -6,13 +6,13 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.batches.leases import LeaseState
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import RewindImpossible
+from lachesis.wire.states import LeaseState
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
@@ -73,10 +73,10 @@ async def test_a_batch_whose_last_lease_ran_out_is_quarantined_without_a_request
     await take(services)
     _, maintenance = process()
     await maintenance.look_after(RUN)
-    assert await states(services) == [LeaseState.HELD]
+    assert await states(services) == ["held"]
     await run_out(redis_client)
     await maintenance.look_after(RUN)
-    assert await states(services) == [LeaseState.QUARANTINED]
+    assert await states(services) == ["quarantined"]
 
 
 async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services, redis_client: Redis) -> None:

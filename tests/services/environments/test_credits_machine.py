@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.core.batches.leases import LeaseState
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis
@@ -197,7 +196,7 @@ class CreditsMachine(RuleBasedStateMachine):
     def _is_explained(self, view: RunView, reason: BatchDiagnosis, *, refused: bool) -> None:
         assert reason.not_ready is not None
         detail = reason.not_ready.detail
-        leased = any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
+        leased = any(lease.state != "quarantined" for lease in view.leases)
         if refused:
             assert "max_queued_groups = " in detail, reason
         elif leased:

@@ -13,9 +13,6 @@ from app.services.replay.planning import FragmentResult
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay.entries import (
-    ARCHIVED,
-    RESERVED,
-    SAMPLEABLE,
     EncodedFragment,
     FragmentRecord,
     StoredChunk,
@@ -27,6 +24,7 @@ from app.store.replay.entries import (
 from app.store.replay.view import NO_TOTALS
 from app.store.runs.view import parse_lease
 from lachesis.wire.replay import MAX_SNAPSHOTS
+from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE
 from tests.services.conftest import RUN, Process, config
 
 KEYS = RunKeys(RUN)

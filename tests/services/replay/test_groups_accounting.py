@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 from redis.asyncio import Redis
 
-from app.core.batches.leases import LeaseState
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
@@ -157,7 +156,7 @@ class Crowd:
         await services.batches.retention.rewind(RUN, (await services.environments.registry.view(RUN)).step)
         while (view := await services.environments.registry.view(RUN)).leases:
             await self._see_to_quarantined(buffer)
-            if any(lease.state is LeaseState.RETURNED for lease in view.leases):
+            if any(lease.state == "returned" for lease in view.leases):
                 batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
                 assert batch is not None
                 await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)

@@ -11,9 +11,9 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.redis.keys import RunKeys
-from app.store.replay.entries import RESERVED
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter, Sampling
+from lachesis.wire.states import RESERVED
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, swept

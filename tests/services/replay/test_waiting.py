@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.core.replay.rate_limiter import BlockedOn, LimiterBlock
+from app.core.replay.rate_limiter import LimiterBlock
 from app.main import wire
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.settings import ServiceSettings
@@ -43,7 +43,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
         stop.set()
         blocked = await giving_up
     assert isinstance(blocked, LimiterBlock)
-    assert blocked.blocked_on == BlockedOn.CHUNKS
+    assert blocked.blocked_on == "chunks"
     assert 3 <= blocked.missing <= 5, "as of its last attempt, which may be before either chunk"
 
 

@@ -9,7 +9,6 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.batches.leases import LeaseState
 from app.main import wire
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
@@ -125,7 +124,7 @@ async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
     with pytest.raises(StoreUnavailable):
         await loses.batches.dispatch.take(RUN)
     view = await first.environments.registry.view(RUN)
-    assert [lease.state for lease in view.leases] == [LeaseState.SENDING]
+    assert [lease.state for lease in view.leases] == ["sending"]
     assert (await first.batches.dispatch.take(RUN)).batch is None, "its sender lives"
     loops = [asyncio.create_task(maintains.run_forever())]
     try:
@@ -138,7 +137,7 @@ async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
 
         async def returned() -> bool:
             leases = (await first.environments.registry.view(RUN)).leases
-            return [lease.state for lease in leases] == [LeaseState.RETURNED]
+            return [lease.state for lease in leases] == ["returned"]
 
         await wait_until(returned)
     finally:

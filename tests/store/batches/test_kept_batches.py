@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.leases import Lease
 from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from lachesis.wire.errors import StoreRefused
@@ -13,7 +13,7 @@ from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 
 def rewound(*leases: Lease) -> list[Lease]:
-    return [Lease(lease.batch_id, LeaseState.RETURNED, "", 1, lease.step, relaxed=False) for lease in leases]
+    return [Lease(lease.batch_id, "returned", "", 1, lease.step, relaxed=False) for lease in leases]
 
 
 async def taken(store: Store, *names: str) -> list[Lease]:
@@ -50,9 +50,9 @@ async def test_a_lease_in_another_state_is_not_ended(store: Store) -> None:
     assert await store.acknowledge(lost, keep=True) == 0
     assert not await store.batches.dissolve(RUN, lost, groups, LASTING_MS)
     assert not await store.batches.discard(RUN, lost, DropReason.QUARANTINED, LASTING_MS)
-    assert not await store.batches.change(RUN, lost, replace(lost, state=LeaseState.RETURNED))
+    assert not await store.batches.change(RUN, lost, replace(lost, state="returned"))
     epoch = (await store.view()).epoch
-    assert not await store.batches.change(RUN, lease, replace(lease, state=LeaseState.RETURNED), epoch - 1)
+    assert not await store.batches.change(RUN, lease, replace(lease, state="returned"), epoch - 1)
     assert (await store.view()).leases == (lease,)
     assert (await store.books())["leased"] == {"one"}
 
@@ -194,7 +194,7 @@ async def test_groups_of_no_environment_are_dropped_under_none(store: Store) -> 
 async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store, moved: str) -> None:
     await store.admit(encoded(), encoded(2), ids=["one", "two"])
     view, groups = await store.view(), await store.leased(["one", "two"])
-    lease = Lease("batch", LeaseState.HELD, "host/1/x", 1, view.step + 1, relaxed=False)
+    lease = Lease("batch", "held", "host/1/x", 1, view.step + 1, relaxed=False)
     planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
     if moved == "group":
         await store.groups.drop(RUN, [("two", (0, 2))], DropReason.EXPIRED)
@@ -210,7 +210,7 @@ async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store
 async def test_a_batch_with_a_group_that_has_lost_its_entry_is_not_taken(store: Store) -> None:
     await store.admit(encoded(), encoded(2), ids=["one", "two"])
     view, groups = await store.view(), await store.leased(["one", "two"])
-    lease = Lease("batch", LeaseState.HELD, "host/1/x", 1, view.step + 1, relaxed=False)
+    lease = Lease("batch", "held", "host/1/x", 1, view.step + 1, relaxed=False)
     entry = await store.redis.hget(KEYS.groups, "two")  # type: ignore[misc]
     await store.redis.hdel(KEYS.groups, "two")  # type: ignore[misc]
     planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
@@ -273,7 +273,7 @@ async def test_a_group_restamped_after_it_was_planned_goes_back_with_its_new_ver
 async def test_a_lease_that_is_changed_again_stays_changed(store: Store) -> None:
     """The reply to the first change may have been lost; the caller must not take the repetition for a conflict."""
     (lease,) = await taken(store, "one")
-    sent = replace(lease, state=LeaseState.SENT)
+    sent = replace(lease, state="sent")
     for _ in range(2):
         assert await store.batches.change(RUN, lease, sent)
     assert (await store.view()).leases == (sent,)

@@ -20,13 +20,14 @@ from app.store.groups.entries import Placement
 from app.store.history.store import HistoryStore
 from app.store.redis import keys
 from app.store.redis.client import RedisClient
-from app.store.replay.entries import ARCHIVED, chunk_key
+from app.store.replay.entries import chunk_key
 from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
 from app.store.runs.tick import PendingHeartbeats
 from app.store.runs.turns import TurnStore
 from app.store.traces.store import TraceStore
 from lachesis.wire.limits import QueueLimitSettings
+from lachesis.wire.states import ARCHIVED
 from tests.services.replay.moves import fragment
 from tests.store.conftest import CONFIG, RUN, Store, encoded
 from tests.store.curriculum.moves import a_curriculum

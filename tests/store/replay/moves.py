@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.batches.leases import Lease, LeaseState
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex
+from app.core.batches.leases import Lease
+from app.core.replay.sampling import ChunkCounts, ChunkDraw
 from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
@@ -54,7 +54,7 @@ class ReplayMoves:
         view = fields.pop("view", None) or await self.view()
         held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
         limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
-        draws = [ChunkDraw(ChunkIndex.INSERTION, 0, 2**53, rank) for rank in ranks]
+        draws = [ChunkDraw("order", 0, 2**53, rank) for rank in ranks]
         drawn_on = DrawnOn(Sampling(), ChunkCounts(view.size))
         counter = view.total("draws") + 1
         return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
@@ -76,7 +76,7 @@ class ReplayMoves:
 
 def lease(sample_id: str) -> Lease:
     """A lease of a sample, the same each time."""
-    return Lease(sample_id, LeaseState.HELD, "host/1/x", 1, 0, relaxed=False, lease_id="lease")
+    return Lease(sample_id, "held", "host/1/x", 1, 0, relaxed=False, lease_id="lease")
 
 
 def new_id() -> str:

@@ -7,9 +7,9 @@ import pytest
 from app.core.runs.counters import Trained
 from app.services.replay.groups import plan_group_insertion
 from app.store.redis.keys import RunKeys
-from app.store.replay.entries import SAMPLEABLE
 from app.store.replay.groups import GroupInsertion, GroupInsertionStore
 from app.store.replay.view import ReplayView
+from lachesis.wire.states import SAMPLEABLE
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store, encoded
 from tests.store.replay.moves import ReplayMoves, replay_moves

@@ -12,9 +12,10 @@ import pytest
 from app.core.replay.buffer import ReplayContext, uses_open
 from app.core.runs.counters import Trained
 from app.store.redis.keys import RunKeys
-from app.store.replay.entries import ARCHIVED, chunk_key
+from app.store.replay.entries import chunk_key
 from app.store.replay.samples import Missed
 from lachesis.wire.replay import Eviction
+from lachesis.wire.states import ARCHIVED
 from tests.core.replay.retention import acknowledge, give_back, make_room, reserve
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from redis.asyncio import Redis
 
-from app.core.batches.leases import Lease, LeaseState, returned
+from app.core.batches.leases import Lease, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
@@ -83,7 +83,7 @@ async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(sto
         assert await store.batches.dissolve(RUN, lease, await store.batches.groups_of(RUN, lease.batch_id) or [], 0)
         assert await told() == ["given back"]
         await store.acknowledge(await store.take("one"), keep=True)
-        again = Lease("batch2", LeaseState.RETURNED, "", 1, 2, relaxed=False)
+        again = Lease("batch2", "returned", "", 1, 2, relaxed=False)
         assert await store.rewind(0, [again])
         assert await told() == ["rewound"]
         assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch)
@@ -107,14 +107,14 @@ async def test_what_environments_sent_adds_up(store: Store) -> None:
 
 
 async def test_a_trainer_of_atropos_that_registers_takes_no_batch_from_one_that_holds_it(store: Store) -> None:
-    for number, state in enumerate((LeaseState.HELD, LeaseState.SENT, LeaseState.QUARANTINED)):
+    for number, state in enumerate(("held", "sent", "quarantined")):
         await store.admit(encoded(), ids=[f"group{number}"])
         lease = await store.take(f"group{number}")
         assert await store.batches.change(RUN, lease, replace(lease, state=state))
     assert await store.runs.register(RUN, CONFIG.model_copy(update={"batch_size": 8}))
     assert not await store.runs.register(RUN, CONFIG.model_copy(update={"batch_size": 8}))
     states = [lease.state for lease in (await store.view()).leases]
-    assert sorted(states) == [LeaseState.HELD, LeaseState.QUARANTINED, LeaseState.RETURNED]
+    assert sorted(states) == ["held", "quarantined", "returned"]
     await store.books()
 
 
