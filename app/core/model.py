@@ -7,7 +7,6 @@ possible.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from lachesis.wire.blockers import Blocker
 
@@ -96,19 +95,3 @@ class NotReady:
     missing_by_environment: Mapping[int, int] = field(default_factory=dict)
     oversized_groups: Mapping[int | None, int] = field(default_factory=dict)
     unblocked_by: tuple[tuple[int | None, int], ...] = ()
-
-
-class DropReason(StrEnum):
-    """The reasons why a group leaves the store without being delivered and acknowledged."""
-
-    PAYLOAD_LOST = "payload_lost"
-    CORRUPT = "corrupt"
-    STALE = "stale"
-    FUTURE_VERSION = "future_version"
-    EXPIRED = "expired"
-    QUARANTINED = "quarantined"
-    DELETED = "deleted"
-    TOO_LONG = "too_long"
-    ZERO_VARIANCE = "zero_variance"
-    REWARD_RANGE = "reward_range"
-    PASS_RATE = "pass_rate"  # noqa: S105 - no password

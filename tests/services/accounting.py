@@ -8,9 +8,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from app.core.model import DropReason
 from app.store.groups.entries import StoredGroup, group_name, parse_entry, parse_known
 from app.store.redis.keys import NONE, PROCESSES, SERVICE, RunKeys, parse_lane_name
+from lachesis.wire.states import DROP_REASONS
 
 
 async def keys_of_runs(redis: Redis) -> list[bytes]:
@@ -54,7 +54,8 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
     for name, count in (await _texts(redis, keys.dropped)).items():
         reason, environment = name.split(":")
         assert environment == NONE or int(environment) >= 0
-        dropped[DropReason(reason)] = dropped.get(reason, 0) + int(count)
+        assert reason in DROP_REASONS
+        dropped[reason] = dropped.get(reason, 0) + int(count)
     delivered = int(total.get("delivered_groups", 0))
     assert delivered >= len(places["kept"])
     outstanding = sum(len(groups) for place, groups in places.items() if place != "kept")
@@ -78,7 +79,7 @@ async def _check_ledger(
     found: Counter[str] = Counter()
     for environment in {name.split(":")[1] for name in ledger} | {_owner(held[group]) for group in held}:
         own = {name.split(":")[0]: tokens for name, tokens in ledger.items() if name.split(":")[1] == environment}
-        assert own.keys() <= {"generated", "leased", "trained", *DropReason}
+        assert own.keys() <= {"generated", "leased", "trained", *DROP_REASONS}
         waiting, leased, kept = (
             sum(held[group].weight.tokens for group in groups if _owner(held[group]) == environment)
             for groups in (places["queued"] | places["buffered"], places["leased"], places["kept"])

@@ -30,9 +30,7 @@ from app.api.wire.status import shown_warnings
 from app.core.access.limits import Use
 from app.core.access.permissions import Permission
 from app.core.groups.deletion import parse_position
-from app.core.groups.filters import FILTERS
 from app.core.groups.listing import parse_list_position
-from app.core.model import DropReason
 from app.services.groups.history import GroupFacts
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
@@ -50,11 +48,13 @@ from lachesis.wire.groups import (
     GroupAnnotations,
     GroupContent,
     GroupHistory,
+    GroupOutcome,
     ListedGroups,
     Receipts,
     SubmittedGroup,
     SubmittedGroups,
 )
+from lachesis.wire.states import FILTERS, DropReason
 
 direct = APIRouter(
     prefix="/v1/runs/{run}/groups",
@@ -64,9 +64,13 @@ direct = APIRouter(
 )
 router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=NativeRoute)
 
-_STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
-_STATUS |= {DropReason.TOO_LONG: "too_long"}
-_STATUS |= {reason: reason.value for reason in FILTERS}
+_STATUS: dict[DropReason | None, GroupOutcome] = {
+    None: "accepted",
+    "stale": "stale",
+    "future_version": "refused",
+    "too_long": "too_long",
+    **{name: name for name in FILTERS},
+}
 GroupId = Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")]
 
 

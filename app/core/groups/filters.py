@@ -18,26 +18,23 @@ Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Sc
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from app.core.model import DropReason
 from app.core.runs.settings import Policy
-from lachesis.wire.filters import FilterName, PassRateFilter, RewardRangeFilter
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter
+from lachesis.wire.states import FilterName
 
 ROUNDING = 1e-6
 """The largest rounding error of a reward or of a mean of rewards. Relative to values above 1."""
-
-FILTERS = tuple(DropReason(name) for name in get_args(FilterName))
-"""The reasons that are filters of this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterMark:
     """The mark of a filtered group that the run keeps: the filter, and the weight for its loss."""
 
-    filtered_by: DropReason
+    filtered_by: FilterName
     loss_weight: float
 
 
@@ -55,7 +52,7 @@ class FilteredGroup(Protocol):
         ...
 
 
-def apply_filters(group: FilteredGroup, policy: Policy) -> DropReason | FilterMark | None:
+def apply_filters(group: FilteredGroup, policy: Policy) -> FilterName | FilterMark | None:
     """Return whether the filters of a run drop or mark a group.
 
     Args:
@@ -64,7 +61,7 @@ def apply_filters(group: FilteredGroup, policy: Policy) -> DropReason | FilterMa
 
     Returns:
         The filter that drops it. If none drops it: the mark of the filter with the smallest weight. None if it passes
-        all filters. Between equal filters the first in the order of `FILTERS` wins.
+        all filters. Between equal filters the first in the order of `lachesis.wire.states.FILTERS` wins.
     """
     marks = []
     for reason, loss_weight in _failed(group, policy):
@@ -91,16 +88,16 @@ def pass_rate(rewards: Sequence[float], threshold: float) -> float:
     return sum(reward >= enough for reward in rewards) / len(rewards)
 
 
-def _failed(group: FilteredGroup, policy: Policy) -> Iterator[tuple[DropReason, float | None]]:
+def _failed(group: FilteredGroup, policy: Policy) -> Iterator[tuple[FilterName, float | None]]:
     """Yield the filters that a group fails, each with the weight that would keep the group."""
     rewards: list[float] = group.rewards.tolist()
     variance, means, rates = policy.filter_zero_variance, policy.filter_reward_range, policy.filter_pass_rate
     if variance is not None and are_equal(rewards, variance.epsilon):
-        yield DropReason.ZERO_VARIANCE, variance.loss_weight
+        yield "zero_variance", variance.loss_weight
     if means is not None and not _within(sum(reward / len(rewards) for reward in rewards), means):
-        yield DropReason.REWARD_RANGE, means.loss_weight
+        yield "reward_range", means.loss_weight
     if rates is not None and not _within(pass_rate(rewards, rates.threshold), rates):
-        yield DropReason.PASS_RATE, rates.loss_weight
+        yield "pass_rate", rates.loss_weight
 
 
 def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from app.core.model import DropReason
 from app.core.runs.settings import Policy
+from lachesis.wire.states import DropReason
 
 
 class Freshness(StrEnum):
@@ -55,11 +55,11 @@ def drop_reason(sampled: int | None, current: int, policy: Policy, waited_ms: in
     """
     match freshness(sampled, current, policy.max_staleness):
         case Freshness.STALE:
-            return DropReason.STALE
+            return "stale"
         case Freshness.FUTURE if policy.future_versions == "refuse":
-            return DropReason.FUTURE_VERSION
+            return "future_version"
     if policy.max_age_s is not None and waited_ms > policy.max_age_s * 1000:
-        return DropReason.EXPIRED
+        return "expired"
     return None
 
 

@@ -10,13 +10,13 @@ A chunk is sampleable until it is retired: stale, too old, of an old session, us
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.groups.staleness import Freshness, freshness
 from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import ChunkDropReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,6 @@ class Occupancy:
     payload_bytes: int
 
 
-class ChunkDropReason(StrEnum):
-    """The reason why a chunk may not be inserted or sampled."""
-
-    OLD_SESSION = "old_session"
-    FUTURE_SESSION = "future_session"
-    STALE = "stale"
-    FUTURE_VERSION = "future_version"
-    EXPIRED = "expired"
-    USED_UP = "used_up"
-    EVICTED = "evicted"
-    TOO_LARGE = "too_large"
-
-
 def versions_of(tokens: ArrayLike) -> Versions:
     """Return the lowest, mean and highest of per-token versions. There must be at least one."""
     versions = np.asarray(tokens)
@@ -159,26 +146,22 @@ def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: Repla
     sampled.
     """
     if chunk.session != standing.session:
-        return ChunkDropReason.OLD_SESSION if chunk.session < standing.session else ChunkDropReason.FUTURE_SESSION
+        return "old_session" if chunk.session < standing.session else "future_session"
     reason = versions_drop_reason(chunk.versions, standing.version, policy)
     if reason is not None:
         return reason
     if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
-        return ChunkDropReason.EXPIRED
+        return "expired"
     if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
-        return ChunkDropReason.USED_UP
-    return (
-        ChunkDropReason.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
-    )
+        return "used_up"
+    return "too_large" if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
 
 
 def versions_drop_reason(versions: Versions, current: int, policy: ReplaySettings) -> ChunkDropReason | None:
     """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
     if versions.highest > current:
-        return ChunkDropReason.FUTURE_VERSION
-    return (
-        ChunkDropReason.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
-    )
+        return "future_version"
+    return "stale" if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
 
 
 def uses_open(chunk: ChunkRecord, policy: ReplaySettings) -> int | None:

@@ -10,12 +10,12 @@ workers. A fragment that is too stale is dropped together with the open part bef
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, versions_drop_reason
+from app.core.replay.buffer import Fragment, versions_drop_reason
 from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import Arrival, ChunkDropReason, FragmentDropReason
 
 GAPS_REMEMBERED = 16
 """The number of a worker's last gaps whose fragments get the answer LATE. Fragments of older gaps get REPEATED."""
@@ -40,33 +40,6 @@ class WorkerProgress:
     waiting: tuple[Fragment, ...] = ()
     heard_ms: int = 0
     given_up: tuple[tuple[int, int], ...] = ()
-
-
-class Arrival(StrEnum):
-    """The outcome for a fragment that arrived.
-
-    In this order: it is stored; it is or was here with the same contents, so it is not stored again; it is here with
-    other contents. Or it belongs to a gap that was given up, or its session is over. Only STORED changes the fragments.
-    Every outcome counts as a sign of life of the worker.
-    """
-
-    STORED = "stored"
-    REPEATED = "repeated"
-    CONFLICT = "conflict"
-    LATE = "late"
-    OLD_SESSION = "old_session"
-
-
-class FragmentDropReason(StrEnum):
-    """The reason why a stored fragment will be in no chunk.
-
-    In this order: the gap after it was given up before its chunk was full, or the next fragment is too stale; its
-    worker fell silent; its session is over.
-    """
-
-    GAP = "gap"
-    EXPIRED = "expired"
-    OLD_SESSION = "old_session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +78,14 @@ def arrive(
         chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
     """
     if fragment.session < state.session:
-        return Arrival.OLD_SESSION, ChunkingStep(state)
+        return "old_session", ChunkingStep(state)
     if fragment.session > state.session:
         before = change_session(state, fragment.session)
     else:
         before = pass_time(state, version, policy, fragment.accepted_ms)
     heard = replace(before.state, heard_ms=max(before.state.heard_ms, fragment.accepted_ms))
     arrival = _recognised(heard, fragment, chunked or {})
-    if arrival is not Arrival.STORED:
+    if arrival != "stored":
         return arrival, replace(before, state=heard)
     waiting = tuple(sorted((*heard.waiting, fragment), key=lambda each: each.number))
     return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
@@ -133,8 +106,8 @@ def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock
         step = _followed(step, _given_up(step.state, version, policy))
     if not silent or not step.state.open_part:
         return step
-    expired = tuple((each, FragmentDropReason.EXPIRED) for each in step.state.open_part)
-    return _followed(step, ChunkingStep(replace(step.state, open_part=()), dropped=expired))
+    dropped = _dropped(step.state.open_part, "expired")
+    return _followed(step, ChunkingStep(replace(step.state, open_part=()), dropped=dropped))
 
 
 def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
@@ -142,7 +115,7 @@ def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
     left = (*state.open_part, *state.waiting)
     return ChunkingStep(
         WorkerProgress(session, heard_ms=state.heard_ms),
-        dropped=tuple((each, FragmentDropReason.OLD_SESSION) for each in left),
+        dropped=_dropped(left, "old_session"),
     )
 
 
@@ -161,11 +134,11 @@ def _recognised(state: WorkerProgress, fragment: Fragment, chunked: Mapping[int,
     here = {each.number: each.checksum for each in (*state.open_part, *state.waiting)}
     known = here.get(fragment.number, chunked.get(fragment.number))
     if known is not None:
-        return Arrival.REPEATED if known == fragment.checksum else Arrival.CONFLICT
+        return "repeated" if known == fragment.checksum else "conflict"
     if fragment.number >= state.next_number:
-        return Arrival.STORED
+        return "stored"
     late = any(first <= fragment.number <= last for first, last in state.given_up)
-    return Arrival.LATE if late else Arrival.REPEATED
+    return "late" if late else "repeated"
 
 
 def _waiting_since_ms(state: WorkerProgress) -> int:
@@ -177,11 +150,17 @@ def _overdue(state: WorkerProgress, policy: ReplaySettings, clock_ms: int) -> bo
     return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
 
 
+def _dropped(
+    fragments: Iterable[Fragment], reason: FragmentDropReason
+) -> tuple[tuple[Fragment, FragmentDropReason], ...]:
+    return tuple((each, reason) for each in fragments)
+
+
 def _given_up(state: WorkerProgress, version: int, policy: ReplaySettings) -> ChunkingStep:
     """Continue behind the first gap, and drop the open part before it."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
-    dropped = tuple((each, FragmentDropReason.GAP) for each in state.open_part)
+    dropped = _dropped(state.open_part, "gap")
     remembered = (*state.given_up, gap)[-GAPS_REMEMBERED:]
     behind = replace(state, next_number=first, open_part=(), given_up=remembered)
     return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
@@ -206,7 +185,7 @@ def _in_order(state: WorkerProgress, version: int, policy: ReplaySettings) -> Ch
     for fragment in (*state.open_part, *state.waiting[:moved]):
         reason = versions_drop_reason(fragment.versions, version, policy)
         if reason is not None:
-            dropped += [*((each, FragmentDropReason.GAP) for each in part), (fragment, reason)]
+            dropped += [*((each, "gap") for each in part), (fragment, reason)]
             part = []
             continue
         part.append(fragment)

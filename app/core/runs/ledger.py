@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from app.core.model import DropReason
-from lachesis.wire.filters import FilterName
+from lachesis.wire.states import FILTERS
 
 WasteKind = Literal["stale", "filtered", "dropped", "surplus"]
 """Why tokens are never trained on.
@@ -21,21 +20,20 @@ WasteKind = Literal["stale", "filtered", "dropped", "surplus"]
 are those that could not be used: too long, of a refused version, of quarantined batches, lost or damaged.
 """
 
-WASTE: Mapping[DropReason, WasteKind] = {
-    DropReason.STALE: "stale",
-    **dict.fromkeys(map(DropReason, get_args(FilterName)), "filtered"),
-    DropReason.DELETED: "surplus",
-    DropReason.EXPIRED: "surplus",
-    DropReason.TOO_LONG: "dropped",
-    DropReason.FUTURE_VERSION: "dropped",
-    DropReason.QUARANTINED: "dropped",
-    DropReason.PAYLOAD_LOST: "dropped",
-    DropReason.CORRUPT: "dropped",
+WASTE: Mapping[str, WasteKind] = {
+    "stale": "stale",
+    **dict.fromkeys(FILTERS, "filtered"),
+    "deleted": "surplus",
+    "expired": "surplus",
+    "too_long": "dropped",
+    "future_version": "dropped",
+    "quarantined": "dropped",
+    "payload_lost": "dropped",
+    "corrupt": "dropped",
 }
 """The kind of waste of each reason why groups are dropped."""
 
 _WASTE_KINDS: tuple[WasteKind, ...] = get_args(WasteKind)
-_KIND_OF: Mapping[str, WasteKind] = {reason.value: kind for reason, kind in WASTE.items()}
 _MILLION = 1_000_000
 
 
@@ -70,7 +68,7 @@ def ledger_of(tokens: Mapping[str, int]) -> TokenLedger:
     generated, leased, trained = tokens.get("generated", 0), tokens.get("leased", 0), tokens.get("trained", 0)
     waste: dict[WasteKind, int] = dict.fromkeys(_WASTE_KINDS, 0)
     for reason, count in tokens.items():
-        if (kind := _KIND_OF.get(reason)) is not None:
+        if (kind := WASTE.get(reason)) is not None:
             waste[kind] += count
     queued = generated - leased - trained - sum(waste.values())
     return TokenLedger(generated=generated, trained=trained, queued=queued, leased=leased, **waste)

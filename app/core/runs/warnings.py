@@ -11,7 +11,6 @@ from enum import StrEnum
 from app.core.batches.subset_sum import ever_attainable
 from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.groups.length import sequence_limit
-from app.core.model import DropReason
 from app.core.runs.view import RunView
 
 _MOST_NAMED = 8
@@ -126,7 +125,7 @@ def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
 
 
 def _sequences_too_long(view: RunView) -> RunWarning | None:
-    counts = {key: count for (reason, key), count in view.dropped.items() if reason == DropReason.TOO_LONG and count}
+    counts = {key: count for (reason, key), count in view.dropped.items() if reason == "too_long" and count}
     limit = sequence_limit(view.config, view.policy)
     if not counts or limit is None:
         return None

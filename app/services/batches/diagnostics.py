@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from app.core.batches.diagnosis import archived, expected_s, serving_paused, undivided, unregistered
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
-from app.core.model import DropReason, NotReady
+from app.core.model import NotReady
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
@@ -141,4 +141,4 @@ def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> Ru
 def stale_groups(view: RunView) -> int:
     """Return how many groups were dropped so far because they were too old."""
     counts = view.dropped_by_reason
-    return counts.get(DropReason.STALE, 0) + counts.get(DropReason.EXPIRED, 0)
+    return counts.get("stale", 0) + counts.get("expired", 0)

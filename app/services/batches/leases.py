@@ -5,7 +5,6 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.leases import Lease, expired, given_back
-from app.core.model import DropReason
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.rewind import Retention
@@ -167,7 +166,7 @@ class BatchLeases:
             if lease.state != "quarantined":
                 raise BatchInUse(f"batch {batch_id} is {lease.state}, not quarantined")
             tried = lease
-            if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.remembered_ms):
+            if await self._batches.discard(run, lease, "quarantined", view.policy.remembered_ms):
                 emit(BatchDiscarded(run=run, batch=batch_id, step=lease.step))
                 break
         if tried.replayed:

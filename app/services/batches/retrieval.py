@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
-from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup
+from app.core.model import BatchPlan, Lane, LaneId, PlannedGroup
 from app.core.runs.view import QueueView
 from app.services.groups.staleness import DROPPED_AT_ONCE, drop_reason_now
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
+from lachesis.wire.states import DropReason
 
 MANY_LANES = 128
 """So many lanes are not all read, and rules that look at them delay other requests."""
@@ -86,7 +87,7 @@ class Retrieval:
         reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
             # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
-            reason = DropReason.PAYLOAD_LOST if entry is None else drop_reason_now(entry, view)
+            reason = "payload_lost" if entry is None else drop_reason_now(entry, view)
             if reason is not None:
                 reasons[group] = reason
         await self.drop(run, reasons)
@@ -134,5 +135,5 @@ def _checked(groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None]) ->
 
 def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
     if payload is None:
-        return DropReason.PAYLOAD_LOST
-    return None if checksum(payload) == group.checksum else DropReason.CORRUPT
+        return "payload_lost"
+    return None if checksum(payload) == group.checksum else "corrupt"

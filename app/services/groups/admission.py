@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import position_of_too_long
-from app.core.model import DropReason, LaneId
+from app.core.model import LaneId
 from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
@@ -126,7 +126,7 @@ class Admission:
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
                 self._history.submitted(run, groups, placements, outcomes, context.environments)
-                dropped_too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
+                dropped_too_long = any(place.dropped == "too_long" for place in placements)
                 await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
                 return AdmittedGroups(context, placements, outcomes)
             context, fresh = await self._context(run), True
@@ -169,7 +169,7 @@ def checked(
     if sequence is None:
         return filtered(group, place, context.policy)
     if long_sequences == "drop":
-        return replace(place, buffered=False, dropped=DropReason.TOO_LONG)
+        return replace(place, buffered=False, dropped="too_long")
     tokens, most = group.lengths[sequence], context.max_sequence_tokens
     why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"
     raise SequenceTooLong(why, (*group.place, "tokens", sequence))

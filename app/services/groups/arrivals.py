@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.core.batches.diagnosis import WINDOW_MS, rates
-from app.core.groups.filters import FILTERS, Arrived, arrived_since
+from app.core.groups.filters import Arrived, arrived_since
 from app.core.runs.view import RunView
+from lachesis.wire.states import FILTERS
 
 _MOST_SAMPLES = 64
 

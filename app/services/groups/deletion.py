@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.groups.deletion import BUFFERED, QUEUED, SearchPosition, first_groups, lanes_left, stopped_at
 from app.core.groups.listing import GroupQuery
-from app.core.model import DropReason, LaneId
+from app.core.model import LaneId
 from app.core.runs.view import QueueView
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.groups.history import GroupFacts, GroupHistories
@@ -52,12 +52,12 @@ class GroupDeletion:
         attempts = Attempts("delete a group", run)
         while attempts.again():
             facts = await self._histories.of(run, given_id)
-            if facts.reason == DropReason.DELETED:
+            if facts.reason == "deleted":
                 return
             if facts.state not in (QUEUED, BUFFERED):
                 raise GroupNotWaiting(f"group {given_id} {_where(facts)}: only a waiting group can be deleted")
             found = [(facts.group_id, facts.entry.lane)]
-            if await self._groups.drop(run, found, DropReason.DELETED):
+            if await self._groups.drop(run, found, "deleted"):
                 emit(GroupDeleted(run=run, group=given_id))
                 return
 
@@ -98,7 +98,7 @@ class GroupDeletion:
         chosen = first_groups(lanes, limit)
         slices = await self._groups.slices(run, chosen)
         meant = await self._matching(run, view, wanted, chosen, slices)
-        deleted = len(meant) if dry_run else await self._groups.drop(run, meant, DropReason.DELETED)
+        deleted = len(meant) if dry_run else await self._groups.drop(run, meant, "deleted")
         if deleted and not dry_run:
             emit(
                 GroupsDeleted(

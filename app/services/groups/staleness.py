@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from app.core.groups.staleness import drop_reason, oldest_fresh
-from app.core.model import DropReason, Lane, LaneId
+from app.core.model import Lane, LaneId
 from app.core.runs.view import QueueView
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.states import DropReason
 
 DROPPED_AT_ONCE = 128
 """Groups that a script drops, within about 3 ms. Redis serves no other request during that time."""
@@ -87,12 +88,12 @@ class Staleness:
     async def _sweep_page_of(self, run: str, view: QueueView) -> _Page | None:
         """Handle a page of stale groups, or if there are none, of future ones. None if the run has changed."""
         oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
-        stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, DropReason.STALE, view)
+        stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, "stale", view)
         if stale is None or stale:
             return None if stale is None else _Page(stale, stale, view)
         future = f"({view.policy_version}", "+inf"
         if view.policy.future_versions == "refuse":
-            refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, DropReason.FUTURE_VERSION, view)
+            refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, "future_version", view)
             return None if refused is None else _Page(refused, refused)
         restamped = await self._groups.of_versions(run, *future, DROPPED_AT_ONCE)
         return _Page(await self._groups.restamp(run, restamped, view.policy_version) if restamped else 0, 0)
@@ -106,7 +107,7 @@ class Staleness:
         for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
             for lane, queued in lanes.items():
                 while old := await self._old_heads(run, view, heads, lane, queued):
-                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED)
+                    dropped += await self._groups.drop(run, old, "expired")
                     if len(old) < DROPPED_AT_ONCE:
                         break
         return dropped
@@ -118,11 +119,7 @@ class Staleness:
         (oldest,) = await heads(run, {lane: (queued, DROPPED_AT_ONCE)})
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
         pairs = zip(oldest.heads, entries, strict=True)
-        return [
-            (head.group_id, lane)
-            for head, entry in pairs
-            if entry and drop_reason_now(entry, view) is DropReason.EXPIRED
-        ]
+        return [(head.group_id, lane) for head, entry in pairs if entry and drop_reason_now(entry, view) == "expired"]
 
 
 def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:

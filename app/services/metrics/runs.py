@@ -7,19 +7,21 @@ from itertools import islice
 from app import telemetry
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import alarming
-from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
-from app.core.replay.buffer import ChunkDropReason
-from app.core.replay.chunking import Arrival, FragmentDropReason
 from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.core.runs.ledger import ledger_of_run
 from app.core.runs.view import RunView
 from app.services.metrics.text import Lines, Samples
-from app.services.replay.planning import REFUSED
 from app.services.status import oversized_groups
 from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
-from lachesis.wire.states import LEASE_STATES
+from lachesis.wire.states import (
+    CHUNK_DROP_REASONS,
+    DROP_REASONS,
+    FRAGMENT_DROP_REASONS,
+    FRAGMENT_REFUSALS,
+    LEASE_STATES,
+)
 
 _MOST_ENVIRONMENTS = 100  # environments with their own series; a run may have thousands
 _MOST_CHARACTERS = 200  # of an environment's name; names with the same beginning count as one
@@ -55,7 +57,7 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
         "kept": view.kept.payload_bytes,
     }
     samples.add_each(telemetry.GROUPS, run, groups)
-    samples.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DropReason})
+    samples.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DROP_REASONS})
     ledger = ledger_of_run(view.tokens)
     samples.add(telemetry.TOKENS_GENERATED, (run,), ledger.generated)
     samples.add_each(telemetry.TOKENS, run, ledger.by_state())
@@ -142,9 +144,9 @@ def of_buffer(run: str, summary: ReplaySummary) -> Lines:
 
 
 # Counts by reason. Reasons that are usual but have not occurred yet count 0: a counter that begins at 1 has no rate.
-_DROPPED = (*FragmentDropReason, ChunkDropReason.STALE, ChunkDropReason.EVICTED)
-_REFUSED = (*REFUSED, Arrival.LATE)
-_RETIRED = (*ChunkDropReason, "deleted")
+_DROPPED = (*FRAGMENT_DROP_REASONS, "stale", "evicted")
+_REFUSED = (*FRAGMENT_REFUSALS, "late")
+_RETIRED = (*CHUNK_DROP_REASONS, "deleted")
 
 
 def _by_reason(view: ReplayView, prefix: str, usual: Sequence[str]) -> Mapping[str, int]:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.batches.leases import Lease, LeasedGroup
-from app.core.model import DropReason
 from app.core.ranks.micro_batches import MicroBatches, pack
 from app.core.ranks.requests import ShardRequest
 from app.core.ranks.sharding import Sharding, ShardingSpec, divide, sequences_of, taken_by
@@ -18,6 +17,7 @@ from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.errors import SequenceTooLong
 from lachesis.wire.sequences import lengths_of, take_sequences
+from lachesis.wire.states import DropReason
 
 _MANY_SEQUENCES = 2048
 _MANY_PARTS = 64  # each takes about 200 us to cut

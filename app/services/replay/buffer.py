@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.checks import check_groups, check_policy
 from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
@@ -26,11 +25,18 @@ from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
 from lachesis.wire.replay import ReplaySettings
-from lachesis.wire.states import ARCHIVED, CHUNK_PLACES, RESERVED, SAMPLEABLE, ChunkSorting
+from lachesis.wire.states import (
+    ARCHIVED,
+    CHUNK_DROP_REASONS,
+    CHUNK_PLACES,
+    RESERVED,
+    SAMPLEABLE,
+    ChunkSorting,
+)
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
-_PLACES = (*CHUNK_PLACES, *ChunkDropReason, "deleted")
+_PLACES = (*CHUNK_PLACES, *CHUNK_DROP_REASONS, "deleted")
 _ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
     SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
     RESERVED: {"versions": "reserved"},

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of, versions_counted
+from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of, versions_counted
 from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
 from app.store.redis.keys import NONE
@@ -14,6 +14,7 @@ from app.store.replay.entries import GROUP_WORKER, fragment_rest
 from app.store.replay.groups import GroupInsertion, GroupInsertionStore, GroupToInsert
 from app.store.replay.insertions import NewChunk
 from app.store.replay.view import ReplayView
+from lachesis.wire.states import ChunkDropReason
 
 _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
 _SPARE_VICTIMS = 16
@@ -61,7 +62,7 @@ def plan_group_insertion(view: ReplayView, groups: Sequence[GroupToInsert], vict
             rests[group.group_id] = fragment_rest(fragment, _facts(group))
             chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), (group.group_id,)))
     surplus = beyond_room(chunks, policy)
-    dropped |= {group_id: ChunkDropReason.EVICTED for new in chunks[:surplus] for group_id in new.fragment_ids}
+    dropped |= {group_id: "evicted" for new in chunks[:surplus] for group_id in new.fragment_ids}
     sizes = {group.group_id: group.entry.payload_bytes for group in groups}
     counts = Counter(f"dropped:{reason}" for reason in dropped.values())
     counts["waiting_fragments"] = -len(groups)

@@ -11,7 +11,7 @@ from typing import Any
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import Lease, LeasedGroup, Replayed
 from app.core.batches.planning import Decision
-from app.core.model import DropReason, Lane, LaneId
+from app.core.model import Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
@@ -25,7 +25,7 @@ from app.store.replay.samples import DrawnOn, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import Sampling
-from lachesis.wire.states import SAMPLEABLE
+from lachesis.wire.states import SAMPLEABLE, DropReason
 
 _TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: factor on the number needed, spare ones, largest number
 _MANY = 256
@@ -133,7 +133,7 @@ class ReplayMixing:
         """Retire the chunks of groups whose payloads cannot be read."""
         for group, reason in reasons.items():
             if group.replayed is not None:
-                await self._replay.retire(run, reason.value, [chunk_key(group.replayed.chunk)])
+                await self._replay.retire(run, reason, [chunk_key(group.replayed.chunk)])
 
     async def _candidates(
         self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int

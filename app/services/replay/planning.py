@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.numeric.ewma import Rate
-from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of
-from app.core.replay.chunking import Arrival, ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
+from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of
+from app.core.replay.chunking import ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
 from app.core.replay.sampling import weight_of
 from app.store.groups.codec import checksum
@@ -15,14 +15,7 @@ from app.store.replay.insertions import Insertion, NewChunk, NewFragment
 from app.store.replay.view import ReplayView
 from lachesis.wire.errors import FragmentExists
 from lachesis.wire.replay import ReplaySettings
-
-REFUSED = (
-    ChunkDropReason.OLD_SESSION,
-    ChunkDropReason.FUTURE_SESSION,
-    ChunkDropReason.FUTURE_VERSION,
-    ChunkDropReason.TOO_LARGE,
-)
-"""Reasons to refuse a fragment. A fragment that is not usable for another reason is accepted and dropped."""
+from lachesis.wire.states import FRAGMENT_REFUSALS
 
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
 
@@ -33,9 +26,7 @@ class FragmentResult:
 
     Attributes:
         number: Its number.
-        outcome: ``stored`` or ``repeated``. Or ``late``, ``old_session``, ``future_session``, ``future_version`` or
-            ``too_large``: it is refused, and its number is still free. Or ``stale``, ``gap`` or ``evicted``: it is
-            accepted and dropped at once.
+        outcome: See `lachesis.wire.states.FragmentOutcome`.
         fragment_id: Its id if it is stored now; None if not.
     """
 
@@ -65,11 +56,11 @@ class _InsertionPlan:
             chunk = chunk_of(fragments, standing.clock_ms)
             reason = chunk_drop_reason(chunk, standing, policy)
             if reason is not None:
-                self.dropped.update(dict.fromkeys(ids, reason.value))
+                self.dropped.update(dict.fromkeys(ids, reason))
             else:
                 self.chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), ids))
         for fragment, why in step.dropped:
-            self.dropped[self.ids.pop(fragment.number)] = why.value
+            self.dropped[self.ids.pop(fragment.number)] = why
         if step.state.session != self.worker.state.session:
             self.recent.clear()
         self.counts["gaps"] += len(step.gaps)
@@ -79,7 +70,7 @@ class _InsertionPlan:
         """Drop the first of many new chunks if the last of them would evict them."""
         surplus = beyond_room(self.chunks, self.view.policy)
         for new in self.chunks[:surplus]:
-            self.dropped.update(dict.fromkeys(new.fragment_ids, ChunkDropReason.EVICTED.value))
+            self.dropped.update(dict.fromkeys(new.fragment_ids, "evicted"))
         self.chunks = self.chunks[surplus:]
 
 
@@ -129,20 +120,20 @@ def plan_insertion(
     for encoded in fragments:
         fragment = _fragment(encoded, standing.clock_ms)
         reason = chunk_drop_reason(chunk_of([fragment], standing.clock_ms), standing, policy)
-        if reason in REFUSED:
+        if reason in FRAGMENT_REFUSALS:
             account.counts[f"refused:{reason}"] += 1
-            outcomes.append((encoded.number, reason.value, None))
+            outcomes.append((encoded.number, reason, None))
             continue
         arrival, step = arrive(account.worker.state, fragment, standing.version, policy, account.recent)
-        if arrival is Arrival.CONFLICT:
+        if arrival == "conflict":
             raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
-        if arrival is Arrival.STORED:
+        if arrival == "stored":
             fragment_id = account.ids[encoded.number] = new_id()
             stored[fragment_id] = NewFragment(fragment_id, encoded.payload, fragment_rest(fragment, encoded.facts))
-            outcomes.append((encoded.number, arrival.value, fragment_id))
+            outcomes.append((encoded.number, arrival, fragment_id))
         else:
-            account.counts["refused:late"] += arrival is Arrival.LATE
-            outcomes.append((encoded.number, arrival.value, account.ids.get(encoded.number)))
+            account.counts["refused:late"] += arrival == "late"
+            outcomes.append((encoded.number, arrival, account.ids.get(encoded.number)))
         account.follow(step)
     account.drop_what_has_no_room()
     receipts = [_receipt(*outcome, account.dropped) for outcome in outcomes]

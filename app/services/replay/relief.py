@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.memory import StoreMemory, bytes_to_free, is_full, shares
 from app.services.isolation import Failure, each, isolated
 from app.store.groups.store import GroupStore
@@ -74,7 +73,7 @@ class ReplayEviction:
             if going or len(keys) < most or most >= _MOST_LOOKED_AT:
                 break
             looked_at, most = len(keys), 4 * most
-        evicted = await self._replay.retire(run, ChunkDropReason.EVICTED.value, going, view)
+        evicted = await self._replay.retire(run, "evicted", going, view)
         await self._groups.delete_marked(run)
         return evicted
 

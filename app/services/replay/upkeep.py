@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.buffer import ChunkDropReason, ChunkRecord, chunk_drop_reason, uses_open, within
+from app.core.replay.buffer import ChunkRecord, chunk_drop_reason, uses_open, within
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import ReplaySettings
-from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE
+from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE, ChunkDropReason
 
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, RESERVED)
@@ -73,7 +73,7 @@ class ReplayCleanup:
         await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
-            place = ARCHIVED if reason is ChunkDropReason.OLD_SESSION else reason.value
+            place = ARCHIVED if reason == "old_session" else reason
             retired += await self._replay.retire(run, place, keys, view)
         return retired
 
@@ -125,7 +125,7 @@ class ReplayCleanup:
             seen, view = view, await self._replay.view(run)
             if view is None or view.revision != seen.revision:
                 continue
-            done = await self._replay.retire(run, ChunkDropReason.EVICTED.value, _excess(view, entries), view)
+            done = await self._replay.retire(run, "evicted", _excess(view, entries), view)
             retired += done
             if not done:
                 break

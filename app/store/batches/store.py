@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup, Replayed, returned
-from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
@@ -19,6 +18,7 @@ from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import balance_text, lease_text, parse_lease, parse_policy, reading
 from lachesis.wire.errors import RunNotFound, RunRewound
+from lachesis.wire.states import DropReason
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
@@ -242,7 +242,7 @@ class BatchStore:
             batch_id=lease.batch_id,
             seen=lease_text(lease),
             step=lease.step,
-            reason=reason.value,
+            reason=reason,
             history_ms=max(history_ms, SHORTEST_HISTORY_MS),
             debt_changes=lease.debts,
         )

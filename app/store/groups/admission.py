@@ -1,10 +1,9 @@
 """Build the command that admits groups (`admit_groups` or `admit_and_observe`), and read its reply."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from app.core.access.queued import LimitedAccount
-from app.core.model import DropReason
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
@@ -22,8 +21,9 @@ from app.store.groups.entries import (
 from app.store.redis.keys import NONE, CurriculumKeys, RunKeys, lane_name
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import GroupExists, QueueFull
+from lachesis.wire.states import DROP_REASONS, DropReason
 
-_DROP_REASONS = set(DropReason)
+_DROP_REASONS: Mapping[str, DropReason] = {reason: reason for reason in DROP_REASONS}
 
 
 def admission(
@@ -148,7 +148,7 @@ def parse_result(
             case ["new" | "written"]:
                 results.append(Outcome(group.place.dropped))
             case ["repeated", first]:
-                results.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
+                results.append(Outcome(_DROP_REASONS.get(first), repeated=True))
             case ["full", groups, size]:
                 return QueueFull(f"the run is full: it holds {groups} groups, {size} bytes")
             case ["account_full", limit, groups, size] if account is not None:

@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark
-from app.core.model import DropReason, LaneId
+from app.core.model import LaneId
 from app.core.numeric.short_sums import mean
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
@@ -17,6 +17,7 @@ from app.store.redis.keys import NONE, parse_lane_name
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import names
 from lachesis.wire.errors import GroupExists, QueueFull
+from lachesis.wire.states import DropReason, FilterName
 
 T = TypeVar("T")
 
@@ -242,8 +243,8 @@ def _parse_versions(words: Mapping[str, str]) -> Versions | None:
 
 
 def _parse_mark(text: str) -> FilterMark:
-    reason, loss_weight = text.split(":")
-    return FilterMark(DropReason(reason), float(loss_weight))
+    name, loss_weight = text.split(":")
+    return FilterMark(cast(FilterName, name), float(loss_weight))
 
 
 def group_name(given_id: str) -> str:

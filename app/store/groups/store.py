@@ -8,7 +8,7 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from app.core.groups.deletion import QUEUED, SearchPosition
-from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
+from app.core.model import Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
 from app.core.runs.view import QueueView
 from app.store.curriculum.groups import GroupObservations
@@ -33,6 +33,7 @@ from app.store.redis.pipeline import Command
 from app.store.runs import scripts as run_scripts
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy, parse_starvation
+from lachesis.wire.states import DropReason
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 500  # payloads checked per round trip; Redis serves no other request during that time
@@ -222,7 +223,7 @@ class GroupStore:
         names = {lane: lane_name(*lane) for lane in by_lane}
         command = scripts.drop_groups(
             keys,
-            reason=reason.value,
+            reason=reason,
             dropped_lanes=[
                 scripts.DroppedLane(name=names[lane], environment=str(or_text(lane[0], NONE)), groups=len(group_ids))
                 for lane, group_ids in by_lane.items()
@@ -250,7 +251,7 @@ class GroupStore:
         least, greatest = versions
         command = scripts.drop_versions(
             RunKeys(run),
-            reason=reason.value,
+            reason=reason,
             epoch=view.epoch,
             policy_version=view.policy_version,
             least=least,

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lachesis._transport.logs import RateLimitedLog
-from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
+from lachesis.wire.fragments import FragmentReceipt
+from lachesis.wire.states import FragmentOutcome
 
 _LOG_PERIOD_S = 300.0
 

@@ -21,7 +21,7 @@ from lachesis.errors import ReplayBlocked
 from lachesis.loader.nested import Nested
 from lachesis.replay.cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis.replay.drop_log import DropLog, Outgoing
-from lachesis.wire.fragments import FragmentOutcome
+from lachesis.wire.states import FragmentOutcome
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
 _LOG_AFTER_S, _LOG_PERIOD_S = 4.9, 300.0

@@ -20,11 +20,10 @@ from lachesis.replay.cutting import EachStep
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
 from lachesis.sync.leased import Leased
-from lachesis.wire.fragments import FragmentOutcome
 from lachesis.wire.options import ReplayOptions
 from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot
-from lachesis.wire.states import ChunkPlace, ChunkSorting
+from lachesis.wire.states import ChunkPlace, ChunkSorting, FragmentOutcome
 
 
 class Sample(Leased, Records):

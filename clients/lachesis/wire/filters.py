@@ -1,14 +1,11 @@
 """Filters of a run: which groups it drops on arrival for their rewards, or keeps with a smaller weight."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from lachesis.wire.body import Body
-
-FilterName = Literal["zero_variance", "reward_range", "pass_rate"]
-"""Name of each filter: in receipts, in counts of dropped groups, and after ``filter_`` in the settings."""
 
 LossWeight = Annotated[
     float | None,

@@ -5,13 +5,14 @@ what `FRAGMENT_KEYS` names. Several in one body are a frame of them (`lachesis.w
 with the same keys, and tensors in base64.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.groups import TensorInJson
 from lachesis.wire.replay import ChunkId, Priority, Session, Worker
+from lachesis.wire.states import FragmentOutcome
 
 FRAGMENT_ID = r"[A-Za-z0-9._:-]{1,128}"
 MAX_FRAGMENTS = 1024
@@ -94,20 +95,6 @@ class SubmittedFragments(BaseModel):
     fragments: list[SubmittedFragment] = Field(
         min_length=1, max_length=MAX_FRAGMENTS, description="Fragments of one worker and session; no duplicate number."
     )
-
-
-FragmentOutcome = Literal[
-    "stored",
-    "repeated",
-    "late",
-    "old_session",
-    "future_session",
-    "future_version",
-    "too_large",
-    "stale",
-    "gap",
-    "evicted",
-]
 
 
 class FragmentReceipt(BaseModel):

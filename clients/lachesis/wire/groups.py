@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
-from lachesis.wire.filters import FilterName
 from lachesis.wire.limits import MAX_ANNOTATIONS
-from lachesis.wire.states import LeaseState
+from lachesis.wire.states import FilterName, LeaseState
 from lachesis.wire.status import Warned
 
 PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]

@@ -32,3 +32,61 @@ ChunkPlace = Literal["sampleable", "reserved", "archived"]
 
 CHUNK_PLACES: tuple[ChunkPlace, ...] = get_args(ChunkPlace)
 SAMPLEABLE, RESERVED, ARCHIVED = CHUNK_PLACES
+
+FragmentRefusal = Literal["old_session", "future_session", "future_version", "too_large"]
+"""Why a replay buffer refuses a fragment: its number is still free.
+
+It is of another session; the version that sampled it is not in force yet; or a chunk with it does not fit. A fragment
+that is not usable for another reason is accepted and dropped.
+"""
+
+FRAGMENT_REFUSALS: tuple[FragmentRefusal, ...] = get_args(FragmentRefusal)
+
+FragmentOutcome = Literal["stored", "repeated", "late", FragmentRefusal, "stale", "gap", "evicted"]
+"""What happened to a submitted fragment.
+
+``stored`` or ``repeated``. Or it is refused: ``late``, or for a `FragmentRefusal`. Or it is accepted and dropped at
+once: ``stale``, ``gap`` or ``evicted``.
+"""
+
+Arrival = Literal["stored", "repeated", "conflict", "late", "old_session"]
+"""The outcome for a fragment that arrived.
+
+In this order: it is stored; it is or was here with the same contents, so it is not stored again; it is here with other
+contents. Or it belongs to a gap that was given up, or its session is over. Only ``stored`` changes the fragments. Every
+outcome counts as a sign of life of the worker.
+"""
+
+FragmentDropReason = Literal["gap", "expired", "old_session"]
+"""Why a stored fragment will be in no chunk.
+
+In this order: the gap after it was given up before its chunk was full, or the next fragment is too stale; its worker
+fell silent; its session is over.
+"""
+
+FRAGMENT_DROP_REASONS: tuple[FragmentDropReason, ...] = get_args(FragmentDropReason)
+
+ChunkDropReason = Literal[FragmentRefusal, "stale", "expired", "used_up", "evicted"]
+"""Why a chunk may not be inserted or sampled."""
+
+CHUNK_DROP_REASONS: tuple[ChunkDropReason, ...] = get_args(ChunkDropReason)
+
+FilterName = Literal["zero_variance", "reward_range", "pass_rate"]
+"""Name of each filter: in receipts, in counts of dropped groups, and after ``filter_`` in the settings."""
+
+FILTERS: tuple[FilterName, ...] = get_args(FilterName)
+
+DropReason = Literal[
+    "payload_lost",
+    "corrupt",
+    "stale",
+    "future_version",
+    "expired",
+    "quarantined",
+    "deleted",
+    "too_long",
+    FilterName,
+]
+"""Why a group leaves the store without being delivered and acknowledged. A filter is a reason, too."""
+
+DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)

@@ -13,9 +13,8 @@ from fastapi.routing import APIRoute
 
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
-from app.core.groups.filters import FILTERS
 from app.core.history.causes import Cause
-from app.core.model import DropReason
+from lachesis.wire.states import DROP_REASONS, FILTERS
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
 
@@ -174,7 +173,7 @@ def test_the_page_takes_a_reason_for_a_filter_exactly_if_it_is_one() -> None:
     (kinds,) = re.findall(r"const REASONS = \{(.*?)\n\};", SCRIPTS["parts/names.js"], re.S)
     named = {kind: re.findall(r'"(\w+)"', names) for kind, names in re.findall(r"(\w+): \[(.*?)\]", kinds)}
     others = [reason for names in named.values() for reason in names]
-    assert sorted([*others, *FILTERS]) == sorted(DropReason)
+    assert sorted([*others, *FILTERS]) == sorted(DROP_REASONS)
 
 
 def test_the_page_has_a_lane_for_every_cause_of_a_stall() -> None:

@@ -14,8 +14,9 @@ from lachesis import AsyncReplay, AsyncTrainer, Settings
 from lachesis.errors import ReplayNotFound, RunNotFound
 from lachesis.loader.nested import Nested
 from lachesis.replay.drop_log import DropLog, Outgoing
-from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
+from lachesis.wire.fragments import FragmentReceipt
 from lachesis.wire.replay import RateLimiter
+from lachesis.wire.states import FragmentOutcome
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
 from tests.waiting import wait_until

@@ -6,12 +6,10 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, Versions, versions_drop_reason
+from app.core.replay.buffer import Fragment, Versions, versions_drop_reason
 from app.core.replay.chunking import (
     GAPS_REMEMBERED,
-    Arrival,
     ChunkingStep,
-    FragmentDropReason,
     WorkerProgress,
     arrive,
     change_session,
@@ -19,6 +17,7 @@ from app.core.replay.chunking import (
     pass_time,
 )
 from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.states import Arrival, ChunkDropReason, FragmentDropReason
 from tests.properties import examples
 
 PAIRS = ReplaySettings(fragments_per_chunk=2, reorder_window_s=1.0, fragment_ttl_s=10.0)
@@ -50,7 +49,7 @@ def numbers(step: ChunkingStep) -> list[list[int]]:
 def test_within_the_window_any_order_is_as_good_as_the_right_one() -> None:
     for order in permutations(range(5)):
         arrivals, step = sent(*(fragment(number, at_ms=999 * (place == 4)) for place, number in enumerate(order)))
-        assert set(arrivals) == {Arrival.STORED}
+        assert set(arrivals) == {"stored"}
         assert numbers(step) == [[0, 1], [2, 3]]
         assert [each.number for each in step.state.open_part] == [4]
         assert (step.dropped, step.gaps) == ((), ())
@@ -62,12 +61,12 @@ def test_a_repetition_is_known_by_its_number_and_checksum_wherever_it_is() -> No
     chunked = {0: "sum 0", 1: "sum 1"}
     for number in (0, 1, 2, 5):
         assert arrive(step.state, fragment(number, 7), 3, PAIRS, chunked) == (
-            Arrival.REPEATED,
+            "repeated",
             ChunkingStep(replace(step.state, heard_ms=7)),
         )
         arrival, other = arrive(step.state, fragment(number, checksum="other"), 3, PAIRS, chunked)
-        assert (arrival, other) == (Arrival.CONFLICT, ChunkingStep(step.state))
-    assert arrive(step.state, fragment(0), 3, PAIRS)[0] is Arrival.REPEATED
+        assert (arrival, other) == ("conflict", ChunkingStep(step.state))
+    assert arrive(step.state, fragment(0), 3, PAIRS)[0] == "repeated"
 
 
 def test_a_gap_is_waited_for_as_long_as_the_window_and_then_counted() -> None:
@@ -77,17 +76,17 @@ def test_a_gap_is_waited_for_as_long_as_the_window_and_then_counted() -> None:
     late = pass_time(step.state, 3, PAIRS, 1100)
     assert numbers(late) == [[4, 5]]
     assert late.gaps == ((3, 3),)
-    assert late.dropped == ((fragment(2), FragmentDropReason.GAP),)
-    assert arrive(late.state, fragment(3, 1200), 3, PAIRS)[0] is Arrival.LATE
-    assert arrive(late.state, fragment(6, 1200), 3, PAIRS)[0] is Arrival.STORED
+    assert late.dropped == ((fragment(2), "gap"),)
+    assert arrive(late.state, fragment(3, 1200), 3, PAIRS)[0] == "late"
+    assert arrive(late.state, fragment(6, 1200), 3, PAIRS)[0] == "stored"
 
 
 def test_what_arrives_too_late_is_late_even_if_nobody_looked_in_time() -> None:
     """Time passes before a fragment is taken in, so it hangs on no timer."""
     _, step = sent(fragment(0), fragment(2, at_ms=0))
-    assert arrive(step.state, fragment(1, at_ms=999), 3, PAIRS)[0] is Arrival.STORED
+    assert arrive(step.state, fragment(1, at_ms=999), 3, PAIRS)[0] == "stored"
     arrival, late = arrive(step.state, fragment(1, at_ms=1000), 3, PAIRS)
-    assert (arrival, late.gaps) == (Arrival.LATE, ((1, 1),))
+    assert (arrival, late.gaps) == ("late", ((1, 1),))
 
 
 def test_too_much_behind_a_gap_is_not_waited_with() -> None:
@@ -110,21 +109,21 @@ def test_what_a_silent_worker_left_expires() -> None:
     assert pass_time(step.state, 3, patient, 10_499) == ChunkingStep(step.state)
     gone = pass_time(step.state, 3, patient, 10_500)
     assert gone.dropped == (
-        (fragment(0), FragmentDropReason.GAP),
-        (fragment(2, 500), FragmentDropReason.GAP),
-        (fragment(5, 500), FragmentDropReason.EXPIRED),
+        (fragment(0), "gap"),
+        (fragment(2, 500), "gap"),
+        (fragment(5, 500), "expired"),
     )
     assert (gone.state.open_part, gone.state.waiting, gone.state.next_number) == ((), (), 6)
     assert due_ms(gone.state, PAIRS) is None
     assert pass_time(gone.state, 3, PAIRS, 10**9) == ChunkingStep(gone.state)
-    assert arrive(gone.state, fragment(6, 20_000), 3, PAIRS)[0] is Arrival.STORED
+    assert arrive(gone.state, fragment(6, 20_000), 3, PAIRS)[0] == "stored"
 
 
 def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
     policy = PAIRS.model_copy(update={"max_staleness": 1})
     _, step = sent(fragment(0), policy=policy)
     arrival, later = arrive(step.state, fragment(1, version=5), 5, policy)
-    assert (arrival, later.chunks, later.dropped) == (Arrival.STORED, (), ((fragment(0), ChunkDropReason.STALE),))
+    assert (arrival, later.chunks, later.dropped) == ("stored", (), ((fragment(0), "stale"),))
     assert numbers(arrive(later.state, fragment(2, version=5), 5, policy)[1]) == [[1, 2]]
 
 
@@ -137,18 +136,18 @@ def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
         step = joined(step, arrive(step.state, each, 5, policy)[1])
     assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
     assert [(each.number, why) for each, why in step.dropped] == [
-        (3, FragmentDropReason.GAP),
-        (4, ChunkDropReason.STALE),
+        (3, "gap"),
+        (4, "stale"),
     ]
 
 
 def test_a_new_session_begins_at_number_0() -> None:
     _, step = sent(fragment(0), fragment(1), fragment(2), fragment(4))
     new = change_session(step.state, 2)
-    assert new.dropped == ((fragment(2), FragmentDropReason.OLD_SESSION), (fragment(4), FragmentDropReason.OLD_SESSION))
+    assert new.dropped == ((fragment(2), "old_session"), (fragment(4), "old_session"))
     arrival, begun = arrive(step.state, fragment(0, session=2), 3, PAIRS)
-    assert (arrival, begun.dropped, begun.state.session, begun.state.next_number) == (Arrival.STORED, new.dropped, 2, 1)
-    assert arrive(begun.state, fragment(5, session=1), 3, PAIRS) == (Arrival.OLD_SESSION, ChunkingStep(begun.state))
+    assert (arrival, begun.dropped, begun.state.session, begun.state.next_number) == ("stored", new.dropped, 2, 1)
+    assert arrive(begun.state, fragment(5, session=1), 3, PAIRS) == ("old_session", ChunkingStep(begun.state))
 
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
@@ -158,8 +157,8 @@ def test_only_the_last_few_gaps_are_remembered() -> None:
         state = arrive(state, fragment(2 * turn + 1, turn), 3, policy)[1].state
         state = pass_time(state, 3, policy, turn).state
     assert len(state.given_up) == GAPS_REMEMBERED
-    assert arrive(state, fragment(2, 99), 3, policy)[0] is Arrival.LATE
-    assert arrive(state, fragment(0, 99), 3, policy)[0] is Arrival.REPEATED
+    assert arrive(state, fragment(2, 99), 3, policy)[0] == "late"
+    assert arrive(state, fragment(0, 99), 3, policy)[0] == "repeated"
 
 
 @dataclass
@@ -195,7 +194,7 @@ class Plain:
 
     def give_up(self) -> None:
         gap = self.edge, min(each.number for each in self.behind) - 1
-        self.drop(gap[0], FragmentDropReason.GAP)
+        self.drop(gap[0], "gap")
         self.gaps.append(gap)
         self.start = gap[1] + 1
         self.cut()
@@ -209,7 +208,7 @@ class Plain:
             if first is not None:
                 fault = faults[first]
                 assert fault is not None
-                self.drop(self.start + first, FragmentDropReason.GAP)
+                self.drop(self.start + first, "gap")
                 self.start += first + 1
                 self.drop(self.start, fault)
             elif len(head) == size:
@@ -226,29 +225,29 @@ class Plain:
             self.give_up()
         if silent:
             self.start, open_until = self.edge, self.edge
-            self.drop(open_until, FragmentDropReason.EXPIRED)
+            self.drop(open_until, "expired")
 
     def take(self, new: Fragment) -> Arrival:
         if new.session < self.session:
-            return Arrival.OLD_SESSION
+            return "old_session"
         if new.session > self.session:
             self.begin(new.session)
         else:
             self.wait(new.accepted_ms)
         self.heard_ms = new.accepted_ms
         if new.number in self.seen:
-            return Arrival.REPEATED if self.seen[new.number] == new.checksum else Arrival.CONFLICT
+            return "repeated" if self.seen[new.number] == new.checksum else "conflict"
         if new.number < self.edge:
-            return Arrival.LATE
+            return "late"
         self.seen[new.number] = new.checksum
         self.here[new.number] = new
         self.cut()
         while len(self.behind) > self.policy.max_waiting:
             self.give_up()
-        return Arrival.STORED
+        return "stored"
 
     def begin(self, session: int) -> None:
-        self.drop(1 << 60, FragmentDropReason.OLD_SESSION)
+        self.drop(1 << 60, "old_session")
         self.session, self.start, self.seen = session, 0, {}
 
 
@@ -296,7 +295,7 @@ def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[
             new = replace(new, versions=fragment(0, version=max(0, plain.version - number % 3)).versions)
             arrival, step = arrive(whole.state, new, plain.version, policy, plain.seen)
             assert arrival is plain.take(new)
-            stored += [new] * (arrival is Arrival.STORED)
+            stored += [new] * (arrival == "stored")
         whole = joined(whole, step)
         state = whole.state
         assert (numbers(whole), list(whole.dropped), list(whole.gaps)) == (plain.chunks, plain.dropped, plain.gaps)

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model import DropReason
 from app.core.runs.ledger import WASTE, TokenLedger, ledger_of, ledger_of_run
+from lachesis.wire.states import DROP_REASONS
 
-OUTCOMES = ("trained", "leased", "queued", *DropReason)
+OUTCOMES = ("trained", "leased", "queued", *DROP_REASONS)
 groups = st.lists(st.tuples(st.sampled_from(OUTCOMES), st.none() | st.integers(0, 2), st.integers(0, 2**40)))
 """The outcome of each group, its environment and its tokens."""
 
@@ -51,7 +51,7 @@ def test_the_ledger_of_a_run_is_the_sum_of_those_of_its_environments(every: list
 
 
 def test_each_reason_for_a_drop_is_a_kind_of_waste() -> None:
-    assert WASTE.keys() == set(DropReason)
+    assert WASTE.keys() == set(DROP_REASONS)
 
 
 def test_costs_follow_from_tokens() -> None:

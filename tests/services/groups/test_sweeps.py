@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from app.core.model import DropReason
 from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.groups import staleness
 from app.store.redis.keys import RunKeys
+from lachesis.wire.states import DropReason
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded
 
@@ -49,7 +49,7 @@ async def test_another_process_drops_what_the_request_left(
     assert await first[0].runs.administration.set_policy_version(RUN, 5) == FEW
     await books_of(redis_client, RUN)
     await second[1].look_after(RUN)
-    assert await dropped(second, DropReason.STALE) == STALE
+    assert await dropped(second, "stale") == STALE
     assert len((await books_of(redis_client, RUN))["queued"]) == FRESH
     assert await redis_client.hget(KEYS.run, "unswept") is None  # type: ignore[misc]
 
@@ -62,7 +62,7 @@ async def test_no_stale_group_gets_into_a_batch_before_the_sweep_is_done(
     result = await first[0].batches.dispatch.take(RUN)
     if result.batch is not None:
         assert {group.policy_version for group in result.batch.groups} == {None}
-    assert await dropped(first, DropReason.STALE) == STALE, "a take drops what it meets, and the oldest come first"
+    assert await dropped(first, "stale") == STALE, "a take drops what it meets, and the oldest come first"
 
 
 async def test_a_take_drops_many_stale_groups_in_parts(
@@ -74,7 +74,7 @@ async def test_a_take_drops_many_stale_groups_in_parts(
     await first[0].runs.administration.change(RUN, {"batch_size": 40})
     await redis_client.hset(KEYS.run, "policy_version", 5)  # type: ignore[misc]  # no sweep
     await first[0].batches.dispatch.take(RUN)
-    assert await dropped(first, DropReason.STALE) > FEW
+    assert await dropped(first, "stale") > FEW
     for left in await redis_client.lrange(KEYS.left, 0, -1):  # type: ignore[misc]
         assert len(left.split()) <= 1 + FEW
 
@@ -87,7 +87,7 @@ async def test_groups_of_the_future_are_dropped_or_count_as_fresh(
     refused = future == "refuse"
     assert await first[0].runs.administration.set_policy_version(RUN, 0) == FEW * refused
     await second[1].look_after(RUN)
-    assert await dropped(first, DropReason.FUTURE_VERSION) == STALE * refused
+    assert await dropped(first, "future_version") == STALE * refused
     assert len((await books_of(redis_client, RUN))["queued"]) == FRESH + STALE * (not refused)
     assert await first[0].groups.staleness._groups.of_versions(RUN, "(0", "+inf", STALE) == []
 
@@ -105,7 +105,7 @@ async def test_a_version_that_is_set_during_a_sweep_gets_a_sweep_of_its_own(
     assert await runs.requested_sweep(RUN) == sweep + 1
     await maintenance.look_after(RUN)
     assert await runs.requested_sweep(RUN) is None
-    assert await dropped((services, maintenance), DropReason.STALE) == STALE
+    assert await dropped((services, maintenance), "stale") == STALE
 
 
 async def test_the_run_is_awake_until_the_sweep_is_done(process: Callable[..., Process], redis_client: Redis) -> None:
@@ -115,4 +115,4 @@ async def test_the_run_is_awake_until_the_sweep_is_done(process: Callable[..., P
     await services.runs.administration.set_policy_version(RUN, 5)
     assert not await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
     await maintenance.look_after(RUN)
-    assert await dropped((services, maintenance), DropReason.STALE) == STALE
+    assert await dropped((services, maintenance), "stale") == STALE

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from app.core.batches.leases import Lease
-from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from lachesis.wire.errors import StoreRefused
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
@@ -49,7 +48,7 @@ async def test_a_lease_in_another_state_is_not_ended(store: Store) -> None:
     groups = await store.batches.groups_of(RUN, "batch1") or []
     assert await store.acknowledge(lost, keep=True) == 0
     assert not await store.batches.dissolve(RUN, lost, groups, LASTING_MS)
-    assert not await store.batches.discard(RUN, lost, DropReason.QUARANTINED, LASTING_MS)
+    assert not await store.batches.discard(RUN, lost, "quarantined", LASTING_MS)
     assert not await store.batches.change(RUN, lost, replace(lost, state="returned"))
     epoch = (await store.view()).epoch
     assert not await store.batches.change(RUN, lease, replace(lease, state="returned"), epoch - 1)
@@ -165,7 +164,7 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
     await store.admit(encoded(given="a", version=4), encoded(2), encoded(3), ids=["one", "two", "three"])
     lease = await store.take("one", "two")
     for discarded in (True, False):
-        assert await store.batches.discard(RUN, lease, DropReason.QUARANTINED, LASTING_MS) == discarded
+        assert await store.batches.discard(RUN, lease, "quarantined", LASTING_MS) == discarded
     books = await store.books()
     assert (books["queued"], books["leased"], books["delivered"]) == ({"three"}, set(), 0)
     assert (await store.view()).dropped == {("quarantined", 0): 2}
@@ -183,9 +182,9 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
 
 async def test_groups_of_no_environment_are_dropped_under_none(store: Store) -> None:
     await store.admit(encoded(), encoded(2), ids=["one", "two"], place=Placement(None))
-    assert await store.groups.drop(RUN, [("two", (None, 2))], DropReason.STALE) == 1
+    assert await store.groups.drop(RUN, [("two", (None, 2))], "stale") == 1
     lease = await store.take("one")
-    assert await store.batches.discard(RUN, lease, DropReason.QUARANTINED, LASTING_MS)
+    assert await store.batches.discard(RUN, lease, "quarantined", LASTING_MS)
     assert (await store.view()).dropped == {("stale", None): 1, ("quarantined", None): 1}
     await store.books()
 
@@ -197,7 +196,7 @@ async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store
     lease = Lease("batch", "held", "host/1/x", 1, view.step + 1, relaxed=False)
     planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
     if moved == "group":
-        await store.groups.drop(RUN, [("two", (0, 2))], DropReason.EXPIRED)
+        await store.groups.drop(RUN, [("two", (0, 2))], "expired")
     elif moved == "step":
         lease = replace(lease, step=view.step + 2)
     else:
@@ -224,7 +223,7 @@ async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: S
     first, second, third = await taken(store, "one", "two", "three")
     await store.batches.acknowledge(RUN, [first], keep=False, history_ms=0)
     await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], 0)
-    await store.batches.discard(RUN, third, DropReason.QUARANTINED, 0)
+    await store.batches.discard(RUN, third, "quarantined", 0)
     await store.pass_time(119_000)
     await store.runs.forget_old(RUN)
     outcomes = [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)]

@@ -3,7 +3,6 @@
 import re
 
 from app import events
-from app.core.model import DropReason
 from app.store.events.scripts import NewEvent
 from app.store.events.store import OLDEST, EventStore, Flush
 from app.store.groups.entries import Placement
@@ -76,11 +75,11 @@ async def test_what_is_no_longer_kept_is_missing_for_those_who_saw_older_events_
 async def test_each_dropped_group_is_told_once_with_its_environment(store: Store) -> None:
     own = EventStore(store.connection)
     for n in range(3):
-        await store.admit(encoded(), place=Placement(0, dropped=DropReason.ZERO_VARIANCE))
-        await store.admit(encoded(), place=Placement(None if n else 0, dropped=DropReason.TOO_LONG))
+        await store.admit(encoded(), place=Placement(0, dropped="zero_variance"))
+        await store.admit(encoded(), place=Placement(None if n else 0, dropped="too_long"))
     await store.tick()
     await hold_back(store)
-    await store.admit(encoded(), place=Placement(0, dropped=DropReason.TOO_LONG))
+    await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     await store.tick()
     told = [event.facts for event in (await own.read({RUN: OLDEST}, 10))[RUN].events]
     found = {one["reason"]: (one["groups"], one["environments"]) for one in told}
@@ -94,9 +93,9 @@ async def test_each_dropped_group_is_told_once_with_its_environment(store: Store
 
 async def test_counts_that_were_told_move_with_those_of_a_forgotten_environment(store: Store) -> None:
     own = EventStore(store.connection)
-    await store.admit(encoded(), place=Placement(0, dropped=DropReason.TOO_LONG))
+    await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     await store.tick()
-    await store.admit(encoded(), place=Placement(0, dropped=DropReason.TOO_LONG))
+    await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     view = await store.view()
     assert await store.runs.forget_environments(RUN, [view.environments[0]], view)
     await store.pass_time(5000)
@@ -106,10 +105,10 @@ async def test_counts_that_were_told_move_with_those_of_a_forgotten_environment(
 
 
 async def test_a_run_with_drops_to_tell_does_not_sleep(store: Store) -> None:
-    await store.admit(encoded(), place=Placement(0, dropped=DropReason.TOO_LONG))
+    await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     await store.tick()
     await hold_back(store)
-    await store.admit(encoded(), place=Placement(0, dropped=DropReason.TOO_LONG))
+    await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     await store.tick()
     assert not await store.redis.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
     await store.redis.hset(KEYS.run, "drops_told_ms", -5000)  # type: ignore[misc]

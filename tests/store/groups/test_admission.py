@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.model import DropReason, PlannedGroup
+from app.core.model import PlannedGroup
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
 from app.store.groups.entries import KnownGroup, Outcome, PendingGroup, Placement, Stored
@@ -14,7 +14,7 @@ from lachesis.wire.errors import GroupExists, QueueFull
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
 
-STALE = Placement(0, policy_version=1, dropped=DropReason.STALE)
+STALE = Placement(0, policy_version=1, dropped="stale")
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["in one transaction", "one after the other"])
@@ -164,7 +164,7 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
     assert (books["queued"], books["buffered"]) == ({"one"}, {"two", "three"})
     await store.take("one")
     for group in ("two", "three"):
-        await store.groups.drop(RUN, [(group, (0, 2))], DropReason.STALE)
+        await store.groups.drop(RUN, [(group, (0, 2))], "stale")
     assert await store.admit(encoded(given="b"), ids=["four"], **limit) == [True]
     await store.books()
 
@@ -231,7 +231,7 @@ async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
     named = zip(("queued", "buffered", "stale"), places, strict=True)
     submission = [PendingGroup(name, encoded(version=1), place) for name, place in named]
-    outcomes = [Outcome(), Outcome(), Outcome(DropReason.STALE)]
+    outcomes = [Outcome(), Outcome(), Outcome("stale")]
     assert await store.groups.admit(RUN, [submission], await store.preconditions()) == Stored([outcomes])
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
@@ -244,8 +244,8 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     await store.admit(encoded(), encoded(), ids=["taken", "newest"])
     await store.take("taken")
     old = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
-    assert await store.groups.drop(RUN, [*old, *old], DropReason.EXPIRED) == 2
-    assert await store.groups.drop(RUN, old, DropReason.EXPIRED) == 0
+    assert await store.groups.drop(RUN, [*old, *old], "expired") == 2
+    assert await store.groups.drop(RUN, old, "expired") == 0
     books = await store.books()
     assert (books["dropped"], books["leased"]) == ({"expired": 2}, {"taken"})
     assert books["queued"] == {"newest"}
@@ -259,7 +259,7 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
 
 async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
-    await store.groups.drop(RUN, [("one", (0, 2))], DropReason.EXPIRED)
+    await store.groups.drop(RUN, [("one", (0, 2))], "expired")
     await store.groups.delete_marked(RUN)
     assert await store.groups.latest(RUN) == encoded().payload
     await store.admit(encoded(2), ids=["two"])

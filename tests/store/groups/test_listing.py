@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from app.store.groups.listing import MAX_ITEM_HEADER_BYTES, GroupListStore
 from app.store.redis.client import RedisClient
@@ -122,7 +121,7 @@ async def test_items_are_read_from_headers_of_a_limited_size(store: Store, metad
 
 
 async def test_a_group_dropped_on_arrival_has_left(store: Store) -> None:
-    await store.admit(encoded(given="given"), place=Placement(0, dropped=DropReason.STALE))
+    await store.admit(encoded(given="given"), place=Placement(0, dropped="stale"))
     (record,) = await GroupListStore(store.connection).left(RUN, None, 10)
     assert record.known is not None
     assert record.known.ended is not None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from app.core.model import DropReason
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
@@ -36,7 +35,7 @@ async def _garbage(store: Store) -> int:
     ids = [f"g{number}" for number in range(2 * MORE_THAN_A_SLICE)]
     await store.admit(*(encoded() for _ in ids), ids=ids)
     dropped = [(group_id, (0, 2)) for group_id in ids[:MORE_THAN_A_SLICE]]
-    assert await store.groups.drop(RUN, dropped, DropReason.STALE) == len(dropped)
+    assert await store.groups.drop(RUN, dropped, "stale") == len(dropped)
     await store.runs.reset(RUN, "token")
     return len(ids)
 

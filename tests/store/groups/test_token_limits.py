@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from app.core.access.queued import LimitedAccount
-from app.core.model import DropReason
 from app.core.runs.capacity import WaitingGroups
 from app.store.access.limits import LimitStore
 from app.store.groups.entries import PendingGroup, Placement
@@ -21,7 +20,7 @@ from tests.seeds import FUZZ, seed_of
 from tests.store.conftest import KEYS, RUN, Store, encoded
 
 ONE = LimitedAccount("1" * 12, "token 111111111111", "math", QueueLimitSettings(max_queued_groups=2))
-PLACES = [Placement(0), Placement(0, buffered=True), Placement(0, dropped=DropReason.STALE)]
+PLACES = [Placement(0), Placement(0, buffered=True), Placement(0, dropped="stale")]
 
 
 def token(number: int, groups: int | None, size_bytes: int | None) -> LimitedAccount:
@@ -52,9 +51,7 @@ async def test_the_script_decides_as_the_rule(store: Store) -> None:
         accounts = [rng.choice([None, token(1, 3, None), token(2, None, 60), token(3, 4, 50)]) for _ in range(4)]
         submissions = []
         for _ in accounts:
-            places = rng.choices(
-                [Placement(0), Placement(0, buffered=True), Placement(0, dropped=DropReason.STALE)], k=3
-            )
+            places = rng.choices([Placement(0), Placement(0, buffered=True), Placement(0, dropped="stale")], k=3)
             new = [PendingGroup(f"g{next(numbers)}", encoded(rng.randint(0, 20)), place) for place in places]
             submissions.append(new[: rng.randint(1, 3)])
         stored = await store.groups.admit(RUN, submissions, await store.preconditions(accounts=accounts))
@@ -82,7 +79,7 @@ async def test_the_script_decides_as_the_rule(store: Store) -> None:
             if name in books["queued"] and rng.random() < 0.5:
                 await store.acknowledge(await store.take(name))
             else:
-                assert await store.groups.drop(RUN, [(name, (0, 2))], DropReason.EXPIRED) == 1
+                assert await store.groups.drop(RUN, [(name, (0, 2))], "expired") == 1
             del held[name]
         await store.books()
     assert outcomes.keys() == {"None", "max_queued_groups", "max_queued_bytes"}
@@ -109,7 +106,7 @@ async def test_a_group_counts_until_first_taken_and_not_after_its_return(store: 
 async def test_stale_groups_and_those_of_a_run_that_starts_over_count_no_longer(store: Store) -> None:
     await store.admit(encoded(version=1), ids=["old"], accounts=[ONE])
     assert await submit(store, "a") == ""
-    assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, DropReason.STALE, await store.view()) == 1
+    assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, "stale", await store.view()) == 1
     assert await queued(store) == {ONE.account_id: "1 8"}
     await store.runs.reset(RUN, "token")
     assert await store.redis.exists(KEYS.token_groups, KEYS.token_queues) == 0
@@ -118,7 +115,7 @@ async def test_stale_groups_and_those_of_a_run_that_starts_over_count_no_longer(
 async def test_a_large_submission_is_stored_if_the_token_has_nothing_in_the_queue(store: Store) -> None:
     assert await submit(store, "a", "b", "c") == ""
     assert "it has 3 groups queued, 24 bytes" in await submit(store, "d")
-    await store.groups.drop(RUN, [("a", (0, 2)), ("b", (0, 2))], DropReason.EXPIRED)
+    await store.groups.drop(RUN, [("a", (0, 2)), ("b", (0, 2))], "expired")
     assert await submit(store, "e") == ""
     assert "max_queued_groups=2" in await submit(store, "f", "g", "h")
     await store.groups.delete_marked(RUN)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease, returned
-from app.core.model import DropReason, PlannedGroup
+from app.core.model import PlannedGroup
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
@@ -126,5 +126,5 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     assert await store.runs.forget(RUN)
     assert await store.acknowledge(lease) == 0
     assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0
-    assert await store.groups.drop(RUN, [("one", (0, 2))], DropReason.STALE) == 0
+    assert await store.groups.drop(RUN, [("one", (0, 2))], "stale") == 0
     assert [key async for key in store.redis.scan_iter("*")] == []

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.core.model import DropReason
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import PROCESSES, RUNS, SERVICE
@@ -68,7 +67,7 @@ async def _aging(store: Store) -> None:
 
 async def _pending(store: Store) -> None:
     await store.admit(encoded(), encoded(), ids=["lost", "newest"])
-    await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.DELETED)
+    await store.groups.drop(RUN, [("lost", (0, 2))], "deleted")
 
 
 async def _leased(store: Store) -> None:
@@ -124,7 +123,7 @@ async def test_what_happens_in_a_run_that_sleeps_wakes_it(store: Store, prepare:
 async def test_a_run_wakes_when_it_has_to_forget_something(store: Store) -> None:
     policy = Policy(history_retention_s=600.0, dedup_window_s=300.0)
     await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
-    await store.admit(encoded(given="given"), place=Placement(0, dropped=DropReason.STALE))
+    await store.admit(encoded(given="given"), place=Placement(0, dropped="stale"))
     await fall_asleep(store)
     await serve_for(store, 540_000)
     assert not await is_due(store)
