@@ -4,7 +4,6 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from app.core.history.causes import Cause
 from app.core.history.charts import BLOCKED, LOOKED_S
 from app.core.history.series import Facts, HistorySpan
 from app.store.history.store import HistoryStore
@@ -45,7 +44,7 @@ async def test_hostile_names_of_environments_are_inert(client: httpx.AsyncClient
 async def test_hostile_reasons_are_inert_on_the_timeline(client: httpx.AsyncClient, show: Open, redis_url: str) -> None:
     await make_run(client, batch_size=10)
     connection = RedisClient(redis_url, 5.0)
-    cause = BLOCKED + Cause.STARVATION
+    cause = BLOCKED + "starvation"
     facts = Facts({LOOKED_S: 5, cause: 5}, texts={cause: MARKUP + ESCAPES + BIDI + "n" * 4096})
     assert await HistoryStore(connection).append("run", HistorySpan(facts))
     await connection.aclose()

@@ -9,13 +9,13 @@ from math import exp, log
 from typing import Any
 
 from app.core.curriculum.rewards import TENTHS
-from app.core.history.causes import Cause, blocked_sentence
+from app.core.history.causes import blocked_sentence
 from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, HistorySpan, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
-from lachesis.wire.history import HistoryValue
+from lachesis.wire.history import CAUSES, HistoryValue
 
 Series = list[float | None]
 COUNTED = ("groups", "sequences", "tokens", "bytes")
@@ -69,7 +69,7 @@ def run_series(spans: Mapping[int, HistorySpan], points: int, wanted: Collection
             "batches": lambda: each(_count("batches")),
             "relaxed_batches": lambda: each(_count("relaxed_batches")),
             "dropped": lambda: _dropped(facts, points),
-            "blocked_s": lambda: {cause.value: each(_seconds(BLOCKED + cause)) for cause in Cause},
+            "blocked_s": lambda: {cause: each(_seconds(BLOCKED + cause)) for cause in CAUSES},
             "blocked_sentence": lambda: [_blocked_sentence(facts.get(place)) for place in range(points)],
             "trainer_idle_share": lambda: each(_idle_share),
             "rank_imbalance": lambda: each(_mean("rank_imbalance")),
@@ -144,14 +144,14 @@ def _blocked_sentence(facts: Facts | None) -> str | None:
     """Say what blocked the run in a span; None if that is not known."""
     if facts is None or not facts.counts.get(LOOKED_S):
         return None
-    reasons = {cause: facts.texts[BLOCKED + cause] for cause in Cause if BLOCKED + cause in facts.texts}
-    return blocked_sentence({cause: facts.counts.get(BLOCKED + cause, 0) for cause in Cause}, reasons)
+    reasons = {cause: facts.texts[BLOCKED + cause] for cause in CAUSES if BLOCKED + cause in facts.texts}
+    return blocked_sentence({cause: facts.counts.get(BLOCKED + cause, 0) for cause in CAUSES}, reasons)
 
 
 def _idle_share(facts: Facts) -> float | None:
     """Return the part of the time in which no trainer held a batch."""
     looked_s = facts.counts.get(LOOKED_S)
-    held_s = facts.counts.get(BLOCKED + Cause.TRAINER_HOLDS_BATCH, 0)
+    held_s = facts.counts.get(BLOCKED + "trainer_holds_batch", 0)
     return _short(max(0.0, 1 - held_s / looked_s)) if looked_s else None
 
 

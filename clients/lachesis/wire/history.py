@@ -25,6 +25,10 @@ class BlockedSeconds(BaseModel):
     paused: Series = Field(description="An operator had paused serving.")
 
 
+CAUSES = tuple(BlockedSeconds.model_fields)
+"""The causes. The service says them in sentences, with the descriptions of these fields."""
+
+
 class CurriculumSeries(BaseModel):
     """How many items a curriculum had, as the last look in each span found them."""
 

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
-from app.core.history.causes import Cause
+from lachesis.wire.history import CAUSES
 from lachesis.wire.states import DROP_REASONS, FILTERS
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
@@ -178,4 +178,5 @@ def test_the_page_takes_a_reason_for_a_filter_exactly_if_it_is_one() -> None:
 
 def test_the_page_has_a_lane_for_every_cause_of_a_stall() -> None:
     (lanes,) = re.findall(r"const CAUSES = \[(.*?)\n\];", SCRIPTS["parts/stalls.js"], re.S)
-    assert re.findall(r'^  \["(\w+)"', lanes, re.M) == list(Cause)
+    assert re.findall(r'^  \["(\w+)"', lanes, re.M) == list(CAUSES)
+    assert re.findall(r'^\[data-cause="(\w+)"\]', OWN["css/charts.css"], re.M) == list(CAUSES)

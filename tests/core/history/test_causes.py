@@ -1,16 +1,17 @@
 """What a span of a timeline says."""
 
-from app.core.history.causes import Cause, blocked_sentence, reason_of
+from app.core.history.causes import blocked_sentence, reason_of
+from lachesis.wire.history import CAUSES
 
 
 def test_the_longest_cause_comes_first() -> None:
-    seconds = {Cause.WAITING_FOR_DATA: 2.0, Cause.TRAINER_HOLDS_BATCH: 7.4, Cause.PAUSED: 0.0}
+    seconds = {"waiting_for_data": 2.0, "trainer_holds_batch": 7.4, "paused": 0.0}
     said = "A trainer held a batch for 7 s. Too few sequences were queued for 2 s. Last reason: 3 are there."
-    assert blocked_sentence(seconds, {Cause.WAITING_FOR_DATA: "3 are there", Cause.PAUSED: "not now"}) == said
+    assert blocked_sentence(seconds, {"waiting_for_data": "3 are there", "paused": "not now"}) == said
 
 
 def test_long_and_short_times_have_fitting_units() -> None:
-    seconds = {Cause.STARVATION: 3600.0, Cause.NO_EXACT_FIT: 0.2}
+    seconds = {"starvation": 3600.0, "no_exact_fit": 0.2}
     said = "Nothing trainable arrived for 60 min. "
     said += "Sizes of groups did not sum to a batch, or could not be divided for less than 1 s."
     assert blocked_sentence(seconds, {}) == said
@@ -21,17 +22,17 @@ def test_no_cause_blocked_nothing() -> None:
 
 
 def test_each_cause_has_a_sentence() -> None:
-    assert len({blocked_sentence({cause: 1.0}, {}) for cause in Cause}) == len(Cause)
+    assert len({blocked_sentence({cause: 1.0}, {}) for cause in CAUSES}) == len(CAUSES)
 
 
 def test_a_reason_is_kept_where_the_cause_does_not_say_it_all() -> None:
-    kept = {cause: reason_of(cause, "what explain says", "what starves") for cause in [None, *Cause]}
+    kept = {cause: reason_of(cause, "what explain says", "what starves") for cause in [None, *CAUSES]}
     assert {cause: reason for cause, reason in kept.items() if reason is not None} == {
-        Cause.WAITING_FOR_DATA: "what explain says",
-        Cause.MINIMUM_SHORT: "what explain says",
-        Cause.NO_EXACT_FIT: "what explain says",
-        Cause.STARVATION: "what starves",
+        "waiting_for_data": "what explain says",
+        "minimum_short": "what explain says",
+        "no_exact_fit": "what explain says",
+        "starvation": "what starves",
     }
-    assert reason_of(Cause.WAITING_FOR_DATA, None, None) is None
-    assert reason_of(Cause.WAITING_FOR_DATA, "x" * 300, None) == "x" * 300
-    assert reason_of(Cause.WAITING_FOR_DATA, "x" * 301, None) == "x" * 299 + "…"
+    assert reason_of("waiting_for_data", None, None) is None
+    assert reason_of("waiting_for_data", "x" * 300, None) == "x" * 300
+    assert reason_of("waiting_for_data", "x" * 301, None) == "x" * 299 + "…"
