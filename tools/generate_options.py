@@ -7,20 +7,28 @@ import subprocess
 import sys
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.runs import RunChange, RunCreate
+from lachesis.wire.samples import TakeSample
 
 TARGET = Path(__file__).parents[1] / "clients" / "lachesis" / "wire" / "options.py"
+_REQUEST = frozenset({"num_chunks", "num_fragments", "request_id", "trainer"})
+"""Fields that methods of the SDK take or fill in themselves."""
+
 _OPTIONS: tuple[tuple[str, str, type[BaseModel], frozenset[str]], ...] = (
     ("NewRun", "Settings of a run that can be given when it is made", RunCreate, frozenset({"name", "batch_size"})),
     ("RunChanges", "Settings of a run that can be changed while it runs", RunChange, frozenset()),
     ("ReplayOptions", "Settings of a replay buffer", ReplaySettings, frozenset()),
     ("CurriculumOptions", "Settings of a curriculum", CurriculumSettings, frozenset()),
+    ("CriteriaOptions", "Criteria of groups", GroupCriteria, frozenset()),
+    ("HowDrawn", "Settings of a sample", TakeSample, _REQUEST),
 )
 
 
@@ -47,14 +55,22 @@ def options_module() -> str:
 
 
 def _class(name: str, meaning: str, model: type[BaseModel], without: frozenset[str], models: dict[str, str]) -> str:
-    fields = {field: info.annotation for field, info in model.model_fields.items() if field not in without}
-    lines = [f"    {field}: {_text(annotation, models)}" for field, annotation in fields.items()]
+    lines = [
+        f"    {name}: {_field(field, models)}" for name, field in model.model_fields.items() if name not in without
+    ]
     said = f'    """{meaning}, as `{model.__module__}.{model.__name__}` describes them."""'
     return "\n".join(["", f"class {name}(TypedDict, total=False):", said, "", *lines, ""])
 
 
+def _field(field: FieldInfo, models: dict[str, str]) -> str:
+    takes_numbers = any(getattr(constraint, "coerce_numbers_to_str", False) for constraint in field.metadata)
+    return f"{'int | ' if takes_numbers else ''}{_text(field.annotation, models)}"
+
+
 def _text(annotation: Any, models: dict[str, str]) -> str:
     """Write a type as source; notes in ``models`` what must be imported from where."""
+    if get_origin(annotation) is Annotated:
+        return _text(get_args(annotation)[0], models)
     if get_origin(annotation) in (Union, UnionType):
         return " | ".join(_text(part, models) for part in get_args(annotation))
     if get_origin(annotation) is Literal:

@@ -13,9 +13,7 @@ import pytest
 import lachesis
 from lachesis import AsyncReplay, AsyncTrainer, Replay, Trainer
 from lachesis.curriculum.options import HowSampled, ItemOptions
-from lachesis.replay.buffer import HowDrawn
 from lachesis.wire.curriculum_items import ItemChange, NewItem, SampleItems
-from lachesis.wire.samples import TakeSample
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [
@@ -112,10 +110,8 @@ def test_docstrings_of_the_synchronous_classes_say_nothing_of_asyncio() -> None:
     assert "in any number of tasks" in (inspect.getdoc(lachesis.AsyncCurriculum.items) or "")
 
 
-def test_options_of_samples_and_items_are_those_of_the_contract() -> None:
+def test_options_of_items_are_those_of_the_contract() -> None:
     """They are written down a second time for type checkers; here is what keeps them equal."""
-    besides = {"num_chunks", "num_fragments", "request_id", "trainer"}
-    assert get_type_hints(HowDrawn).keys() | besides == TakeSample.model_fields.keys()
     assert get_type_hints(HowSampled).keys() | {"n", "bins_only", "request_id"} == SampleItems.model_fields.keys()
     assert get_type_hints(ItemOptions).keys() == ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 

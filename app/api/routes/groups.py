@@ -24,7 +24,7 @@ from app.api.http.openapi import (
 from app.api.http.replies import model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import span_of, spans
-from app.api.wire.group_query import GroupCriteria
+from app.api.wire.group_query import group_criteria
 from app.api.wire.groups import shown_groups, shown_history
 from app.api.wire.status import shown_warnings
 from app.core.access.limits import Use
@@ -36,6 +36,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.groups import (
     GROUP_ID,
@@ -143,7 +144,7 @@ async def submit_groups(request: Request) -> Response:
 async def list_groups(
     run: NamedRun,
     services: ServicesDep,
-    wanted: Annotated[GroupCriteria, Depends()],
+    wanted: Annotated[GroupCriteria, Depends(group_criteria)],
     limit: Annotated[
         int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups on a page.")
     ] = GROUPS_SHOWN,
@@ -158,9 +159,7 @@ async def list_groups(
     after = None if cursor is None else parse_list_position(cursor)
     page = await services.groups.listing.page(
         run,
-        wanted.query,
-        wanted.environment_id,
-        wanted.received_s,
+        wanted,
         limit=limit,
         most=MAX_LOOKED_AT,
         after=after,
@@ -314,7 +313,7 @@ async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> 
 async def delete_groups(
     run: NamedRun,
     services: ServicesDep,
-    wanted: Annotated[GroupCriteria, Depends()],
+    wanted: Annotated[GroupCriteria, Depends(group_criteria)],
     limit: Annotated[
         int, Query(ge=1, le=MAX_LOOKED_AT, description="Maximum number of groups to look at.")
     ] = MAX_LOOKED_AT,
@@ -332,9 +331,7 @@ async def delete_groups(
     after = None if cursor is None else parse_position(cursor)
     deleted = await services.groups.deletion.delete_matching(
         run,
-        wanted.query,
-        wanted.environment_id,
-        wanted.received_s,
+        wanted,
         limit=limit,
         after=after,
         dry_run=dry_run,

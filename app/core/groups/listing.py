@@ -16,6 +16,7 @@ from typing import NamedTuple
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.deletion import BUFFERED, LANE_END, NO_ENVIRONMENT, QUEUED
 from app.core.model import LaneId, QueuedGroup
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import EnvironmentNotFound, InvalidField
 
 LEASED, KEPT, DELIVERED, DROPPED = "leased", "kept", "delivered", "dropped"
@@ -78,39 +79,26 @@ class GroupRow:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupQuery:
-    """Criteria of a listing or a deletion. A group must match every criterion that is not None.
+class GroupQuery(GroupCriteria):
+    """Criteria with the ids of environments, and with times of the run clock.
 
     Attributes:
-        state: Its state.
         environments: The environments it may belong to; None among them: groups without an environment.
-        size: The number of its sequences.
-        item: Its item.
-        score_min: The smallest mean score.
-        score_max: The largest mean score.
         received_from_ms: Run clock from which on it came.
         received_to_ms: Run clock before which it came.
-        step_min: The smallest step of its batch.
-        step_max: The largest step of its batch.
-        staleness_min: The smallest staleness.
-        older_than_version: The policy version below which it was sampled.
-        dropped: The reason why it was dropped.
     """
 
-    state: str | None = None
     environments: frozenset[int | None] | None = None
-    size: int | None = None
-    item: str | None = None
-    score_min: float | None = None
-    score_max: float | None = None
     received_from_ms: float | None = None
     received_to_ms: float | None = None
-    step_min: int | None = None
-    step_max: int | None = None
-    staleness_min: int | None = None
-    older_than_version: int | None = None
-    dropped: str | None = None
+
+    @property
+    def environment_id(self) -> int | str | None:
+        """Return the id of the environment; its name, if the text is no id."""
+        text = self.environment
+        if text is not None and text.isascii() and text.isdecimal() and len(text) <= 16:
+            return int(text)
+        return text
 
     @property
     def sections(self) -> tuple[str, ...]:

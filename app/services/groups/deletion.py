@@ -14,6 +14,7 @@ from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore, LaneSlice
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import GroupNotWaiting, InvalidField
 
 
@@ -64,9 +65,7 @@ class GroupDeletion:
     async def delete_matching(
         self,
         run: str,
-        wanted: GroupQuery,
-        environment: int | str | None = None,
-        received_s: tuple[float | None, float | None] = (None, None),
+        criteria: GroupCriteria,
         *,
         limit: int,
         after: SearchPosition | None = None,
@@ -76,9 +75,7 @@ class GroupDeletion:
 
         Args:
             run: The run's name.
-            wanted: The criteria, apart from the environment and the time.
-            environment: Id or name of their environment, or ``none``; None: any.
-            received_s: From when on, and before when it was received, seconds since 1970; None: any time.
+            criteria: The criteria.
             limit: Largest number of groups to check in this call.
             after: Where an earlier call stopped; None to begin.
             dry_run: Whether to count the groups and delete none.
@@ -88,10 +85,10 @@ class GroupDeletion:
             InvalidField: There is no criterion.
             EnvironmentNotFound: No environment has this name.
         """
-        if wanted == GroupQuery() and environment is None and received_s == (None, None):
+        if criteria == GroupCriteria():
             raise InvalidField("name a criterion, such as environment, size or older_than_version", ("query",))
         view = await self._runs.existing(run)
-        wanted = await resolved_query(self._listed, view, wanted, environment, received_s)
+        wanted = await resolved_query(self._listed, view, criteria)
         waiting = {QUEUED: view.lanes, BUFFERED: view.buffers}
         counts = {state: lanes for state, lanes in waiting.items() if state in wanted.sections}
         lanes = lanes_left(counts, wanted.has_lane, after)
@@ -105,13 +102,13 @@ class GroupDeletion:
                     run=run,
                     groups=deleted,
                     state=wanted.state,
-                    environment=environment,
+                    environment=wanted.environment_id,
                     size=wanted.size,
                     item=wanted.item,
                     score_min=wanted.score_min,
                     score_max=wanted.score_max,
-                    received_from_s=received_s[0],
-                    received_to_s=received_s[1],
+                    received_from_s=wanted.received_from_s,
+                    received_to_s=wanted.received_to_s,
                     staleness_min=wanted.staleness_min,
                     older_than_version=wanted.older_than_version,
                 )

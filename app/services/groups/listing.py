@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.core.batches.leases import LeasedGroup
 from app.core.groups.deletion import BUFFERED, QUEUED
@@ -34,6 +35,7 @@ from app.store.groups.listing import GroupListStore, LeftGroup
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import reading
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import RunNotFound
 
 _AT_ONCE = 500  # most groups that are read in a step of a page
@@ -78,9 +80,7 @@ class GroupListing:
     async def page(
         self,
         run: str,
-        wanted: GroupQuery,
-        environment: int | str | None = None,
-        received_s: tuple[float | None, float | None] = (None, None),
+        criteria: GroupCriteria,
         *,
         limit: int,
         most: int,
@@ -90,9 +90,7 @@ class GroupListing:
 
         Args:
             run: The run's name.
-            wanted: The criteria, apart from the environment and the time.
-            environment: Id or name of their environment, or ``none``; None: any.
-            received_s: From when on, and before when it was received, seconds since 1970; None: any time.
+            criteria: The criteria.
             limit: Most groups to return.
             most: Most groups to look at.
             after: Where the last page stopped; None to begin.
@@ -104,7 +102,7 @@ class GroupListing:
         view = await self._runs.queue(run)
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
-        wanted = await resolved_query(self._listed, view, wanted, environment, received_s)
+        wanted = await resolved_query(self._listed, view, criteria)
         names = {one.environment: one.name for one in view.environments.values()}
         rows: list[GroupRow] = []
         looked_at, position = 0, _begin(wanted, after)
@@ -224,24 +222,19 @@ class GroupListing:
     }
 
 
-async def resolved_query(
-    listed: GroupListStore,
-    view: QueueView,
-    wanted: GroupQuery,
-    environment: int | str | None,
-    received_s: tuple[float | None, float | None],
-) -> GroupQuery:
-    """Add an environment by its id or name, or ``none``, and times of receipt in seconds since 1970, to a query.
+async def resolved_query(listed: GroupListStore, view: QueueView, criteria: GroupCriteria) -> GroupQuery:
+    """Find the environment of criteria by its id or name, or ``none``, and the run clock of their times.
 
     Raises:
         EnvironmentNotFound: No environment has this name.
     """
-    wanted = replace(wanted, environments=find_environments(environment, view.environments))
-    if received_s == (None, None):
-        return wanted
-    ahead_ms = await listed.now_ms() - view.clock_ms  # of the run clock
-    from_ms, to_ms = (None if one is None else 1000 * one - ahead_ms for one in received_s)
-    return replace(wanted, received_from_ms=from_ms, received_to_ms=to_ms)
+    wanted = GroupQuery(**dict(criteria))
+    found: dict[str, Any] = {"environments": find_environments(wanted.environment_id, view.environments)}
+    times_s = {"received_from_ms": wanted.received_from_s, "received_to_ms": wanted.received_to_s}
+    if any(one is not None for one in times_s.values()):
+        ahead_ms = await listed.now_ms() - view.clock_ms  # of the run clock
+        found |= {name: None if one is None else 1000 * one - ahead_ms for name, one in times_s.items()}
+    return wanted.model_copy(update=found)
 
 
 def _begin(wanted: GroupQuery, after: Position | None) -> Position | None:

@@ -11,7 +11,8 @@ from lachesis._transport.http import Sender
 from lachesis._transport.protocol import get_json, path_of
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import GroupGone, PermissionDenied
-from lachesis.wire.groups import GROUPS_SHOWN, MAX_LOOKED_AT, GroupContent, GroupState, ListedGroup
+from lachesis.wire.groups import GROUPS_SHOWN, MAX_LOOKED_AT, GroupContent, ListedGroup
+from lachesis.wire.states import GroupState
 
 
 def groups(

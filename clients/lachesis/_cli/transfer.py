@@ -34,7 +34,8 @@ from lachesis.wire import blob
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.columns import DETAILS, lay_out, unpack
 from lachesis.wire.environments import EnvironmentCreate
-from lachesis.wire.groups import MAX_LOOKED_AT, GroupState, ListedGroup
+from lachesis.wire.groups import MAX_LOOKED_AT, ListedGroup
+from lachesis.wire.states import GroupState
 
 _AT_ONCE = 8
 _LEFT = ("delivered", "dropped")

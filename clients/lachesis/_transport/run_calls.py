@@ -22,6 +22,7 @@ from lachesis.rank import Rank
 from lachesis.wire import batches, curricula, environments, events, frame, groups, runs
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.status import RunStatus
 
@@ -216,7 +217,7 @@ def checked_criteria(given: Mapping[str, object]) -> dict[str, object]:
     Raises:
         InvalidField: There is no such criterion.
     """
-    known = groups.GroupCriteria.__optional_keys__
+    known = GroupCriteria.model_fields
     for name in given:
         if name not in known:
             raise InvalidField(f"there is no such criterion; there are {', '.join(sorted(known))}", ("query", name))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypedDict
+from typing import Any
 
 from typing_extensions import Self, Unpack
 
@@ -22,7 +22,7 @@ from lachesis.loader.nested import Nested, decode
 from lachesis.loader.sources import AsyncSource, FetchAsync
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
-from lachesis.wire.options import ReplayOptions
+from lachesis.wire.options import HowDrawn, ReplayOptions
 from lachesis.wire.replay import (
     MAX_PRIORITIES,
     Chunk,
@@ -30,22 +30,11 @@ from lachesis.wire.replay import (
     ReplayChange,
     ReplaySettings,
     ReplayState,
-    SamplingStrategy,
 )
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 from lachesis.wire.states import ChunkPlace, ChunkSorting
 
 log = logging.getLogger(__name__)
-
-
-class HowDrawn(TypedDict, total=False):
-    """How samples are drawn and held, instead of the settings of the buffer and the run."""
-
-    strategy: SamplingStrategy
-    alpha: float
-    beta: float
-    half_life_chunks: float
-    lease_s: float
 
 
 class AsyncReplay(OwnsSender, ForAsyncio):

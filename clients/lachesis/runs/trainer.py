@@ -23,8 +23,8 @@ from lachesis.errors import LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
-from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupCriteria, GroupHistory, ListedGroups
-from lachesis.wire.options import NewRun, RunChanges
+from lachesis.wire.groups import GROUPS_SHOWN, Annotate, GroupContent, GroupHistory, ListedGroups
+from lachesis.wire.options import CriteriaOptions, NewRun, RunChanges
 from lachesis.wire.runs import RetentionState, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
 
@@ -197,14 +197,14 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.find_group(group))
 
     async def list_groups(
-        self, *, limit: int = GROUPS_SHOWN, cursor: str | None = None, **criteria: Unpack[GroupCriteria]
+        self, *, limit: int = GROUPS_SHOWN, cursor: str | None = None, **criteria: Unpack[CriteriaOptions]
     ) -> ListedGroups:
         """Return a page of the groups that match every given criterion, newest first.
 
         Args:
             limit: Maximum number of groups on the page, 1 to 1,000.
             cursor: The ``cursor`` of the page before.
-            criteria: See `lachesis.wire.groups.GroupCriteria`.
+            criteria: See `lachesis.wire.criteria.GroupCriteria`.
 
         Returns:
             The page. If its ``cursor`` is not None, there may be more groups, even after an empty page.
@@ -268,11 +268,11 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """
         await self._sender.send(self._calls.delete_group(group))
 
-    async def delete_groups(self, **criteria: Unpack[GroupCriteria]) -> int:
+    async def delete_groups(self, **criteria: Unpack[CriteriaOptions]) -> int:
         """Delete all waiting groups that match every given criterion. At least one is required.
 
         Args:
-            criteria: See `lachesis.wire.groups.GroupCriteria`. Waiting groups have no step and no reason for a
+            criteria: See `lachesis.wire.criteria.GroupCriteria`. Waiting groups have no step and no reason for a
                 drop, so these criteria match none.
 
         Returns:

@@ -15,12 +15,12 @@ from lachesis._transport.bridge import Blocking, BlockingOwner, Portal
 from lachesis._transport.settings import Settings
 from lachesis.loader.nested import Nested
 from lachesis.loader.sources import AsyncSource
-from lachesis.replay.buffer import AsyncReplay, HowDrawn
+from lachesis.replay.buffer import AsyncReplay
 from lachesis.replay.cutting import EachStep
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
 from lachesis.sync.leased import Leased
-from lachesis.wire.options import ReplayOptions
+from lachesis.wire.options import HowDrawn, ReplayOptions
 from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot
 from lachesis.wire.states import ChunkPlace, ChunkSorting, FragmentOutcome

@@ -18,8 +18,8 @@ from lachesis.sync.curriculum import Curriculum
 from lachesis.sync.leased import Leased
 from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
-from lachesis.wire.groups import GROUPS_SHOWN, GroupContent, GroupCriteria, GroupHistory, ListedGroups
-from lachesis.wire.options import NewRun, RunChanges
+from lachesis.wire.groups import GROUPS_SHOWN, GroupContent, GroupHistory, ListedGroups
+from lachesis.wire.options import CriteriaOptions, NewRun, RunChanges
 from lachesis.wire.runs import RetentionState, Rewound, Run
 from lachesis.wire.status import RunStatus
 
@@ -194,14 +194,14 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         return self._portal.run(self._async.find_group(group))
 
     def list_groups(
-        self, *, limit: int = GROUPS_SHOWN, cursor: str | None = None, **criteria: Unpack[GroupCriteria]
+        self, *, limit: int = GROUPS_SHOWN, cursor: str | None = None, **criteria: Unpack[CriteriaOptions]
     ) -> ListedGroups:
         """Return a page of the groups that match every given criterion, newest first.
 
         Args:
             limit: Maximum number of groups on the page, 1 to 1,000.
             cursor: The ``cursor`` of the page before.
-            criteria: See `lachesis.wire.groups.GroupCriteria`.
+            criteria: See `lachesis.wire.criteria.GroupCriteria`.
 
         Returns:
             The page. If its ``cursor`` is not None, there may be more groups, even after an empty page.
@@ -263,11 +263,11 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         """
         self._portal.run(self._async.delete_group(group))
 
-    def delete_groups(self, **criteria: Unpack[GroupCriteria]) -> int:
+    def delete_groups(self, **criteria: Unpack[CriteriaOptions]) -> int:
         """Delete all waiting groups that match every given criterion. At least one is required.
 
         Args:
-            criteria: See `lachesis.wire.groups.GroupCriteria`. Waiting groups have no step and no reason for a
+            criteria: See `lachesis.wire.criteria.GroupCriteria`. Waiting groups have no step and no reason for a
                 drop, so these criteria match none.
 
         Returns:

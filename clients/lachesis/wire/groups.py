@@ -5,14 +5,14 @@ groups in one body are a safetensors file of such blobs (`lachesis.wire.frame`).
 the columns of `lachesis.wire.atropos.ScoredData` and the same keys.
 """
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
 from lachesis.wire.limits import MAX_ANNOTATIONS
-from lachesis.wire.states import FilterName, LeaseState
+from lachesis.wire.states import FilterName, GroupState, LeaseState
 from lachesis.wire.status import Warned
 
 PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
@@ -244,43 +244,6 @@ class DeletedGroups(BaseModel):
         description="Groups of the environment and size in the query that the request has not looked at yet."
     )
     cursor: str | None = Field(description="Send this value as `cursor` to continue. Null after the last group.")
-
-
-GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
-
-
-class GroupCriteria(TypedDict, total=False):
-    """Criteria of groups to list or delete. None stands for any value.
-
-    Attributes:
-        state: Where they are.
-        environment: Id or name of their environment. ``"none"`` means groups without an environment.
-        size: Number of their sequences.
-        item: The dataset entry or task they come from.
-        score_min: Their smallest mean score.
-        score_max: Their largest mean score.
-        received_from_s: When the first of them was received, seconds since 1970.
-        received_to_s: Before when they were received.
-        step_min: The smallest step of their batch.
-        step_max: The largest step of their batch.
-        staleness_min: Their smallest age, in policy versions.
-        older_than_version: A policy version that all of them were sampled before.
-        dropped: The reason why they were dropped.
-    """
-
-    state: GroupState | None
-    environment: int | str | None
-    size: int | None
-    item: str | None
-    score_min: float | None
-    score_max: float | None
-    received_from_s: float | None
-    received_to_s: float | None
-    step_min: int | None
-    step_max: int | None
-    staleness_min: int | None
-    older_than_version: int | None
-    dropped: str | None
 
 
 class ListedGroup(BaseModel):

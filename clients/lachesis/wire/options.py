@@ -132,3 +132,31 @@ class CurriculumOptions(TypedDict, total=False):
     easy_weight: float
     arms: Literal["bins", "categories"]
     arm_alpha: float
+
+
+class CriteriaOptions(TypedDict, total=False):
+    """Criteria of groups, as `lachesis.wire.criteria.GroupCriteria` describes them."""
+
+    state: Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"] | None
+    environment: int | str | None
+    size: int | None
+    item: str | None
+    score_min: float | None
+    score_max: float | None
+    received_from_s: float | None
+    received_to_s: float | None
+    step_min: int | None
+    step_max: int | None
+    staleness_min: int | None
+    older_than_version: int | None
+    dropped: str | None
+
+
+class HowDrawn(TypedDict, total=False):
+    """Settings of a sample, as `lachesis.wire.samples.TakeSample` describes them."""
+
+    strategy: Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"] | None
+    alpha: float | None
+    beta: float | None
+    half_life_chunks: float | None
+    lease_s: float | None

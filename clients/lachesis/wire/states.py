@@ -2,6 +2,9 @@
 
 from typing import Literal, get_args
 
+GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
+"""Where a group is. ``kept``: it was delivered, and its batch is kept for a rewind."""
+
 LeaseState = Literal["sending", "sent", "held", "returned", "quarantined"]
 """The state of a batch that was taken.
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.deps import Services
 from app.core.access.queued import LimitedAccount
 from app.core.groups.annotations import Rows
-from app.core.groups.listing import GroupQuery, parse_list_position
+from app.core.groups.listing import parse_list_position
 from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
@@ -28,6 +28,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import group_name
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import unpack
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import GroupGone, LachesisError
 from lachesis.wire.limits import QueueLimitSettings
 from tests.properties import briefly_and_at_length, run_machine
@@ -320,12 +321,10 @@ class RunMachine(RuleBasedStateMachine):
         environment = wanted.pop("environment", None)
         if environment == "env0" and not self._environments_named("env0"):
             return
-        query, rows, after = GroupQuery(**wanted), [], None
+        criteria, rows, after = GroupCriteria(environment=environment, **wanted), [], None
         while True:
             page = self._call(
-                lambda s, after=after: s.groups.listing.page(
-                    RUN, query, environment, limit=limit, most=LOOKED_AT, after=after
-                )
+                lambda s, after=after: s.groups.listing.page(RUN, criteria, limit=limit, most=LOOKED_AT, after=after)
             )
             assert len(page.groups) <= limit
             assert page.looked_at <= LOOKED_AT
@@ -409,14 +408,12 @@ class RunMachine(RuleBasedStateMachine):
         older_than = None if ago is None else max(0, self._model.version - ago)
         if (environment, size, older_than) == (None, None, None):
             return
-        query = GroupQuery(size=size, older_than_version=older_than)
+        criteria = GroupCriteria(environment=environment, size=size, older_than_version=older_than)
         predicted = self._model.delete_matching(environment, size, older_than)
         deleted, position = 0, None
         while True:
             done = self._call(
-                lambda s, after=position: s.groups.deletion.delete_matching(
-                    RUN, query, environment, limit=2, after=after
-                )
+                lambda s, after=position: s.groups.deletion.delete_matching(RUN, criteria, limit=2, after=after)
             )
             deleted, position = deleted + done.groups, done.position
             if position is None:

@@ -9,7 +9,6 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.groups.listing import GroupQuery
 from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
@@ -26,6 +25,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.keys import RunKeys
+from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField, RunNotFound
 from lachesis.wire.filters import ZeroVarianceFilter
 from tests.services.conftest import RUN, Process, config, join
@@ -250,7 +250,7 @@ async def test_drops_count_once_whoever_maintains_the_run(process: Callable[...,
     await one.groups.deletion.delete(RUN, "g3")
     await keep(two)
     await keep(two)
-    await one.groups.deletion.delete_matching(RUN, GroupQuery(), "none", limit=10)
+    await one.groups.deletion.delete_matching(RUN, GroupCriteria(environment="none"), limit=10)
     await keep(one)
     environments = (await read(one)).environments
     assert [total(environments[name]["dropped"]["deleted"]) for name in ("math", OTHERS)] == [2, 3]
