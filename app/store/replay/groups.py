@@ -9,7 +9,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, RunKeys
 from app.store.replay import scripts
 from app.store.replay.entries import FragmentRecord, parse_fragment
-from app.store.replay.insertions import NewChunk, chunk_values
+from app.store.replay.insertions import NewChunk, chunk_values, fragment_values
 from app.store.replay.view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
 
 
@@ -96,7 +96,7 @@ class GroupInsertionStore:
         """
         policy = view.policy
         plan = {
-            "fragments": [[group_id, str(size), rest] for group_id, size, rest in insertion.fragments],
+            "fragments": [fragment_values(*one) for one in insertion.fragments],
             "chunks": [chunk_values(one) for one in insertion.chunks],
             "victims": insertion.victims,
             "freed": insertion.freed,

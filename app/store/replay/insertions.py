@@ -56,6 +56,11 @@ class Insertion:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+def fragment_values(fragment_id: str, payload_bytes: int, rest: str) -> dict[str, str]:
+    """Encode a fragment as `lua/replay/insert_chunks.lua` reads it."""
+    return {"id": fragment_id, "bytes": str(payload_bytes), "rest": rest}
+
+
 def chunk_values(new: NewChunk) -> dict[str, Any]:
     """Encode a chunk as `lua/replay/insert_chunks.lua` reads it."""
     chunk = new.chunk

@@ -25,7 +25,7 @@ from app.store.replay.entries import (
     parse_worker,
     policy_text,
 )
-from app.store.replay.insertions import Insertion, chunk_values
+from app.store.replay.insertions import Insertion, chunk_values, fragment_values
 from app.store.replay.view import (
     ReplaySummary,
     ReplayView,
@@ -152,7 +152,7 @@ class ReplayStore:
         keys = RunKeys(run)
         payloads = {one.fragment_id: one.payload for one in insertion.fragments}
         plan = {
-            "fragments": [[one.fragment_id, str(len(one.payload)), one.rest] for one in insertion.fragments],
+            "fragments": [fragment_values(one.fragment_id, len(one.payload), one.rest) for one in insertion.fragments],
             "chunks": [chunk_values(one) for one in insertion.chunks],
             "victims": insertion.victims,
             "freed": insertion.freed,

@@ -4,8 +4,9 @@
 local function revert_debts(run, changes)
   local debts = cjson.decode(redis.call('HGET', run, 'debts') or '{}')
   for _, pair in ipairs(changes) do
-    local environment = string.format('%.0f', pair[1])
-    local left = (debts[environment] or 0) - pair[2]
+    local id, change = unpack(pair)
+    local environment = string.format('%.0f', id)
+    local left = (debts[environment] or 0) - change
     debts[environment] = left ~= 0 and left or nil
   end
   redis.call('HSET', run, 'debts', cjson.encode(debts))

@@ -17,7 +17,8 @@ local clock_ms = ARGV[4]  -- the run clock
 local spans = rows(ARGV, 5, {'order', 'low', 'high'})  -- ranges of scores; the high end is not included
 
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
-local so_far = redis.call('HMGET', c.curriculum, 'counter', 'samples', 'updates', 'mean_reward', 'left_out')
+local counter, samples, updates, mean_reward, left_out = unpack(
+  redis.call('HMGET', c.curriculum, 'counter', 'samples', 'updates', 'mean_reward', 'left_out'))
 if draws ~= '0' then redis.call('HINCRBY', c.curriculum, 'counter', draws) end
 if new_samples ~= '0' then redis.call('HINCRBY', c.curriculum, 'samples', 1) end
 local lengths, ranges, numbers, sizes = {}, {}, redis.call('HGETALL', c.category_numbers), {}
@@ -27,6 +28,6 @@ if by_category == '1' then
   sizes[1] = redis.call('ZCOUNT', c.category, 0, 0)
   for n = 2, #numbers, 2 do sizes[#sizes + 1] = redis.call('ZCOUNT', c.category, numbers[n], numbers[n]) end
 end
-for n = 1, 5 do so_far[n] = so_far[n] or '0' end
-so_far[6] = redis.call('ZCOUNT', c.in_flight, '(' .. clock_ms, '+inf')
+local in_flight = redis.call('ZCOUNT', c.in_flight, '(' .. clock_ms, '+inf')
+local so_far = {counter or '0', samples or '0', updates or '0', mean_reward or '0', left_out or '0', in_flight}
 return {'counted', so_far, lengths, ranges, redis.call('HGETALL', c.arms), numbers, sizes}

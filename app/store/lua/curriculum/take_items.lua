@@ -32,11 +32,13 @@ end
 forget_requests(c, clock)
 local given, drawing = given_before(c, request_id, sample_id, clock)
 local found, named = {}, {}
+-- Return whether the item has an estimate.
 local function add(place, key)
   local entry, estimate = redis.call('HGET', c.items, key), redis.call('HGET', c.estimates, key)
   local about = item_row(c, key, entry, estimate, orders)
   table.insert(about, 1, place)
   found[#found + 1] = about
+  return estimate ~= false
 end
 for _, key in ipairs(given.items) do
   -- If this attempt was made before, its items have other ranks by now: they come first, without a place.
@@ -53,10 +55,9 @@ for n, place in ipairs(drawing and places or {}) do
     local held = tonumber(redis.call('ZSCORE', c.in_flight, key) or 0) > clock
     if not held then given.items[#given.items + 1] = key end
     if not held or redis.call('HGET', c.holders, key) == holder then
-      add(n - 1, key)
+      if add(n - 1, key) then later('ZADD', c.drawn, number, key) end
       later('ZADD', c.in_flight, clock + ttl_ms, key)
       later('HSET', c.holders, key, holder)
-      if found[#found][4] ~= '' then later('ZADD', c.drawn, number, key) end
     end
   end
 end

@@ -12,10 +12,18 @@ local since = ARGV[2]  -- id of the newest event when this process last added so
 local flush = ARGV[3]  -- unique name of these events
 local new = rows(ARGV, 4, {'age_ms', 'event'})  -- how long ago it happened; JSON
 
+-- Return a field of an entry; nil if it has none: tick adds entries without `flush`.
+local function field_of(words, name)
+  for i = 1, #words, 2 do
+    if words[i] == name then return words[i + 1] end
+  end
+end
+
 if redis.call('EXISTS', RUN) == 0 then return '' end
 local oldest = since == '-' and since or '(' .. since
 for _, entry in ipairs(redis.call('XREVRANGE', EVENTS, '+', oldest)) do
-  if entry[2][6] == flush then return entry[1] end
+  local id, words = unpack(entry)
+  if field_of(words, 'flush') == flush then return id end
 end
 local newest
 for _, one in ipairs(new) do

@@ -5,12 +5,12 @@
 --
 -- Return the number of groups that are still to be told.
 local function record_drops(clock)
-  local counts = redis.call('HMGET', RUN, 'accepted_groups', 'queued_groups', 'buffered_groups', 'leased_groups',
-    'delivered_groups', 'drops_told', 'drops_told_ms')
-  local dropped = tonumber(counts[1] or 0)
-  for i = 2, 5 do dropped = dropped - (counts[i] or 0) end
-  local untold = dropped - (counts[6] or 0)
-  if untold == 0 or clock - (counts[7] or -5000) < 5000 then return untold end
+  local accepted, queued, buffered, leased, delivered, drops_told, drops_told_ms = unpack(redis.call('HMGET', RUN,
+    'accepted_groups', 'queued_groups', 'buffered_groups', 'leased_groups', 'delivered_groups', 'drops_told',
+    'drops_told_ms'))
+  local dropped = (accepted or 0) - (queued or 0) - (buffered or 0) - (leased or 0) - (delivered or 0)
+  local untold = dropped - (drops_told or 0)
+  if untold == 0 or clock - (drops_told_ms or -5000) < 5000 then return untold end
   local told, reasons = {}, {}
   local before, now = redis.call('HGETALL', DROPPED_TOLD), redis.call('HGETALL', DROPPED)
   for i = 1, #before, 2 do told[before[i]] = before[i + 1] end

@@ -1,8 +1,8 @@
 -- insert_chunks: make room for chunks and write them, in insert_fragments and others (not a command of its own).
 --
--- A plan is {fragments: [[id, bytes, rest of the entry]], chunks, victims: [ids of chunks to evict until there is
--- room], freed: [ids of fragments that waited and are dropped], counts: {total: increase}}. A chunk of a plan is
--- {weight, priority, version, session, bytes, fragments, rest: of the entry, fragment_ids}.
+-- A plan is {fragments, chunks, victims: [ids of chunks to evict until there is room], freed: [ids of fragments that
+-- waited and are dropped], counts: {total: increase}}. A fragment of a plan is {id, bytes, rest: of the entry}; a chunk
+-- is {weight, priority, version, session, bytes, fragments, rest: of the entry, fragment_ids}.
 
 -- The victims to evict so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
 -- how many there are, and how many there may be.
@@ -48,7 +48,7 @@ end
 
 local function insert_plan(plan, clock)
   local entries = {}
-  for _, fragment in ipairs(plan.fragments) do entries[fragment[1]] = ' ' .. fragment[2] .. ' ' .. fragment[3] end
+  for _, fragment in ipairs(plan.fragments) do entries[fragment.id] = ' ' .. fragment.bytes .. ' ' .. fragment.rest end
   local arrivals = #plan.chunks > 0 and redis.call('HINCRBY', REPLAY, 'arrivals', #plan.chunks) - #plan.chunks
   for n, chunk in ipairs(plan.chunks) do
     insert_chunk(string.format('%012.0f', arrivals + n), chunk, clock, entries)

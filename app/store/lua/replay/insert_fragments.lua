@@ -30,10 +30,10 @@ local payloads = rest(KEYS, 24)  -- string: of each fragment
 local function answer(word)
   if #plan.fragments > 0 then advance_clock(RUN) end  -- the run may have been removed: it is looked after again
   for _, fragment in ipairs(plan.fragments) do
-    if redis.call('HEXISTS', FRAGMENTS, fragment[1]) == 1 then
-      redis.call('ZREM', UNREFERENCED, fragment[1])
+    if redis.call('HEXISTS', FRAGMENTS, fragment.id) == 1 then
+      redis.call('ZREM', UNREFERENCED, fragment.id)
     else
-      redis.call('ZADD', UNREFERENCED, -1, fragment[1])
+      redis.call('ZADD', UNREFERENCED, -1, fragment.id)
     end
   end
   return {word}
@@ -49,8 +49,8 @@ local now = redis.call('HMGET', REPLAY, 'revision', 'inserts', 'chunks', 'chunk_
 if state ~= seen or now[1] ~= revision then return answer('outdated') end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= policy_version then return answer('outdated') end
 for n, fragment in ipairs(plan.fragments) do
-  local reserved = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment[1]) or unreserved)
-  local there = redis.call('STRLEN', payloads[n]) == tonumber(fragment[2])
+  local reserved = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment.id) or unreserved)
+  local there = redis.call('STRLEN', payloads[n]) == tonumber(fragment.bytes)
   if reserved < 0 or not there then return answer('outdated') end
 end
 if most_inserts ~= '' and (now[2] or 0) + #plan.chunks > tonumber(most_inserts) then return answer('blocked') end

@@ -15,11 +15,14 @@ local function release_chunk(chunk, used, most_uses)
   end
 end
 
--- End a sample of these chunks: their uses count if it was acknowledged.
+-- End a sample of these chunks, as note_sample wrote them: their uses count if it was acknowledged.
 local function release_chunks(chunks, outcome, most_uses)
   local used = outcome == 'acknowledged' and 1 or 0
   local ids = {}
-  for n, entry in ipairs(chunks) do ids[n] = entry[1] end
+  for n, entry in ipairs(chunks) do
+    local chunk_id = unpack(entry)
+    ids[n] = chunk_id
+  end
   for _, chunk in ipairs(chunks_of(ids)) do release_chunk(chunk, used, most_uses) end
   if used == 0 then count('samples', -#chunks) end
   count(outcome .. '_samples', 1)

@@ -23,9 +23,10 @@ end
 local function hold_again(one, most_uses)
   local manifest = {}
   for _, entry in ipairs(cjson.decode(one.sample).chunks) do
-    local chunk = chunk_of(entry[1])
+    local chunk_id, uses, weight, draw = unpack(entry)
+    local chunk = chunk_of(chunk_id)
     if chunk then
-      manifest[#manifest + 1] = manifest_entry(chunk, unpack(entry, 2))
+      manifest[#manifest + 1] = manifest_entry(chunk, uses, weight, draw)
       hold(chunk, most_uses)
     end
   end
