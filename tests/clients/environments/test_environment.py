@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -324,19 +325,21 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
     async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1), group(2)])
 
+        given_up = []
+
         async def refused(wait_s: float) -> None:
-            full = ": 2; there is room again when a trainer takes batches"
-            with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {wait_s:g} s: all 2 .*{full}"):
+            full = "the run wants 2 .*; 2 are queued, leased or running; there is room again when a trainer takes batches"
+            with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {wait_s:g} s: {full}"):
                 async with environment.permit(wait_s=wait_s):
                     raise AssertionError
+            given_up.append(wait_s)
 
-        began_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for wait_s in (7, 0.7):
                 tasks.create_task(refused(wait_s))
-        assert 7 <= time.monotonic() - began_s < 12
+        assert given_up == [0.7, 7], "each waits as long as it may, not as long as the one before it"
         assert await _was_logged(
-            caplog, r"environment gsm8k waits for a permit for [56] s now: all 2 .*: 2; there is room"
+            caplog, r"environment gsm8k waits for a permit for \d s now: the run wants 2 .*; there is room"
         )
         assert len(_warnings(caplog)) == 1
         assert environment.running_groups == 0
@@ -352,11 +355,10 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
 
 async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settings, proxy: CuttingProxy) -> None:
     port = proxy.upstream
-    async with AsyncEnvironment("gsm8k", run, drain_s=0.2):
+    patient = replace(run, retry_budget_s=3600)
+    async with asyncio.timeout(60), AsyncEnvironment("gsm8k", patient, drain_s=0.2):
         proxy.upstream = None
         await proxy.drop_all()
-        began_s = time.monotonic()
-    assert time.monotonic() - began_s < 10
     proxy.upstream = port
 
 

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,21 +70,18 @@ def answers(server: EmbeddedRedis) -> bool:
             return False
 
 
-def test_acknowledged_data_survives_a_killed_server_that_is_restarted_within_a_second(
+def test_acknowledged_data_survives_a_killed_server_that_is_restarted(
     data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
         killed = server.pid
         client.set("group", b"\0tokens\r\n")
         os.kill(killed, signal.SIGKILL)
-        died = time.monotonic()
         wait_until("it is not there", lambda: not is_running(killed))
         wait_until("it answers", lambda: answers(server))
-        healed_s = time.monotonic() - died
         assert client.get("group") == b"\0tokens\r\n"
         wait_until("the log says so", lambda: "is back" in caplog.text)
         assert server.pid != killed
-    assert healed_s < 1.5
     assert f"(pid {killed}) ended by itself (code -9)" in caplog.text
 
 
