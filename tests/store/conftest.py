@@ -20,7 +20,7 @@ from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.runs.store import RunStore
-from app.store.runs.tick import NO_HEARTBEATS, PendingHeartbeats, Tick
+from app.store.runs.tick import PendingHeartbeats, Tick
 from tests.services.accounting import books_of
 
 RUN = "run"
@@ -28,6 +28,7 @@ KEYS = RunKeys(RUN)
 CONFIG = RunConfig(batch_size=4, max_token_len=512, num_steps=100)
 MATH = EnvironmentRecord(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0)
 LASTING_MS = 3_600_000
+NO_HEARTBEATS = PendingHeartbeats()
 
 
 def encoded(mark: int = 1, *, given: str | None = None, version: int | None = None) -> EncodedGroup:

@@ -18,9 +18,6 @@ class PendingHeartbeats:
     members: Set[tuple[int, str]] = frozenset()
 
 
-NO_HEARTBEATS = PendingHeartbeats()
-
-
 @dataclass(frozen=True, slots=True)
 class Tick:
     """The state of a run at a tick. A run with nothing to do needs no further read.
