@@ -131,8 +131,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             await connection.aclose()
 
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
-    # Requests that come thousands of times a second do not reach FastAPI's router.
-    frequent = (groups, batches, environments, atropos)
+    # Requests that come often do not reach FastAPI's router.
+    frequent = (groups, batches, environments, runs, atropos)
     direct = APIRouter()
     for module in frequent:
         direct.include_router(module.direct)

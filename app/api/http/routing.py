@@ -172,7 +172,7 @@ class NativeRoute(GuardedRoute):
 
 
 class DirectNativeRoute(NativeRoute, DirectRoute):
-    """A route under ``/v1`` that is called thousands of times a second."""
+    """A route under ``/v1`` that is called often."""
 
 
 class RunRoute(NativeRoute):
