@@ -1,16 +1,18 @@
 """What each view shows follows the service without being loaded again."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Request, Route, expect
 
 from tests.api.replay import calls
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import RUN, end, group, make_run, submit, taken
+from tests.scenarios.native_calls import RUN, end, group, join_many, make_run, submit, taken
 from tests.waiting import wait_until
 
 Change = Callable[[httpx.AsyncClient], Awaitable[Any]]
@@ -111,6 +113,11 @@ def has_items(series: Series) -> bool:
     return "tasks" in series["curricula"] and any(series["curricula"]["tasks"]["unseen"])
 
 
+def unshared(route: Route) -> dict[str, str]:
+    """The headers of a request for an answer of its own."""
+    return {name: value for name, value in route.request.headers.items() if name != "cache-control"}
+
+
 @pytest.mark.parametrize(
     ("path", "panel", "place", "change", "is_known", "shown"),
     [
@@ -155,8 +162,7 @@ async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
 
     async def ask(route: Route) -> None:
         """Ask for a new answer: readers that share one are not what this is about."""
-        headers = {name: value for name, value in route.request.headers.items() if name != "cache-control"}
-        await route.continue_(headers=headers)
+        await route.continue_(headers=unshared(route))
 
     await page.route("**/v1/**", ask)
     await page.clock.install()
@@ -177,33 +183,86 @@ async def test_a_panel_shows_a_change_within_two_seconds_of_its_own_time(
     await expect(region.locator(place).first if place else region).to_contain_text(shown)
 
 
-async def wait_until_quiet(page: Page, watch: Watch) -> None:
-    """Wait until the page has stopped asking."""
-
-    async def is_quiet() -> bool:
-        before = len(watch.asked)
-        await page.clock.run_for(3_000)
-        return len(watch.asked) == before
-
-    await wait_until(is_quiet)
-
-
 async def test_an_idle_run_is_asked_for_only_when_it_changes(
     client: httpx.AsyncClient, show: Open, watch: Watch
 ) -> None:
+    """What changes by time alone is asked for each ten seconds. So there are five without a request."""
     await make_run(client)
     page = await show("/runs/run/now")
     await expect(page.locator("main h1")).to_be_visible()
     await page.clock.install()
     await page.goto("/runs/run/now")
     await expect(page.locator("main h1")).to_be_visible()
-    await page.clock.run_for(5_000)
-    await wait_until_quiet(page, watch)
-    watch.asked.clear()
-    await page.clock.run_for(5_000)
-    assert [url for url in watch.asked if "/v1/runs/run/" in url] == []
+
+    async def is_left_alone() -> bool:
+        watch.asked.clear()
+        await page.clock.run_for(5_000)
+        return not any("/v1/runs/run/" in url for url in watch.asked)
+
+    await wait_until(is_left_alone)
     await register(client)
     await expect(page.locator("main")).to_contain_text("later")
+
+
+async def test_a_history_is_asked_for_when_the_service_has_more_of_it(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    """The page's clock stands still until the test moves it, so speed does not matter."""
+    await make_run(client)
+    await join_many(client, [f"e{number}" for number in range(100)])  # of so many it is not written each second
+    page = await show("/")
+    may_answer, sent = asyncio.Event(), count()
+    asked: list[Route] = []
+    said_s: list[int] = []
+    revisions: list[str] = []
+
+    async def answer(route: Route) -> None:
+        """Give the page an answer that says how long there is no more."""
+        asked.append(route)
+        await may_answer.wait()
+        more_in_s = 0
+        while not more_in_s:
+            found = await route.fetch(headers=unshared(route))
+            more_in_s = (await found.json())["next_in_s"]
+        said_s.append(more_in_s)
+        await route.fulfill(response=found)
+
+    def note(request: Request) -> None:
+        if "/status" in request.url and "revision=" in request.headers.get("cache-control", ""):
+            revisions.append(request.url)
+
+    async def hears_of_changes() -> bool:
+        await submit(client, f"g{next(sent)}")
+        return bool(revisions)
+
+    async def is_asked() -> bool:
+        await page.clock.run_for(1_000)
+        return len(asked) > len(said_s)
+
+    may_answer.set()
+    await page.route("**/history/shares?*", answer)
+    page.on("request", note)
+    await page.clock.install()
+    await page.goto("/runs/run/rewards")
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)
+    await wait_until(hears_of_changes)
+    await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 1"))
+    may_answer.clear()
+    await wait_until(is_asked)
+    times = len(asked)
+    may_answer.set()
+    await wait_until(lambda: len(said_s) == times)
+
+    groups = next(sent) + 1
+    await submit(client, f"g{groups - 1}")
+    ledger = page.get_by_role("region", name="Token ledger")
+    await expect(ledger).to_contain_text(re.compile(rf"\b{4 * groups} tokens\s+generated"))
+    assert len(asked) == times, "it has changed, and the service has said that the history has not"
+    told = len(revisions)
+    await page.clock.run_for(1000 * said_s[-1])
+    await wait_until(lambda: len(said_s) > times)
+    assert len(revisions) == told, "nothing else has made it ask"
+    await page.unroute_all(behavior="wait")
 
 
 async def test_more_pages_of_one_browser_than_it_has_connections_all_follow(

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import end, group, join, make_run, submit, take, taken
+from tests.scenarios.native_calls import end, group, join, join_many, make_run, submit, take, taken
 from tests.waiting import wait_until
 
 
@@ -184,11 +184,7 @@ async def test_a_hidden_page_asks_for_nothing(client: httpx.AsyncClient, show: O
 
 async def test_two_hundred_environments_are_few_elements(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
-    for sender in range(10):  # one address may have 20 environments join at once; further ones wait
-        transport = httpx.AsyncHTTPTransport(local_address=f"127.0.0.{10 + sender}")
-        async with httpx.AsyncClient(base_url=client.base_url, transport=transport) as from_another_address:
-            for number in range(20 * sender, 20 * sender + 20):
-                await join(from_another_address, f"task-{number:03d}")
+    await join_many(client, [f"task-{number:03d}" for number in range(200)])
     page = await show("/runs/run/now")
     rows = page.get_by_role("list", name="Environments").get_by_role("listitem")
     await expect(rows.first).to_have_attribute("aria-setsize", "200")
