@@ -54,6 +54,8 @@ def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Boun
 
 def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
     """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
+    if environment not in bounds:
+        return None
     free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
     return None if free else environment
 
@@ -90,9 +92,21 @@ def minimums_conflict(
         True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
         without the minimums it has one.
     """
+    if all(bound.minimum <= 0 for bound in bounds.values()):
+        return False
     supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
     unbound = [supply._replace(least=0) for supply in supplies]
     return not attainable(batch_size, supplies) and attainable(batch_size, unbound)
+
+
+def known_sizes(
+    lanes: Sequence[Lane], declared: Mapping[int | None, Collection[int]]
+) -> dict[int | None, Collection[int]]:
+    """Return the group sizes that environments have declared or queued."""
+    known = dict(declared)
+    for lane in lanes:
+        known[lane.environment] = {*known.get(lane.environment, ()), lane.size}
+    return known
 
 
 def unlimited(
@@ -137,7 +151,7 @@ def explain(
         for supply in supplies
         if supply.environment is not None and supply.available < supply.least
     }
-    known = _known_sizes(lanes, sizes)
+    known = known_sizes(lanes, sizes)
     blocker = _blocker(batch_size, usable, short, known, bounds)
     detail = _detail(blocker, batch_size, usable, short, supplies)
     hints = _unblocked_by(batch_size, supplies, known, bounds)
@@ -156,13 +170,6 @@ def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Boun
         if lane.size > limit_of(lane.environment, batch_size, bounds):
             oversized[lane.environment] += lane.queued
     return dict(oversized)
-
-
-def _known_sizes(lanes: Sequence[Lane], sizes: Mapping[int | None, Collection[int]]) -> dict[int | None, set[int]]:
-    known = {environment: set(own) for environment, own in sizes.items()}
-    for lane in lanes:
-        known.setdefault(lane.environment, set()).add(lane.size)
-    return known
 
 
 def _blocker(
@@ -225,12 +232,15 @@ def _unblocked_by(
     Only the `_MOST_TRIED` smallest are tried. Each try costs as much as a search, and workers may send many sizes.
     """
     candidates = sorted(
-        ((environment, size) for environment, own in known.items() for size in own if size > 0),
-        key=lambda lane: (lane[1], -1 if lane[0] is None else lane[0]),
+        (size, -1 if environment is None else environment)
+        for environment, own in known.items()
+        for size in own
+        if size > 0
     )
     helps: dict[tuple[int | None, int], bool] = {}
     found: list[tuple[int | None, int]] = []
-    for environment, size in candidates:
+    for size, key in candidates:
+        environment = None if key < 0 else key
         account = account_of(environment, batch_size, bounds)
         if (account, size) not in helps:
             if len(helps) == _MOST_TRIED:

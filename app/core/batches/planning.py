@@ -1,14 +1,15 @@
 """Decide which batch a trainer gets, and when a minimum may be relaxed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.batches.diagnosis import explain, minimums_conflict
+from app.core.batches.diagnosis import explain, known_sizes, minimums_conflict
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
 from app.core.batches.selection import select, select_oldest
+from app.core.environments.live import declared_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
@@ -68,15 +69,15 @@ def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: 
 
 def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
     live = view.live(ttl_ms)
-    bounds = live.bounds(batch_size)
-    plan = select_oldest(batch_size, lanes, live.binding(batch_size))
+    bounds, binding = live.bounds(batch_size), live.binding(batch_size)
+    plan = select_oldest(batch_size, lanes, binding)
     if plan is not None:
         return _planned(view, bounds, plan, view.scarce)
     lanes = with_unread(view.lanes, lanes)
-    sizes = _known_sizes(view, lanes)
-    strict = explain(batch_size, lanes, bounds, sizes)
-    scarce = scarce_since(view, lanes, bounds)
-    if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
+    sizes = known_sizes(lanes, declared_sizes(view.environments))
+    strict = explain(batch_size, lanes, binding, sizes)
+    scarce = scarce_since(view, lanes, live)
+    if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, binding):
         return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
     return _without_conflict(view, batch_size, lanes, bounds, strict, sizes, scarce, relax_after_ms)
 
@@ -116,7 +117,7 @@ def _without_conflict(
     lanes: Sequence[Lane],
     bounds: Mapping[int, Bounds],
     strict: NotReady,
-    sizes: Mapping[int | None, set[int]],
+    sizes: Mapping[int | None, Collection[int]],
     scarce: Mapping[int, int],
     relax_after_ms: int,
 ) -> Decision:
@@ -165,12 +166,3 @@ def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[Lease
     ]
     others = ((lane, sorted(back), view.lanes.get(lane, 0)) for lane, back in heads.items())
     return joined + [Lane(*lane, unread + len(back), tuple(back)) for lane, back, unread in others]
-
-
-def _known_sizes(view: QueueView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:
-    sizes: defaultdict[int | None, set[int]] = defaultdict(set)
-    for lane in lanes:
-        sizes[lane.environment].add(lane.size)
-    for key, environment in view.environments.items():
-        sizes[key].add(environment.group_size)
-    return dict(sizes)

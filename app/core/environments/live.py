@@ -1,9 +1,10 @@
 """Tell which environments of a run are alive, and what these must and may have of a batch."""
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 
+from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
 from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.model import Bounds
@@ -30,6 +31,7 @@ class LiveEnvironments:
         self._limited: frozenset[int | None] | None = None
         self._bounds: dict[int, dict[int, Bounds]] = {}
         self._binding: dict[int, dict[int, Bounds]] = {}
+        self._parts: dict[int, dict[int, int]] = {}
 
     @property
     def shares(self) -> Mapping[int, ShareLimits]:
@@ -58,6 +60,18 @@ class LiveEnvironments:
             self._binding[batch_size] = {key: own for key, own in self.bounds(batch_size).items() if own != Bounds()}
         return self._binding[batch_size]
 
+    def parts(self, batch_size: int) -> Mapping[int, int]:
+        """Return what batches wait for: the minimum of each, or its credits for one batch where it has no minimum.
+
+        Those without either are left out.
+        """
+        if batch_size not in self._parts:
+            bounds = self.bounds(batch_size)
+            claims = {key: Claim(self.records[key].weight, own, 0) for key, own in bounds.items()}
+            wanted = wanted_of_batch(batch_size, claims)
+            self._parts[batch_size] = {key: bounds[key].minimum or part for key, part in wanted.items() if part > 0}
+        return self._parts[batch_size]
+
 
 @dataclass(slots=True)
 class _Found:
@@ -84,7 +98,7 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
         members: Live members, by id.
     """
 
-    __slots__ = ("_found", "_heard_ms", "_members", "_records")
+    __slots__ = ("_declared_sizes", "_found", "_heard_ms", "_members", "_records")
 
     def __init__(
         self, records: Mapping[int, EnvironmentRecord], heard_ms: Mapping[int, int], members: Mapping[int, int]
@@ -93,6 +107,7 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
         self._heard_ms = heard_ms
         self._members = members
         self._found: _Found | None = None
+        self._declared_sizes: dict[int | None, tuple[int]] | None = None
 
     def __getitem__(self, key: int) -> EnvironmentRecord:
         record, heard_ms, members = self._records[key], self._heard_ms.get(key), self._members.get(key, 0)
@@ -116,6 +131,13 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
     def records(self) -> Mapping[int, EnvironmentRecord]:
         """Their records, without activity."""
         return self._records
+
+    @property
+    def declared_sizes(self) -> Mapping[int | None, Collection[int]]:
+        """The group size that each of them declared, by id."""
+        if self._declared_sizes is None:
+            self._declared_sizes = {key: (record.group_size,) for key, record in self._records.items()}
+        return self._declared_sizes
 
     def live(self, clock_ms: int, ttl_ms: int) -> LiveEnvironments:
         """Return those that are alive."""
@@ -148,6 +170,13 @@ def live(environments: Mapping[int, EnvironmentRecord], clock_ms: int, ttl_ms: i
     if isinstance(environments, EnvironmentsById):
         return environments.live(clock_ms, ttl_ms)
     return LiveEnvironments({key: record for key, record in environments.items() if record.alive(clock_ms, ttl_ms)})
+
+
+def declared_sizes(environments: Mapping[int, EnvironmentRecord]) -> Mapping[int | None, Collection[int]]:
+    """Return the group size that each environment declared, by id."""
+    if isinstance(environments, EnvironmentsById):
+        return environments.declared_sizes
+    return {key: (record.group_size,) for key, record in environments.items()}
 
 
 def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:

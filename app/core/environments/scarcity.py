@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from app.core.batches.diagnosis import limit_of
-from app.core.environments.credits import Claim, wanted_of_batch
+from app.core.environments.live import LiveEnvironments
 from app.core.model import Bounds, Lane
 from app.core.runs.view import DemandView, QueueView
 
@@ -22,7 +22,7 @@ ALERT_AFTER_RUNNING_MS = 600_000
 """How long batches wait before there is an alert, for an environment that reports running groups."""
 
 
-def scarce_since(view: QueueView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments) -> dict[int, int]:
     """Return since when batches wait for environments, by id, in milliseconds of run clock.
 
     Call it if there is no batch now.
@@ -30,19 +30,19 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], bounds: Mapping[int, Bo
     Args:
         view: The run; ``view.config`` must be set.
         lanes: The queue; only counts are read.
-        bounds: Minimum and maximum of each live environment.
+        live: The environments that are alive.
     """
     batch_size = 0 if view.config is None else view.config.batch_size
+    bounds = live.bounds(batch_size)
     queued = Counter[int | None]()
     for lane in lanes:
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
-    claims = {key: Claim(view.environments[key].weight, own, 0) for key, own in bounds.items()}
-    wanted = wanted_of_batch(batch_size, claims)
-    parts = {key: bounds[key].minimum or sequences for key, sequences in wanted.items() if sequences > 0}
-    lacking = [key for key, sequences in parts.items() if queued[key] < sequences]
-    wait = len(lacking) < len(parts)
-    return {key: view.scarce.get(key, view.clock_ms) for key in lacking if wait or key in view.scarce}
+    parts = live.parts(batch_size)
+    sent = {key for key, sequences in parts.items() if key in queued and queued[key] >= sequences}
+    if not sent:  # batches begin to wait for nobody
+        return {key: since_ms for key, since_ms in view.scarce.items() if key in parts}
+    return {key: view.scarce.get(key, view.clock_ms) for key in parts if key not in sent}
 
 
 def scarce_after(
@@ -62,9 +62,9 @@ def scarce_now(view: QueueView, ttl_ms: int) -> dict[int, int]:
     """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
-    bounds = view.live(ttl_ms).bounds(view.config.batch_size)
     lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
-    return {key: since_ms for key, since_ms in scarce_since(view, lanes, bounds).items() if key in view.scarce}
+    scarce = scarce_since(view, lanes, view.live(ttl_ms))
+    return {key: since_ms for key, since_ms in scarce.items() if key in view.scarce}
 
 
 def relaxed_in_ms(view: QueueView, since_ms: int) -> int | None:

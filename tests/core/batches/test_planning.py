@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.batches.planning import Decision, decide
+from app.core.environments.live import EnvironmentsById
 from app.core.model import Lane, QueuedGroup
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
@@ -189,3 +190,14 @@ def test_without_the_setting_batches_wait_for_ever() -> None:
     for_ever = replace(scarce(clock_ms=100_000, scarce={0: 0, 2: 0}), policy=Policy())
     decision = at(for_ever, [(1, 2)] * 9)
     assert (decision.plan, decision.relaxes_in_ms, decision.scarce) == (None, None, {0: 0, 2: 0})
+
+
+def test_reasons_why_there_is_no_batch_share_what_they_compute_of_all_environments() -> None:
+    """A worker may bring thousands of names, and a waiting trainer asks after each group."""
+    records = {number: environment(number) for number in range(1000)}
+    environments = EnvironmentsById(records, {}, dict.fromkeys(records, 1))
+    view = replace(EMPTY, environments=environments)
+    first = at(view, [(0, 4)])
+    assert first.not_ready is not None
+    assert first == at(replace(EMPTY, environments=dict(environments)), [(0, 4)])
+    assert calls_of(lambda: at(view, [(0, 4)])) < 10 * len(records), "one that shares nothing takes 50 calls for each"

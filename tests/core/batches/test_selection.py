@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from app.core.batches.diagnosis import minimums_conflict
+from app.core.batches.diagnosis import explain, minimums_conflict
 from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, QueuedGroup
@@ -330,6 +330,17 @@ def test_missing_are_the_fewest_sequences_with_which_a_batch_would_form(
         return any(oldest_batch([*queue, *more], batch_size, bounds) is not None for more in arrived)
 
     assert missing == next(sequences for sequences in range(batch_size + 1) if enough(sequences))
+
+
+@examples(300)
+@given(QUEUES, BATCH_SIZES, BOUNDS, st.dictionaries(ENVIRONMENTS, st.sets(st.integers(1, 6), min_size=1)))
+def test_environments_without_bounds_change_no_reason(
+    queue: list[Group], batch_size: int, bounds: dict[int, Bounds], sizes: dict[int | None, set[int]]
+) -> None:
+    assume(chosen(queue, batch_size, bounds) is None)
+    free = {environment: Bounds() for environment in sizes if environment is not None}
+    lanes = lanes_of(queue, batch_size)
+    assert explain(batch_size, lanes, free | bounds, sizes) == explain(batch_size, lanes, bounds, sizes)
 
 
 # Minimums that group sizes make impossible together.
