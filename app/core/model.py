@@ -51,6 +51,10 @@ class Bounds:
     maximum: int | None = None
 
 
+NO_BOUNDS = Bounds()
+"""The bounds of an environment without shares. Thousands of environments have these, and to make them takes time."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedGroup:
     """A group chosen for a batch."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from app.core.batches.subset_sum import Supply, attainable, fewest_missing
-from app.core.model import Bounds, Lane, NotReady
+from app.core.model import NO_BOUNDS, Bounds, Lane, NotReady
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
@@ -161,7 +161,7 @@ def explain(
 
 
 def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
-    return Bounds() if environment is None else bounds.get(environment, Bounds())
+    return NO_BOUNDS if environment is None else bounds.get(environment, NO_BOUNDS)
 
 
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:

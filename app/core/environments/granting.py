@@ -13,7 +13,7 @@ from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.model import Bounds, Lane
+from app.core.model import NO_BOUNDS, Bounds, Lane
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import DemandView
 from lachesis.wire.errors import RunNotFound
@@ -79,7 +79,7 @@ class Demand:
         self._has_live_lease = _has_live_lease(view)
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
-        own = bounds.get(key, Bounds())
+        own = bounds.get(key, NO_BOUNDS)
         if env.group_size <= limit_of(key, whole, self._limits):
             return Claim(env.weight, own, self._usable[key])
         return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part

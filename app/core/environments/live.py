@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
 from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.model import Bounds
+from app.core.model import NO_BOUNDS, Bounds
 
 SHARE = 0.05
 """The part of a core that what all environments of a run have in common may take."""
@@ -57,7 +57,8 @@ class LiveEnvironments:
     def binding(self, batch_size: int) -> Mapping[int, Bounds]:
         """Return the bounds of those that have a minimum or a maximum. All others count as one environment."""
         if batch_size not in self._binding:
-            self._binding[batch_size] = {key: own for key, own in self.bounds(batch_size).items() if own != Bounds()}
+            bounds = self.bounds(batch_size)
+            self._binding[batch_size] = {key: own for key, own in bounds.items() if own is not NO_BOUNDS}
         return self._binding[batch_size]
 
     def parts(self, batch_size: int) -> Mapping[int, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
 
-from app.core.model import Bounds
+from app.core.model import NO_BOUNDS, Bounds
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
 
@@ -39,7 +39,7 @@ def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, 
     for environment, share in shares.items():
         maximum = None if share.max_share is None else floor(batch_size * share.max_share + _FLOAT_ERROR)
         minimum = minimums[environment] if maximum is None else min(minimums[environment], maximum)
-        bounds[environment] = Bounds(minimum, maximum)
+        bounds[environment] = Bounds(minimum, maximum) if minimum or maximum is not None else NO_BOUNDS
     return bounds
 
 
