@@ -8,7 +8,9 @@ from app.core.model import NO_BOUNDS, Bounds, Lane, NotReady
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
-_MOST_HINTS = 8
+MOST_HINTS = 8
+"""How many groups a reason names, of those that would let a batch form."""
+
 _MOST_TRIED = 64
 
 GroupCounts = Mapping[int | None, Mapping[int, int]]
@@ -227,7 +229,7 @@ def _unblocked_by(
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> tuple[tuple[int | None, int], ...]:
-    """Return single groups that would let a batch form, smallest first, at most `_MOST_HINTS`.
+    """Return single groups that would let a batch form, smallest first, at most `MOST_HINTS`.
 
     Only the `_MOST_TRIED` smallest are tried. Each try costs as much as a search, and workers may send many sizes.
     """
@@ -248,7 +250,7 @@ def _unblocked_by(
             helps[account, size] = _helps(batch_size, supplies, account, size)
         if helps[account, size]:
             found.append((environment, size))
-            if len(found) == _MOST_HINTS:
+            if len(found) == MOST_HINTS:
                 break
     return tuple(found)
 

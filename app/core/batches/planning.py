@@ -9,7 +9,7 @@ from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
 from app.core.batches.selection import select, select_oldest
-from app.core.environments.live import declared_sizes
+from app.core.environments.live import LiveEnvironments, declared_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
@@ -79,7 +79,7 @@ def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int
     scarce = scarce_since(view, lanes, live)
     if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, binding):
         return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
-    return _without_conflict(view, batch_size, lanes, bounds, strict, sizes, scarce, relax_after_ms)
+    return _without_conflict(view, batch_size, lanes, live, strict, sizes, scarce, relax_after_ms)
 
 
 def _without_scarce(
@@ -115,13 +115,14 @@ def _without_conflict(
     view: QueueView,
     batch_size: int,
     lanes: Sequence[Lane],
-    bounds: Mapping[int, Bounds],
+    live: LiveEnvironments,
     strict: NotReady,
     sizes: Mapping[int | None, Collection[int]],
     scarce: Mapping[int, int],
     relax_after_ms: int,
 ) -> Decision:
     """Choose a batch without the minimums that sizes make impossible together, after `relax_after_ms`."""
+    bounds = live.binding(batch_size)
     least = queued_shortfall(batch_size, lanes, bounds)
     if least is None:
         return Decision(None, strict, view.debts, scarce=scarce)
@@ -137,7 +138,7 @@ def _without_conflict(
     # Selecting groups costs far more than checking that a batch exists, so it comes last.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     assert isinstance(relaxed, BatchPlan), "an exact batch exists without minimums"  # noqa: S101
-    return replace(_planned(view, bounds, relaxed, scarce), conflict_since_ms=since)
+    return replace(_planned(view, live.bounds(batch_size), relaxed, scarce), conflict_since_ms=since)
 
 
 def _planned(view: QueueView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:

@@ -1,9 +1,11 @@
 """Tell which environments of a run are alive, and what these must and may have of a batch."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 
+from app.core.batches.diagnosis import MOST_HINTS
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
 from app.core.environments.shares import ShareLimits, bounds_for
@@ -135,9 +137,9 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
 
     @property
     def declared_sizes(self) -> Mapping[int | None, Collection[int]]:
-        """The group size that each of them declared, by id."""
+        """What `declared_sizes` returns of them."""
         if self._declared_sizes is None:
-            self._declared_sizes = {key: (record.group_size,) for key, record in self._records.items()}
+            self._declared_sizes = _declared_sizes(self._records)
         return self._declared_sizes
 
     def live(self, clock_ms: int, ttl_ms: int) -> LiveEnvironments:
@@ -174,10 +176,27 @@ def live(environments: Mapping[int, EnvironmentRecord], clock_ms: int, ttl_ms: i
 
 
 def declared_sizes(environments: Mapping[int, EnvironmentRecord]) -> Mapping[int | None, Collection[int]]:
-    """Return the group size that each environment declared, by id."""
+    """Return the group sizes that environments declared, by id, as far as reasons for no batch depend on them.
+
+    Of environments without a share limit, these are the first `MOST_HINTS` of each size. Others of this size help as
+    much, and no reason names so many.
+    """
     if isinstance(environments, EnvironmentsById):
         return environments.declared_sizes
-    return {key: (record.group_size,) for key, record in environments.items()}
+    return _declared_sizes(environments)
+
+
+def _declared_sizes(records: Mapping[int, EnvironmentRecord]) -> dict[int | None, tuple[int]]:
+    sizes: dict[int | None, tuple[int]] = {}
+    without_limit = Counter[int]()
+    for key in sorted(records):
+        own = records[key]
+        if not own.min_share and own.max_share is None:
+            without_limit[own.group_size] += 1
+            if without_limit[own.group_size] > MOST_HINTS:
+                continue
+        sizes[key] = (own.group_size,)
+    return sizes
 
 
 def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:

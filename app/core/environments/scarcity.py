@@ -7,6 +7,7 @@ environment is what it has queued. Credits for its part go to others, and each b
 its part again. The minimums of others bind as before. Without the setting, batches wait forever.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +40,7 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments)
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
     parts = live.parts(batch_size)
-    sent = {key for key, sequences in parts.items() if key in queued and queued[key] >= sequences}
+    sent = {key for key in queued if key is not None and queued[key] >= parts.get(key, math.inf)}
     if not sent:  # batches begin to wait for nobody
         return {key: since_ms for key, since_ms in view.scarce.items() if key in parts}
     return {key: view.scarce.get(key, view.clock_ms) for key in parts if key not in sent}

@@ -21,6 +21,7 @@ from lachesis.wire.errors import UnreadableRecord
 
 _MOST_SHOWN = 200  # characters of an error message
 _MOST_PARSED = 256  # different settings to remember: they are read with each view of a run
+_MOST_SCARCE_PARSED = 16
 _NONE = NONE.encode()
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
@@ -151,7 +152,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "next_environment": int(run.get("next_environment", 0)),
         "unfilled": "unfilled" in run,
         "undivided": Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
-        "scarce": {int(key): since_ms for key, since_ms in json.loads(run.get("scarce", "{}")).items()},
+        "scarce": _parse_scarce(run.get("scarce", "{}")),
         "began_ms": int(run.get("reset_ms", 0)),
         "trained": Trained(
             int(run.get("trained_batches", 0)),
@@ -264,6 +265,12 @@ def parse_policy(text: str | bytes | None) -> Policy:
     if text is None:
         return Policy()
     return Policy.model_validate_json(text)
+
+
+@lru_cache(maxsize=_MOST_SCARCE_PARSED)
+def _parse_scarce(text: str) -> Mapping[int, int]:
+    """Read since when batches wait for environments. It seldom changes, and may name thousands of them."""
+    return {int(key): since_ms for key, since_ms in json.loads(text).items()}
 
 
 def balance_text(history: BalanceHistory) -> str:
