@@ -220,8 +220,8 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         asked = await services.decoder.beside(_observations, body)
-        told = [(one.item, one.rewards) for one in asked.observations]
-        receipt = await services.curriculum.observations.observe(run, curriculum, told, asked.request_id)
+        rewards = [(one.item, one.rewards) for one in asked.observations]
+        receipt = await services.curriculum.observations.observe(run, curriculum, rewards, asked.request_id)
     headers = {"Idempotent-Replay": "true"} if receipt.repeated else {}
     return Response(receipt_json(receipt), 200, headers, "application/json")
 

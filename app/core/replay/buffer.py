@@ -139,18 +139,18 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
     )
 
 
-def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplaySettings) -> ChunkDropReason | None:
+def chunk_drop_reason(chunk: ChunkRecord, context: ReplayContext, policy: ReplaySettings) -> ChunkDropReason | None:
     """Return why a chunk may not be inserted or sampled; None if it may.
 
     The buffer checks a chunk when it is formed, when the session or the version in force changes, and when it is
     sampled.
     """
-    if chunk.session != standing.session:
-        return "old_session" if chunk.session < standing.session else "future_session"
-    reason = versions_drop_reason(chunk.versions, standing.version, policy)
+    if chunk.session != context.session:
+        return "old_session" if chunk.session < context.session else "future_session"
+    reason = versions_drop_reason(chunk.versions, context.version, policy)
     if reason is not None:
         return reason
-    if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
+    if policy.max_age_s is not None and context.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
         return "expired"
     if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
         return "used_up"

@@ -11,7 +11,7 @@ from app.store.events.store import EventStore
 class AlertWatch:
     """Looks at runs for the process that maintains them.
 
-    Redis has the alerts that were told, so another process that takes over tells none twice.
+    Redis has the alerts that were reported, so another process that takes over reports none twice.
 
     Runs that had no alert at the last look cost no command while they have none.
 

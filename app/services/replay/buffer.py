@@ -103,7 +103,7 @@ class ReplayBuffers:
             check_policy(policy)
             if old is None or "groups" in changes:
                 check_groups(policy, owner.policy.fresh_fraction)
-            session = 0 if view is None else view.standing.session
+            session = 0 if view is None else view.context.session
             if await self._put(run, view, policy, session):
                 note_settings("replay buffer", {"run": run}, old, policy)
                 break
@@ -131,8 +131,8 @@ class ReplayBuffers:
         attempts = Attempts("start a replay session", run)
         while attempts.again():
             view = await self._view(run)
-            if session < view.standing.session:
-                raise InvalidField(f"session {view.standing.session} has begun, which is later", ("session",))
+            if session < view.context.session:
+                raise InvalidField(f"session {view.context.session} has begun, which is later", ("session",))
             if await self._put(run, view, view.policy, session):
                 break
         retired = await self._upkeep.settle(run, await self._view(run))
@@ -267,7 +267,7 @@ class ReplayBuffers:
         await self._samples.end_expired(run, view)
         await self._reservations.settle(run)
         await self._entering.take_in(run)
-        await self._look_after_workers(run, view.standing.clock_ms)
+        await self._look_after_workers(run, view.context.clock_ms)
         await self._upkeep.sweep(run)
 
     async def _look_after_workers(self, run: str, until_ms: int | str) -> None:
@@ -279,7 +279,7 @@ class ReplayBuffers:
         if view is None:
             return await self._replay.put(run, policy, session, 0.0, "", settle=False)
         position = adjusted(view.position, view.policy.limiter, policy.limiter)
-        concerned = session != view.standing.session or _needs_looking_over(view.policy, policy)
+        concerned = session != view.context.session or _needs_looking_over(view.policy, policy)
         settle = concerned or view.unsettled is not None
         return await self._replay.put(run, policy, session, position.offset, view.revision, settle=settle)
 

@@ -34,4 +34,4 @@ class ReplayGrids:
         view = await existing_view(self._replay, run)
         sizes = await self._replay.sizes(run, _PARTS)
         spots = await self._replay.spots(run, spread_ranks(sum(sizes), MOST_LOOKED_AT))
-        return BufferGrid(sum(sizes), len(spots), grid(spots, view.standing.version))
+        return BufferGrid(sum(sizes), len(spots), grid(spots, view.context.version))

@@ -48,14 +48,14 @@ class ReplayedGroups:
 
 def plan_group_insertion(view: ReplayView, groups: Sequence[GroupToInsert], victims: Sequence[str]) -> GroupInsertion:
     """Plan which of the entered groups become chunks, and which the buffer's rules drop at once."""
-    standing, policy = view.standing, view.policy
+    context, policy = view.context, view.policy
     chunks: list[NewChunk] = []
     rests: dict[str, str] = {}
     dropped: dict[str, ChunkDropReason] = {}
     for group in groups:
-        fragment = _fragment(group, standing.version)
-        chunk = chunk_of([fragment], standing.clock_ms)
-        reason = chunk_drop_reason(chunk, standing, policy)
+        fragment = _fragment(group, context.version)
+        chunk = chunk_of([fragment], context.clock_ms)
+        reason = chunk_drop_reason(chunk, context, policy)
         if reason is not None:
             dropped[group.group_id] = reason
         else:

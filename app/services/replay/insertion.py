@@ -51,7 +51,7 @@ class _Insert:
 
     def depends_on(self, view: ReplayView) -> tuple[ReplaySettings, ReplayContext, int]:
         """Return what the chunks that they complete depend on."""
-        return view.policy, replace(view.standing, clock_ms=0), self.worker.insertions
+        return view.policy, replace(view.context, clock_ms=0), self.worker.insertions
 
     def needs(self, view: ReplayView) -> int:
         """Return how many chunks they complete; 0 if that must be planned again."""

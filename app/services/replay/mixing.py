@@ -117,12 +117,12 @@ class ReplayMixing:
                 batch,
                 state="held",
                 lease_id=uuid.uuid4().hex,  # belongs to no trainer: it ends with the batch
-                deadline_ms=view.standing.clock_ms + RESERVED_MS,
+                deadline_ms=view.context.clock_ms + RESERVED_MS,
                 request_id="",
                 contents=batch.replayed,
                 sharding=None,
             )
-            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkCounts(view.size, version=view.standing.version))
+            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkCounts(view.size, version=view.context.version))
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
             if isinstance(found, SampleManifest) or found.why != "outdated":
@@ -171,7 +171,7 @@ def _wanted(view: QueueView, room: int) -> int:
 
 
 def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
-    fit = entry.place == SAMPLEABLE and chunk_drop_reason(entry.chunk, view.standing, view.policy) is None
+    fit = entry.place == SAMPLEABLE and chunk_drop_reason(entry.chunk, view.context, view.policy) is None
     return fit and uses_open(entry.chunk, view.policy) != 0
 
 

@@ -49,12 +49,12 @@ class _InsertionPlan:
 
     def follow(self, step: ChunkingStep) -> None:
         """Record what a step changed."""
-        standing, policy = self.view.standing, self.view.policy
+        context, policy = self.view.context, self.view.policy
         for fragments in step.chunks:
             ids = tuple(self.ids.pop(fragment.number) for fragment in fragments)
             self.recent.update({fragment.number: fragment.checksum for fragment in fragments})
-            chunk = chunk_of(fragments, standing.clock_ms)
-            reason = chunk_drop_reason(chunk, standing, policy)
+            chunk = chunk_of(fragments, context.clock_ms)
+            reason = chunk_drop_reason(chunk, context, policy)
             if reason is not None:
                 self.dropped.update(dict.fromkeys(ids, reason))
             else:
@@ -109,22 +109,22 @@ def plan_insertion(
     Raises:
         FragmentExists: A number belongs to a fragment with other contents.
     """
-    standing, policy = view.standing, view.policy
+    context, policy = view.context, view.policy
     account = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
-    if known.state.session < standing.session:
-        account.follow(change_session(known.state, standing.session))
+    if known.state.session < context.session:
+        account.follow(change_session(known.state, context.session))
     else:
-        account.follow(pass_time(known.state, standing.version, policy, standing.clock_ms))
+        account.follow(pass_time(known.state, context.version, policy, context.clock_ms))
     outcomes: list[tuple[int, str, str | None]] = []
     stored: dict[str, NewFragment] = {}
     for encoded in fragments:
-        fragment = _fragment(encoded, standing.clock_ms)
-        reason = chunk_drop_reason(chunk_of([fragment], standing.clock_ms), standing, policy)
+        fragment = _fragment(encoded, context.clock_ms)
+        reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, policy)
         if reason in FRAGMENT_REFUSALS:
             account.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason, None))
             continue
-        arrival, step = arrive(account.worker.state, fragment, standing.version, policy, account.recent)
+        arrival, step = arrive(account.worker.state, fragment, context.version, policy, account.recent)
         if arrival == "conflict":
             raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
         if arrival == "stored":
@@ -168,7 +168,7 @@ def _insertion(
     token: str,
 ) -> Insertion:
     view, state = account.view, account.worker.state
-    clock_ms = view.standing.clock_ms
+    clock_ms = view.context.clock_ms
     before = (*known.state.open_part, *known.state.waiting)
     after = (*state.open_part, *state.waiting)
     account.counts["accepted_fragments"] += len(stored)
@@ -200,7 +200,7 @@ def _insertion(
 
 
 def _long_silent(state: WorkerProgress, view: ReplayView) -> bool:
-    return view.standing.clock_ms >= state.heard_ms + view.memory_ms
+    return view.context.clock_ms >= state.heard_ms + view.memory_ms
 
 
 def _bytes(fragments: Sequence[Fragment]) -> int:

@@ -32,7 +32,7 @@ class UseReservations:
             if lease.batch_id in with_lease:
                 continue
             end = await self._batches.end_of(run, lease.batch_id)
-            if end is not None or view.standing.clock_ms >= lease.deadline_ms:
+            if end is not None or view.context.clock_ms >= lease.deadline_ms:
                 acknowledged = end is not None and end.outcome == "acknowledged"
                 await self._samples.end(run, lease, "acknowledged" if acknowledged else "given_back", view)
 

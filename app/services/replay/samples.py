@@ -40,7 +40,7 @@ class LeasedSamples(LeaseKind[ReplayView]):
         view = await existing_view(self._replay, run)
         lease = await self.lease_of(run, leased_id)
         end = await self._samples.end_of(run, leased_id) if lease is None else None
-        return LeaseReading(view, view.standing.clock_ms, view.lease_s, lease, end)
+        return LeaseReading(view, view.context.clock_ms, view.lease_s, lease, end)
 
     async def lease_of(self, run: str, sample_id: str) -> Lease | None:
         """Return the lease of a sample that a trainer holds; None for a reservation of a batch."""
@@ -153,7 +153,7 @@ class ReplaySamples:
 
     async def _note_demand(self, run: str, wanted: int, view: ReplayView) -> None:
         """Allow the inserts that a sample needs, whether its trainer waits here or polls."""
-        demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.standing.clock_ms)
+        demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.context.clock_ms)
         if demand is not None:
             await self._replay.note_demand(run, *demand)
 
@@ -165,7 +165,7 @@ class ReplaySamples:
         self, run: str, request: ReplaySampleRequest, held: Lease, view: ReplayView
     ) -> ReplaySample | None:
         """Extend and return the sample of a request; None if it has ended, or its lease changed in the meantime."""
-        if expired(held, view.standing.clock_ms):
+        if expired(held, view.context.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
         longer = replace(held, deadline_ms=_deadline_ms(request.lease_s, view))
@@ -225,7 +225,7 @@ class ReplaySamples:
             if content is not None
             for fragment_id in content.fragment_ids
         ]
-        return ReplaySample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
+        return ReplaySample(lease, view.context.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
 
     async def acknowledge(self, run: str, sample_id: str, lease_id: str) -> None:
         """End a sample that was trained on: its uses count. Safe to repeat.
@@ -258,7 +258,7 @@ class ReplaySamples:
         """End the samples whose leases have run out, and give back their uses; return how many."""
         ended = 0
         for lease in await self._samples.leases(run):
-            if not lease.replayed and expired(lease, view.standing.clock_ms):
+            if not lease.replayed and expired(lease, view.context.clock_ms):
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 
@@ -299,4 +299,4 @@ async def existing_view(replay: ReplayStore, run: str) -> ReplayView:
 
 
 def _deadline_ms(lease_s: float | None, view: ReplayView) -> int:
-    return view.standing.clock_ms + round(1000 * (view.lease_s if lease_s is None else lease_s))
+    return view.context.clock_ms + round(1000 * (view.lease_s if lease_s is None else lease_s))

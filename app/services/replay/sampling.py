@@ -83,7 +83,7 @@ class ChunkSampling:
 
     async def counts(self, run: str, view: ReplayView, sampling: Sampling) -> ChunkCounts:
         """Count the chunks of the buffer as the strategy needs."""
-        version = view.standing.version
+        version = view.context.version
         match sampling.strategy:
             case "proportional":
                 ranges = [(2**power, 2 ** (power + 1) - 1) for power in _POWERS]
@@ -98,9 +98,9 @@ class ChunkSampling:
 
 def limits(view: ReplayView) -> Limits:
     """Return the limits of what may be sampled now. They also exclude ineligible chunks that are not swept yet."""
-    policy, standing = view.policy, view.standing
-    oldest_ms = 0 if policy.max_age_s is None else standing.clock_ms - round(1000 * policy.max_age_s)
+    policy, context = view.policy, view.context
+    oldest_ms = 0 if policy.max_age_s is None else context.clock_ms - round(1000 * policy.max_age_s)
     most = None
     if policy.limiter is not None:
         most = view.position.samples + samples_open(view.position, policy.limiter, policy.min_size_to_sample)
-    return Limits(oldest_fresh(standing.version, policy.max_staleness), oldest_ms, most)
+    return Limits(oldest_fresh(context.version, policy.max_staleness), oldest_ms, most)

@@ -24,7 +24,7 @@ class ReplaySnapshots:
             ReplayNotFound: The run has no buffer.
         """
         view, there = await self._look(run)
-        return there, view.standing.clock_ms
+        return there, view.context.clock_ms
 
     async def take(self, run: str, name: str) -> SnapshotRecord:
         """Take a snapshot. It replaces one of the same name, or the oldest if the buffer has the largest number.
@@ -57,7 +57,7 @@ class ReplaySnapshots:
             view, there = await self._look(run)
             snapshot = _of(there, name, run)
             # No sorted set says which chunks contain fragments of later versions than the current one.
-            settle = not snapshot.settled or view.standing.version < snapshot.policy_version
+            settle = not snapshot.settled or view.context.version < snapshot.policy_version
             ready = await self._snapshots.prepare(run, snapshot)
             if ready and await self._snapshots.restore(run, snapshot, view, settle=settle):
                 break

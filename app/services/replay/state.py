@@ -99,12 +99,12 @@ class BufferState:
 async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
     """Read the state of a buffer. It is not one snapshot: changes in the meantime may be included in part."""
     view = summary.view
-    policy, position, clock_ms = view.policy, view.position, view.standing.clock_ms
+    policy, position, clock_ms = view.policy, view.position, view.context.clock_ms
     facts = tuple(_facts(name, worker, clock_ms) for name, worker in (await replay.workers(run)).items())
     return BufferState(
         policy=policy,
-        session=view.standing.session,
-        policy_version=view.standing.version,
+        session=view.context.session,
+        policy_version=view.context.version,
         sampleable_chunks=view.size,
         reserved_chunks=summary.reserved,
         archived_chunks=summary.archived,

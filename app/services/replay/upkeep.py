@@ -63,7 +63,7 @@ class ReplayCleanup:
         for entry in entries:
             if entry is None or entry.place not in _LIVE:
                 continue
-            reason = chunk_drop_reason(entry.chunk, view.standing, view.policy)
+            reason = chunk_drop_reason(entry.chunk, view.context, view.policy)
             if reason is None:
                 fit.append(entry)
             else:
@@ -90,7 +90,7 @@ class ReplayCleanup:
 
     async def _sweep_versions(self, run: str, view: ReplayView) -> int:
         """Retire the chunks whose version is too old, or later than the current one."""
-        current = view.standing.version
+        current = view.context.version
         oldest = oldest_fresh(current, view.policy.max_staleness)
         retired = 0
         for part, bounds in product(_BY_VERSION, (("-inf", f"({oldest}"), (f"({current}", "+inf"))):

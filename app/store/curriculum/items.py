@@ -188,8 +188,8 @@ class ItemStore:
         if word == b"gone":
             return None
         own, in_flight, free_ms, items = found
-        told = tuple((place, _item(item)) for place, *item in items)
-        return TakenItems(word == b"repeated", own.decode(), in_flight, free_ms, told)
+        found = tuple((place, _item(item)) for place, *item in items)
+        return TakenItems(word == b"repeated", own.decode(), in_flight, free_ms, found)
 
     async def release(self, view: CurriculumView, sample_id: str, keys: Sequence[str]) -> int:
         """Release items that a sample still holds, and return how many these were. Safe to repeat."""
@@ -299,6 +299,6 @@ def _row(place: Place | str) -> scripts.PlaceRow:
     return scripts.PlaceRow(place.item_index.value, place.category, place.rank)
 
 
-def _item(told: Sequence[Any]) -> StoredItem:
-    key, entry, packed, *ranks = told
+def _item(row: Sequence[Any]) -> StoredItem:
+    key, entry, packed, *ranks = row
     return parse_item(key, entry, packed, ranks)

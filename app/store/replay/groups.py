@@ -105,7 +105,7 @@ class GroupInsertionStore:
         command = scripts.insert_groups(
             ReplayKeys(RunKeys(run)),
             revision=view.revision,
-            policy_version=view.standing.version,
+            policy_version=view.context.version,
             max_chunks=policy.max_chunks,
             max_bytes=policy.max_bytes,
             plan=plan,

@@ -74,7 +74,7 @@ class SnapshotStore:
         Raises:
             StoreFull: There is no room for a copy; nothing has changed.
         """
-        keys, standing = RunKeys(run), view.standing
+        keys, context = RunKeys(run), view.context
         tokens = [uuid.uuid4().hex for _ in gone]
         buffer, target = (scripts.place(ReplayKeys(keys, place), NONE) for place in (None, slot))
         dropped = [scripts.place(ReplayKeys(keys, other), token) for other, token in zip(gone, tokens, strict=True)]
@@ -82,9 +82,9 @@ class SnapshotStore:
             keys,
             places=[buffer, target, *dropped],
             decided_on=view.revision,
-            policy_version=standing.version,
+            policy_version=context.version,
             name=name,
-            clock_ms=standing.clock_ms,
+            clock_ms=context.clock_ms,
             tokens=tokens,
         )
         found = iter(await self._connection.run(command))
@@ -128,7 +128,7 @@ class SnapshotStore:
             places=[scripts.place(keys, token), scripts.place(saved, NONE)],
             token=token,
             decided_on=view.revision,
-            policy_version=view.standing.version,
+            policy_version=view.context.version,
             snapshot_revision=snapshot.revision,
             max_reuse=snapshot.policy.max_reuse,
             memory_ms=max(view.memory_ms, SHORTEST_HISTORY_MS),

@@ -93,7 +93,7 @@ class ReplayStore:
         if view is None:
             return None
         text, *found = replies[-4:]
-        unknown = StoredWorker("", WorkerProgress(view.standing.session, heard_ms=view.standing.clock_ms))
+        unknown = StoredWorker("", WorkerProgress(view.context.session, heard_ms=view.context.clock_ms))
         known = unknown if text is None else parse_worker(worker, text.decode())
         return view, known, read_candidates(found, candidates)
 
@@ -168,7 +168,7 @@ class ReplayStore:
                 new=insertion.text,
                 due_ms=insertion.due_ms,
                 revision=view.revision,
-                policy_version=view.standing.version,
+                policy_version=view.context.version,
                 most_inserts=insertion.most_inserts,
                 max_chunks=view.policy.max_chunks,
                 max_bytes=view.policy.max_bytes,

@@ -34,7 +34,7 @@ class ReplayView:
     Attributes:
         policy: Its settings.
         revision: Changes whenever the settings or the session do.
-        standing: The values that decide about chunks now.
+        context: The values that decide about chunks now.
         size: Sampleable chunks.
         totals: Its totals, by name.
         demand: Chunks in the largest sample that recently had to wait, and until when that counts, run clock.
@@ -45,7 +45,7 @@ class ReplayView:
 
     policy: ReplaySettings
     revision: str
-    standing: ReplayContext
+    context: ReplayContext
     size: int
     totals: Mapping[str, int]
     demand: tuple[int, int]
@@ -58,7 +58,7 @@ class ReplayView:
     def position(self) -> LimiterState:
         """The state of the rate limiter."""
         demand, until_ms = self.demand
-        demand = demand if self.standing.clock_ms < until_ms else 0
+        demand = demand if self.context.clock_ms < until_ms else 0
         return LimiterState(self.total("inserts"), self.total("samples"), self.size, self.offset, demand)
 
     @property
@@ -118,12 +118,12 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
         return None
     texts = {name.decode(): text.decode() for name, text in replay.items()}
     run_policy = parse_run_policy(policy)
-    standing = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
+    context = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(
         policy=parse_policy(texts["config"]),
         revision=texts["revision"],
-        standing=standing,
+        context=context,
         size=size,
         totals={name: int(text) for name, text in texts.items() if name not in NO_TOTALS},
         demand=(demand, until_ms),

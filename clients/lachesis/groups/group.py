@@ -102,8 +102,8 @@ class Group:
         }
         _check_rows(columns)
         if _is_per_sequence(self.advantages) and len(self.advantages) != len(columns["scores"].values):
-            told = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
-            raise InvalidField(told, ("advantages",))
+            wrong = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
+            raise InvalidField(wrong, ("advantages",))
         keys = self._keys(columns.get("policy_versions"))
         if environment is not None:
             keys["environment"] = str(environment)

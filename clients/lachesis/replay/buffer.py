@@ -135,8 +135,8 @@ class AsyncReplay(OwnsSender, ForAsyncio):
             InvalidField: A priority is wrong. Earlier requests of this call were carried out.
         """
         if not isinstance(priorities, Mapping):
-            told = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
-            raise InvalidField(told, ("priorities",))
+            wrong = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
+            raise InvalidField(wrong, ("priorities",))
         missing: list[int] = []
         entries = list(priorities.items())
         for first in range(0, len(entries), MAX_PRIORITIES):

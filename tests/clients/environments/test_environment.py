@@ -339,7 +339,7 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
         async with asyncio.TaskGroup() as tasks:
             for wait_s in (7, 0.7):
                 tasks.create_task(refused(wait_s))
-        assert given_up == [0.7, 7], "each waits as long as it may, not as long as the one before it"
+        assert given_up == [0.7, 7], "each waits as long as it may"
         assert await _was_logged(
             caplog, r"environment gsm8k waits for a permit for \d s now: the run wants 2 .*; there is room"
         )

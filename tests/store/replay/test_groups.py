@@ -84,7 +84,7 @@ async def test_nobody_takes_in_what_another_version_or_configuration_would_not(e
     assert await entering.moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
     assert await entering.take_in(insertion, view) == "outdated"
     insertion, view = await entering.plan()
-    assert (view.standing.session, insertion.counts["dropped:old_session"], insertion.chunks) == (1, 1, ())
+    assert (view.context.session, insertion.counts["dropped:old_session"], insertion.chunks) == (1, 1, ())
     assert await entering.take_in(insertion, view) == "taken"
     assert (await entering.moves.books()).fragments == {}
 

@@ -200,10 +200,10 @@ async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet
         case "version":
             limits = {"oldest_version": 1}
         case "age":
-            limits = {"oldest_ms": view.standing.clock_ms + 60_000}
+            limits = {"oldest_ms": view.context.clock_ms + 60_000}
         case "session":
-            standing = ReplayContext(1, view.standing.version, view.standing.clock_ms)
-            view = replace(view, standing=standing)
+            context = ReplayContext(1, view.context.version, view.context.clock_ms)
+            view = replace(view, context=context)
         case _:
             await store.runs.set_policy_version(RUN, 5, Trained())
             await moves.insert(fragment(1, version=5))

@@ -21,8 +21,8 @@ end
 if redis.call('EXISTS', EVENTS) == 0 then return {redis.call('EXISTS', RUN), 0, {}} end
 local missing = 0
 if after ~= '-' then
-  local facts, told = {}, redis.call('XINFO', 'STREAM', EVENTS)
-  for i = 1, #told, 2 do facts[told[i]] = told[i + 1] end
+  local facts, info = {}, redis.call('XINFO', 'STREAM', EVENTS)
+  for i = 1, #info, 2 do facts[info[i]] = info[i + 1] end
   local first = facts['first-entry']
   if facts['entries-added'] > facts.length and first and is_before(after, first[1]) then missing = 1 end
 end

@@ -85,7 +85,7 @@ function Timeline({ times, stepSeconds, blocked, said, names }) {
       ${
         at === null || at > last
           ? POINT
-          : html`<${Sentence} text=${told(times, stepSeconds, said, at)} names=${names} />`
+          : html`<${Sentence} text=${sentence(times, stepSeconds, said, at)} names=${names} />`
       }
     </p>`;
 }
@@ -105,7 +105,7 @@ function Lanes({ times, stepSeconds, blocked, mark }) {
   </dl>`;
 }
 
-const told = (times, step, said, at) =>
+const sentence = (times, step, said, at) =>
   `${moment.format(times[at] * 1000)}, ${duration(step)}: ${said[at] ?? "Nothing is known."}`;
 
 function Lane({ cause, title, times, step, values, mark }) {
