@@ -113,11 +113,20 @@ class Racer:
                 case luck if luck < 0.01:
                     await end(client, batch, "nack")
                 case luck if luck < 0.02:
-                    await asyncio.sleep(LEASE_S)
+                    await self._forget(client, batch)
                 case luck if luck < 0.05:
                     return  # a rank that starts again between taking and acknowledging
                 case _:
                     await self._acknowledge(client, batch)
+
+    async def _forget(self, client: httpx.AsyncClient, batch: Batch) -> None:
+        async def ran_out() -> bool:
+            reply = await client.get(f"{RUN}/batches")
+            held = reply.json()["batches"] if reply.status_code == 200 else [batch | {"expires_s": LEASE_S}]
+            own = [one for one in held if all(one[name] == batch[name] for name in ("batch", "delivery_count"))]
+            return not any(one["expires_s"] for one in own)
+
+        await wait_until(ran_out)
 
     async def _acknowledge(self, client: httpx.AsyncClient, batch: Batch) -> None:
         while True:  # until it is answered: a duplicate acknowledgement gets the same answer

@@ -20,6 +20,7 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer, id_of
 from tests.api.conftest import Start, running_service
 from tests.scenarios.native_calls import group
+from tests.waiting import wait_until
 
 RUN = {"name": "math-1", "batch_size": 4}
 
@@ -195,8 +196,7 @@ async def test_a_request_without_credentials_is_refused_at_once_while_redis_is_s
                 return True
             return False
 
-        while not await waits_for_redis():  # noqa: ASYNC110 - until what the process knows is too old
-            await asyncio.sleep(0.1)
+        await wait_until(waits_for_redis)  # what the process knows is too old then
         for headers in ({}, {"Authorization": "Digest x"}):
             assert (await client.get("/v1/runs", headers=headers)).status_code == 401
 
@@ -220,9 +220,12 @@ async def status_of(client: httpx.AsyncClient, token: str | None) -> int:
 
 
 async def eventually(client: httpx.AsyncClient, token: str | None, status: int) -> None:
-    async with asyncio.timeout(60):
-        while await status_of(client, token) != status:  # noqa: ASYNC110 - it changes in another process
-            await asyncio.sleep(0.05)
+    """Wait until requests get this status: it changes in another process."""
+
+    async def is_answered() -> bool:
+        return await status_of(client, token) == status
+
+    await wait_until(is_answered)
 
 
 async def test_a_running_open_service_closes_with_the_first_token(client: httpx.AsyncClient, tokens: Tokens) -> None:
@@ -287,9 +290,10 @@ async def test_the_last_use_is_noted(start: Start, tokens: Tokens) -> None:
         listed = (await client.get("/v1/tokens", headers=bearer(operator))).json()["tokens"]
         return {one["id"] for one in listed if one["last_used_age_s"] is not None}
 
-    async with asyncio.timeout(60):
-        while id_of(operator) not in await used():  # noqa: ASYNC110 - it is written in the background
-            await asyncio.sleep(0.05)
+    async def own_use_is_noted() -> bool:
+        return id_of(operator) in await used()
+
+    await wait_until(own_use_is_noted)
     assert id_of(trainer) not in await used()
 
 
@@ -373,9 +377,7 @@ async def test_a_long_poll_ends_when_its_token_is_revoked(start: Start, tokens: 
         batches = re.search(r"^lachesis_long_polls_waiting\S* 2", shown, re.M)
         return bool(batches and re.search(r'^lachesis_replay_requests_waiting\S*side="sample"\S* 1', shown, re.M))
 
-    async with asyncio.timeout(60):
-        while not await both_wait():  # noqa: ASYNC110 - only the metrics show it
-            await asyncio.sleep(0.05)
+    await wait_until(both_wait)
     assert not any(one.done() for one in waiting)
     await tokens.administration.revoke(id_of(trainer))
     async with asyncio.timeout(60):

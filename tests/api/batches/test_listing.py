@@ -119,12 +119,19 @@ async def test_a_range_of_time_has_the_batches_that_were_formed_in_it(
 ) -> None:
     await make_run(client, batch_size=2, keep_batches=0)
     steps_until = {}
+
+    async def now_s() -> float:
+        seconds, microseconds = await redis_client.time()
+        return float(seconds + microseconds / 1e6)
+
+    async def is_past(moment_s: float) -> bool:
+        return await now_s() > moment_s
+
     for step in range(1, 6):
         await submit(client, f"g{step}")
         await end(client, await taken(client))
-        seconds, microseconds = await redis_client.time()
-        steps_until[step] = seconds + microseconds / 1e6 + 0.001  # the run clock has milliseconds
-        await asyncio.sleep(0.002)
+        steps_until[step] = await now_s() + 0.001  # the run clock has milliseconds
+        await wait_until(lambda: is_past(steps_until[step] + 0.001), pause_s=0)  # noqa: B023 - it is called here
     for first, last in ((1, 5), (2, 4), (3, 3)):
         between = {"from": steps_until[first - 1] if first > 1 else 0, "to": steps_until[last]}
         expected = list(range(last, first - 1, -1))

@@ -21,6 +21,7 @@ from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
 from lachesis.wire.errors import Conflict, StoreMisconfigured, StoreUnavailable, Unauthorized
+from tests.waiting import wait_until
 
 FIRST, SECOND = GivenCredentials(b"a" * 32), GivenCredentials(b"b" * 32)
 
@@ -37,15 +38,18 @@ async def test_another_token_in_the_file_takes_the_place_of_the_first(tmp_path: 
     assert first is not None
     assert await source.identify(SECOND) is None
     file.write_bytes(SECOND.secret)
-    async with asyncio.timeout(60):
-        while await source.identify(SECOND) is None:  # noqa: ASYNC110 - the source looks once a second
-            await asyncio.sleep(0.05)
+
+    async def second_is_known() -> bool:
+        return await source.identify(SECOND) is not None
+
+    async def second_is_unknown() -> bool:
+        return not await second_is_known()
+
+    await wait_until(second_is_known)
     assert await source.identify(FIRST) is None
     assert await source.is_valid(first) is False
     file.unlink()
-    async with asyncio.timeout(60):
-        while await source.identify(SECOND) is not None:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await wait_until(second_is_unknown)
 
 
 @pytest.mark.parametrize("text", [None, b"", b"short", b"a" * 31, b"a" * 32 + b" b", b"\xff" * 40, b"a" * 5000])
@@ -84,9 +88,7 @@ async def test_without_redis_a_closed_service_lets_nobody_in_and_an_open_one_sta
             return True
         return False
 
-    async with asyncio.timeout(60):
-        while not await refused():  # noqa: ASYNC110 - until what is known is too old
-            await asyncio.sleep(0.1)
+    await wait_until(refused)  # what is known is too old then
     with pytest.raises(Unauthorized):
         await closed.identify(None)
     await still_open.refresh()

@@ -25,6 +25,7 @@ from lachesis.wire.replay import Eviction, RateLimiter
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
+from tests.waiting import wait_until
 
 POLICY: dict[str, Any] = {
     "fragments_per_chunk": 2,
@@ -47,6 +48,8 @@ class Crowd:
         self.dice = random.Random(seed)
         self.version, self.session = 0, 0
         self.numbers: dict[str, int] = {}
+        self.moves = 0
+        self.busy = 0
 
     @property
     def somewhere(self) -> Buffer:
@@ -54,7 +57,7 @@ class Crowd:
 
     async def work(self, worker: str, rounds: int) -> None:
         """Send fragments, some twice, some never, many out of order, some of policies of long ago."""
-        for _ in range(rounds):
+        for _ in self.rounds(rounds):
             session = self.session
             first = self.numbers.get(f"{worker}/{session}", 0)
             count = self.dice.randint(1, 4)
@@ -74,7 +77,7 @@ class Crowd:
 
     async def train(self, rounds: int) -> None:
         """Take samples; acknowledge them, give them back, give up on them, or ask for too late."""
-        for _ in range(rounds):
+        for _ in self.rounds(rounds):
             with self.unless_it_is_gone():
                 await self.train_once()
 
@@ -138,7 +141,16 @@ class Crowd:
                     await buffer.pass_time(self.dice.choice((100, 3000)))
             if self.restores:
                 await self.go_back(buffer)
-            await asyncio.sleep(0.003)
+            moves = self.moves
+            await wait_until(lambda: self.moves >= moves + 5 or not self.busy, pause_s=0)  # noqa: B023
+
+    def rounds(self, rounds: int) -> Iterator[int]:
+        """Count the moves of a worker or trainer, and how many of them are busy."""
+        self.busy += 1
+        for number in range(rounds):
+            yield number
+            self.moves += 1
+        self.busy -= 1
 
     async def go_back(self, buffer: Buffer) -> None:
         """Take, restore and delete snapshots. Now and then make the buffer again."""
