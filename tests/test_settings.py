@@ -83,7 +83,7 @@ def test_the_sdk_knows_the_variables_of_the_service(caplog: pytest.LogCaptureFix
     """A trainer beside the service has them in its environment too."""
     theirs = known_variables() - documented_by_the_sdk()
     assert len(theirs) > 10
-    lachesis.ServiceSettings.from_env(dict.fromkeys(theirs, ""))
+    lachesis.Settings.from_env(dict.fromkeys(theirs, ""))
     assert caplog.records == []
 
 

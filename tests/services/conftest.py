@@ -1,6 +1,7 @@
 """Use cases over the session's real Redis, as several API processes would have them."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -15,6 +16,7 @@ from app.services.maintenance import Maintenance
 from app.settings import ServiceSettings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
+from tests.lossy_line import LossyLine, lossy_line
 from tests.services.processes import Processes
 
 Process = tuple[Services, Maintenance]
@@ -56,6 +58,13 @@ def processes(redis_url: str) -> Iterator[Processes]:
     started = Processes(redis_url)
     yield started
     started.close()
+
+
+@pytest.fixture
+async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine, str]]:
+    """Lay a line that loses replies and holds commands; gives it, and the URL of a process's end."""
+    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
+        yield laid
 
 
 @pytest.fixture

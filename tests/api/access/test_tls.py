@@ -311,15 +311,15 @@ async def test_the_sdk_verifies_the_service_and_shows_its_certificate(start: Sta
     service = await start(**lab.mutual_tls)
     cert, key = map(str, lab.authority.issue("client", "ops.example.org"))
     url, ca = str(service.base_url), str(lab.authority.file)
-    shown = lachesis.ServiceSettings(url, run="math-1", ca_file=ca, client_cert=cert, client_key=key, retry_budget_s=0)
+    shown = lachesis.Settings(url, run="math-1", ca_file=ca, client_cert=cert, client_key=key, retry_budget_s=0)
     async with lachesis.AsyncTrainer(shown) as trainer:
         await trainer.create_run(batch_size=4)
-    nothing_shown = lachesis.ServiceSettings(url, run="math-1", ca_file=ca, retry_budget_s=0)
+    nothing_shown = lachesis.Settings(url, run="math-1", ca_file=ca, retry_budget_s=0)
     async with lachesis.AsyncTrainer(nothing_shown) as trainer:
         with pytest.raises(Unauthorized):
             await trainer.status()
     other = str(Authority(lab.folder, "other").file)
-    async with lachesis.AsyncTrainer(lachesis.ServiceSettings(url, ca_file=other, retry_budget_s=0)) as trainer:
+    async with lachesis.AsyncTrainer(lachesis.Settings(url, ca_file=other, retry_budget_s=0)) as trainer:
         with pytest.raises(lachesis.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
             await trainer.status()
 
@@ -327,7 +327,7 @@ async def test_the_sdk_verifies_the_service_and_shows_its_certificate(start: Sta
 def test_the_sdk_names_the_setting_of_a_wrong_file(lab: Lab) -> None:
     for wrong in ({"ca_file": "/nowhere"}, {"client_cert": "/nowhere"}, {"client_cert": str(lab.rules)}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            lachesis.AsyncTrainer(lachesis.ServiceSettings("https://localhost", **wrong))
+            lachesis.AsyncTrainer(lachesis.Settings("https://localhost", **wrong))
 
 
 async def test_the_rules_of_the_documentation_map_a_spiffe_id(lab: Lab) -> None:

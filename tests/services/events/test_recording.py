@@ -8,11 +8,15 @@ from redis.asyncio import Redis
 from app.events import BatchGivenBack, RunChanged
 from app.services.events.recording import EventRecorder
 from app.store.events.store import OLDEST, EventStore, StoredEvent
+from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from tests.lossy_line import LossyLine
 from tests.services.conftest import Process
 from tests.waiting import wait_until
+
+ADD = scripts.load("add_events").digest.encode()
 
 
 def event(number: int, run: str = "run", reason: str | None = None) -> BatchGivenBack:
@@ -59,22 +63,42 @@ async def test_events_take_one_call_for_each_run_and_none_without_events(
 
 
 async def test_events_that_came_while_redis_was_away_are_written_once(
-    process: Callable[..., Process], redis_client: Redis
+    process: Callable[..., Process], lossy: tuple[LossyLine, str]
 ) -> None:
-    services, _ = process()
-    await make_runs(services.connection, "run")
-    lossy = RedisClient("redis://127.0.0.1:1", patience_s=0.01)  # nothing listens there
-    store = EventStore(lossy)
-    recorder = EventRecorder(store)
+    """Commands stay on the way, then replies are lost, then the old commands arrive."""
+    line, url = lossy
+    connection = process()[0].connection
+    await make_runs(connection, "run")
+    store = EventStore(connection)
+    recorder = EventRecorder(EventStore(process(url, store_patience_s=0.5)[0].connection))
+
+    async def written(*expected: int) -> None:
+        async def all_are() -> bool:
+            await recorder.flush()
+            return await steps(store) == list(expected)
+
+        await wait_until(all_are)
+
+    async def is_held() -> bool:
+        await recorder.flush()
+        return line.holds
+
+    recorder.record(event(0))
+    await written(0)
+    line.hold(ADD)
     recorder.record(event(1))
-    await recorder.flush()
+    await wait_until(is_held)
     recorder.record(event(2))
     await recorder.flush()
-    store._connection = services.connection
-    for _ in range(3):
-        await recorder.flush()
-    assert await steps(EventStore(services.connection)) == [1, 2]
-    await lossy.aclose()
+    assert await steps(store) == [0]
+    line.heal()
+    line.lose_replies_to(ADD)
+    await written(0, 1)
+    line.heal()
+    await line.deliver_late()
+    await written(0, 1, 2)
+    await recorder.flush()
+    assert await steps(store) == [0, 1, 2]
 
 
 async def test_a_started_recorder_writes_by_itself_and_the_rest_when_it_stops(

@@ -1,9 +1,8 @@
 """The replay buffer over a line on which replies get lost, or commands come late: nothing twice, nothing lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -12,18 +11,12 @@ from app.core.replay.buffer import Versions
 from app.store.redis import scripts
 from lachesis.wire.errors import StoreUnavailable
 from lachesis.wire.replay import Sampling
-from tests.lossy_line import LossyLine, lossy_line
+from tests.lossy_line import LossyLine
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
 from tests.waiting import wait_until
 
 PATIENCE_S = 3  # a command that must succeed has as long, also on a busy machine
-
-
-@pytest.fixture
-async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine, str]]:
-    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
-        yield laid
 
 
 async def through_a_cut(line: LossyLine, script: str, done: Callable[[], "asyncio.Task[object]"]) -> object:

@@ -1,5 +1,6 @@
 """What batches reserve of the replay buffer: theirs alone, never lost, never counted twice, whatever comes between."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -7,15 +8,19 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
-from app.services.replay.mixing import Mixture, ReplayMixing
+from app.services.batches.request import OutgoingBatch
 from app.store.batches.store import BatchStore
+from app.store.redis import scripts
 from lachesis.wire.errors import SampleNotFound
 from lachesis.wire.replay import Sampling
+from tests.lossy_line import LossyLine
 from tests.services.conftest import RUN, Process
-from tests.services.replay.moves import KEYS
+from tests.services.replay.moves import KEYS, Buffer
 from tests.services.replay.test_mixing import ack, books, fresh, nack, replayed, set_up, submit, taken, uses
+from tests.waiting import wait_until
+
+COMMIT = scripts.load("commit_batch").digest.encode()
 
 
 async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
@@ -72,48 +77,54 @@ async def test_a_reservation_of_a_batch_cannot_be_read_or_ended_as_a_sample(
     assert sum(uses(await books(buffer)).values()) == 1
 
 
-class Interrupted(ReplayMixing):
-    """Something happens to the run between the first reservation and its commit."""
+async def taken_late(
+    held: Process, line: LossyLine, buffer: Buffer, happens: Callable[[str], Awaitable[object]]
+) -> OutgoingBatch:
+    """Take a batch in a process whose first commit reaches Redis only after something else has happened.
 
-    happened: list[str]
-    happens: Callable[[], Awaitable[object]]
-
-    async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
-        reserved = await super().reserve(run, batch, mixture)
-        if not self.happened:
-            self.happened.append(batch.batch_id)
-            await self.happens()
-        return reserved
+    Args:
+        held: The process.
+        line: Its line to Redis.
+        buffer: The buffer as another process has it.
+        happens: Called with the id of the batch that was not committed yet, whose chunks are reserved.
+    """
+    line.hold(COMMIT)
+    taking = asyncio.create_task(taken(held[0]))
+    await wait_until(lambda: line.holds)
+    line.heal()
+    (reserved,) = (await buffer.books()).samples
+    await happens(reserved)
+    await line.deliver_late()
+    batch = await taking
+    assert batch.lease.batch_id != reserved
+    return batch
 
 
 @pytest.mark.parametrize("what", ["the version moves on", "the reservation is given back"])
 async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
-    process: Callable[..., Process], redis_client: Redis, what: str
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str], what: str
 ) -> None:
+    line, url = lossy
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    interrupted = Interrupted(*vars(services.batches.dispatch._formation._mixing).values())
-    interrupted.happened = []
 
-    async def happens() -> None:
+    async def happens(reserved: str) -> None:
         if what == "the version moves on":
             await buffer.set_version(1)
         else:
-            await services.batches.dispatch._reservations.release(RUN, interrupted.happened[0])
+            await services.batches.dispatch._reservations.release(RUN, reserved)
 
-    interrupted.happens = happens
-    services.batches.dispatch._formation._mixing = interrupted
     await submit(services, 10)
-    batch = await taken(services)
-    assert batch.lease.batch_id not in interrupted.happened
+    batch = await taken_late(process(url), line, buffer, happens)
     assert (fresh(batch), len(replayed(batch))) == (["g10"], 1)
     assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}
 
 
 async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
-    process: Callable[..., Process], redis_client: Redis
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     """A chunk that the buffer deletes before the batch has it may be gone when the batch is handed out again."""
+    line, url = lossy
     sampling = Sampling(strategy="lifo")
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]
@@ -122,14 +133,10 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     await submit(services, 10, 11)
     await ack(services, await taken(services))
 
-    async def happens() -> None:
+    async def happens(_: str) -> None:
         await services.replay.snapshots.restore(RUN, "a")
         await services.groups.store.delete_marked(RUN)
 
-    interrupted = Interrupted(*vars(services.batches.dispatch._formation._mixing).values())
-    interrupted.happened, interrupted.happens = [], happens
-    services.batches.dispatch._formation._mixing = interrupted
-    batch = await taken(services)
-    assert batch.lease.batch_id not in interrupted.happened
+    batch = await taken_late(process(url), line, buffer, happens)
     assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])
     assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}

@@ -11,15 +11,18 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.main import wire
 from app.settings import ServiceSettings
+from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import PROCESSES, RunKeys
 from app.store.redis.pipeline import Command
 from lachesis.wire.errors import StoreUnavailable
+from tests.lossy_line import LossyLine
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.waiting import wait_until
 
 KEYS = RunKeys(RUN)
+PATIENCE_S = 3  # a command that must succeed has as long, also on a busy machine
 
 
 class Counted(RedisClient):
@@ -105,24 +108,17 @@ async def test_a_heartbeat_counts_whichever_process_hears_it(
 
 
 async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
-    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     """Redis commits a batch and its answer is lost: nobody else may hand it out while this process lives."""
-    (first, maintains), (loses, other) = process(), process()
+    line, url = lossy
+    (first, maintains), (loses, other) = process(), process(url, store_patience_s=PATIENCE_S)
     await first.environments.registry.register_trainer(RUN, config(2))
     await first.groups.atropos.submit(RUN, [encoded(2, 1)])
-    connection = loses.connection
-    run = type(connection).run
-
-    async def lost(self: RedisClient, command: Command) -> object:
-        answer = await run(self, command)
-        if self is connection and name_of(command) == "commit_batch":
-            raise StoreUnavailable("the answer was lost")
-        return answer
-
-    monkeypatch.setattr(type(connection), "run", lost)
+    line.lose_replies_to(scripts.load("commit_batch").digest.encode())
     with pytest.raises(StoreUnavailable):
         await loses.batches.dispatch.take(RUN)
+    line.heal()
     view = await first.environments.registry.view(RUN)
     assert [lease.state for lease in view.leases] == ["sending"]
     assert (await first.batches.dispatch.take(RUN)).batch is None, "its sender lives"
