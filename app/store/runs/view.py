@@ -18,6 +18,7 @@ from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, Now
 from lachesis.wire.errors import UnreadableRecord
+from lachesis.wire.states import LEASE_STATES
 
 _MOST_SHOWN = 200  # characters of an error message
 _MOST_PARSED = 256  # different settings to remember: they are read with each view of a run
@@ -224,6 +225,8 @@ def _leases(a_hash: Hash) -> tuple[Lease, ...]:
 def parse_lease(batch_id: str, text: str) -> Lease:
     """Read the JSON of a lease."""
     fields: dict[str, Any] = json.loads(text)
+    if fields["state"] not in LEASE_STATES:
+        raise ValueError(f"{fields['state']!r} is no state of a lease")
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
     replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
     parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}
