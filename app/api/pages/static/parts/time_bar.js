@@ -28,8 +28,8 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are of ${zone}. Drag over a chart to look closer.
-      ${range === "1h" && " A younger run is shown from its begin."}
-      ${time.isLive && ` The newest value is of ${duration(time.step)} that are not over yet.`}
+      ${range === "1h" && " A younger run is shown from its start."}
+      ${time.isLive && ` The newest value still changes: its ${duration(time.step)} are not over.`}
     </span>
   </div>`;
 }
