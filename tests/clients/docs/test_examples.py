@@ -71,7 +71,7 @@ async def test_a_program_that_waits_in_vain_ends_with_the_reason(settings: Setti
     ):
         assert re.search(said, await output(await start(program, settings, "--wait-s", "1"), code=1), re.S)
     assert await output(await start("environment.py", settings))
-    said = "addition: no permit for environment addition in 1 s: the run wants 80 .*; 80 are queued.* when a trainer takes"
+    said = "addition: no permit for environment addition in 1 s: the run wants 80 .*; 80 are queued.* when a trainer"
     assert re.search(said, await output(await start("environment.py", settings, "--wait-s", "1"), code=1))
 
 
