@@ -86,11 +86,13 @@ class Staleness:
             view = None
 
     async def _sweep_page_of(self, run: str, view: QueueView) -> _Page | None:
-        """Handle a page of stale groups, or if there are none, of future ones. None if the run has changed."""
+        """Handle a page of stale groups, else a page of future ones. None means that the run has changed."""
         oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
         stale = await self._groups.drop_versions(run, ("-inf", f"({oldest}"), DROPPED_AT_ONCE, "stale", view)
-        if stale is None or stale:
-            return None if stale is None else _Page(stale, stale, view)
+        if stale is None:
+            return None
+        if stale:
+            return _Page(stale, stale, view)
         future = f"({view.policy_version}", "+inf"
         if view.policy.future_versions == "refuse":
             refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, "future_version", view)
