@@ -48,7 +48,7 @@ async def test_the_last_missing_group_wakes_a_waiting_trainer(client: httpx.Asyn
         names = [f"{number}.{n}" for n in range(10)]
         for name in names[:-1]:  # one by one: the trainer also tries when it begins to listen, and has done so then
             await submit(client, name)
-        assert not trainer.done(), "nine tenths of a batch are none"
+        assert not trainer.done(), "nine groups of ten make no batch"
         before = clock()
         await submit(client, names[-1])
         begun = clock()

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -15,7 +14,7 @@ from app.services.batches.request import BatchRequest
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import StoreUnavailable
-from tests.lossy_line import LossyLine, lossy_line
+from tests.lossy_line import LossyLine
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
@@ -30,19 +29,13 @@ PATIENCE_S = 0.3
 Line = tuple[LossyLine, str]
 
 
-@pytest.fixture
-async def line(redis_url: str, tmp_path: Path) -> AsyncIterator[Line]:
-    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
-        yield laid
-
-
 @pytest.mark.parametrize("lost", [COMMIT, CLAIM])
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
-    process: Callable[..., Process], redis_client: Redis, line: Line, lost: bytes, late: bool
+    process: Callable[..., Process], redis_client: Redis, lossy: Line, lost: bytes, late: bool
 ) -> None:
     """Redis took it out of the queue, at once or after we had given up, and we never heard."""
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
@@ -50,12 +43,12 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
         broken = await services.batches.dispatch.take(RUN)
         assert broken.batch is not None
         await services.batches.atropos_delivery.break_off(RUN, broken.batch)
-    (lossy.hold if late else lossy.lose_replies_to)(lost)
+    (line.hold if late else line.lose_replies_to)(lost)
     with pytest.raises(StoreUnavailable):
         await services.batches.dispatch.take(RUN)
-    lossy.heal()
+    line.heal()
     if late:
-        await lossy.deliver_late()
+        await line.deliver_late()
     answer = await services.batches.dispatch.take(RUN)
     assert marks(answer) == [1]
     assert answer.batch is not None
@@ -65,41 +58,41 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     assert (await books_of(redis_client, RUN))["delivered"] == 1
 
 
-async def test_what_one_process_lost_on_its_way_another_serves(process: Callable[..., Process], line: Line) -> None:
+async def test_what_one_process_lost_on_its_way_another_serves(process: Callable[..., Process], lossy: Line) -> None:
     """The other one sees that the sender lives, and leaves the batch alone until the sender says it has lost it."""
-    lossy, url = line
+    line, url = lossy
     services, maintenance = process(url, store_patience_s=PATIENCE_S)
     other, _ = process()
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
-    lossy.lose_replies_to(COMMIT)
+    line.lose_replies_to(COMMIT)
     with pytest.raises(StoreUnavailable):
         await services.batches.dispatch.take(RUN)
-    lossy.heal()
+    line.heal()
     assert (await other.batches.dispatch.take(RUN)).batch is None
     await maintenance.look_after(RUN)
     assert marks(await other.batches.dispatch.take(RUN)) == [1]
 
 
 async def test_dropping_a_batch_again_after_a_lost_answer_is_no_error(
-    process: Callable[..., Process], redis_client: Redis, line: Line
+    process: Callable[..., Process], redis_client: Redis, lossy: Line
 ) -> None:
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url)
     await services.runs.administration.create(RUN, config(2), Policy(max_deliveries=1))
     await services.groups.native.submit(RUN, [replace(encoded(2, 1), group_id="a")])
     batch = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
     assert batch is not None
     assert (await services.batches.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"
-    lossy.lose_replies_to(DISCARD)
+    line.lose_replies_to(DISCARD)
     dropping = asyncio.create_task(services.batches.leases.discard(RUN, batch.lease.batch_id))
 
     async def dropped() -> bool:
         return not await redis_client.exists(RunKeys(RUN).leases)
 
     await wait_until(dropped)
-    lossy.heal()
-    lossy.cut()
+    line.heal()
+    line.cut()
     await dropping
     assert (await books_of(redis_client, RUN))["dropped"] == {"quarantined": 1}
 
@@ -120,50 +113,50 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
 
 
 async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
-    process: Callable[..., Process], line: Line
+    process: Callable[..., Process], lossy: Line
 ) -> None:
     """Its trainer may have it; to serve it twice is allowed, to lose it is not. A mark that comes late is void."""
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
-    lossy.hold(MARK_SENT)
+    line.hold(MARK_SENT)
     with pytest.raises(StoreUnavailable):
         await services.batches.atropos_delivery.finish(RUN, answer)
-    lossy.heal()
+    line.heal()
     again = await services.batches.dispatch.take(RUN)
     assert marks(again) == [1]
-    await lossy.deliver_late()
+    await line.deliver_late()
     (lease,) = (await services.environments.registry.view(RUN)).leases
     assert (lease.state, lease.delivery_count) == ("sending", 2)
 
 
 async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
-    process: Callable[..., Process], line: Line
+    process: Callable[..., Process], lossy: Line
 ) -> None:
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
     assert answer.batch is not None
-    lossy.hold(MARK_RETURNED)
+    line.hold(MARK_RETURNED)
     with pytest.raises(StoreUnavailable):
         await services.batches.atropos_delivery.break_off(RUN, answer.batch)
-    lossy.heal()
+    line.heal()
     assert marks(await services.batches.dispatch.take(RUN)) == [1]
 
 
 @pytest.mark.parametrize("while_", [COMMIT, MARK_SENT])
 async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
-    process: Callable[..., Process], line: Line, while_: bytes
+    process: Callable[..., Process], lossy: Line, while_: bytes
 ) -> None:
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url)
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
-    lossy.lose_replies_to(COMMIT) if while_ == COMMIT else lossy.hold(MARK_SENT)
+    line.lose_replies_to(COMMIT) if while_ == COMMIT else line.hold(MARK_SENT)
 
     async def ask() -> None:
         await services.batches.atropos_delivery.finish(RUN, await services.batches.dispatch.take(RUN))
@@ -173,20 +166,20 @@ async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
     asking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asking
-    lossy.heal()
+    line.heal()
     assert marks(await services.batches.dispatch.take(RUN)) == [1]
 
 
 async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_sent_twice(
-    process: Callable[..., Process], redis_client: Redis, line: Line
+    process: Callable[..., Process], redis_client: Redis, lossy: Line
 ) -> None:
     """A trainer registers between a commit whose reply is lost and its repetition: only it gets the batch."""
-    lossy, url = line
+    line, url = lossy
     services, _ = process(url)
     other, _ = process()
     await services.environments.registry.register_trainer(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
-    lossy.lose_replies_to(COMMIT)
+    line.lose_replies_to(COMMIT)
     asking = asyncio.create_task(services.batches.dispatch.take(RUN))
 
     async def committed() -> bool:
@@ -196,8 +189,8 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
     await other.environments.registry.register_trainer(RUN, config(2))
     successor = await other.batches.dispatch.take(RUN)
     assert marks(successor) == [1]
-    lossy.heal()
-    lossy.cut()
+    line.heal()
+    line.cut()
     answer = await asyncio.wait_for(asking, 60)
     assert answer.batch is None
 

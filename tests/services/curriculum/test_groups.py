@@ -1,8 +1,7 @@
 """Scored groups that name an item are observations of it: counted with the group, once, or not at all."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from app.store.groups.entries import Outcome, PendingGroup, Placement, Precondit
 from app.store.groups.store import GroupStore
 from app.store.redis import scripts
 from lachesis.wire.errors import QueueFull, RunArchived, StoreUnavailable
-from tests.lossy_line import LossyLine, lossy_line
+from tests.lossy_line import LossyLine
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, join
@@ -52,12 +51,6 @@ async def counts(services: Services) -> tuple[int, int]:
 async def mean_reward(services: Services, item: str) -> float:
     facts, _ = await services.curriculum.items.item(RUN, NAME, item)
     return float(facts.stored.estimate.ema)
-
-
-@pytest.fixture
-async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine, str]]:
-    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
-        yield laid
 
 
 async def test_groups_of_one_request_count_in_order_for_the_curriculum_called_as_their_environment(
