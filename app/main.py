@@ -132,7 +132,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
     # Requests that come often do not reach FastAPI's router.
-    frequent = (groups, batches, environments, runs, atropos)
+    frequent = (groups, batches, environments, runs, atropos, operators)
     direct = APIRouter()
     for module in frequent:
         direct.include_router(module.direct)

@@ -143,25 +143,29 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-async def open_page(server: Server, browser: Browser, view: str) -> Page:
-    """Open a view in a browser profile of its own, and wait until it has its panels."""
+async def new_page(browser: Browser) -> Page:
+    """Open an empty page in a browser profile of its own."""
     context = await browser.new_context(viewport={"width": 1440, "height": 900}, bypass_csp=True)
-    page = await context.new_page()
+    return await context.new_page()
+
+
+async def load(server: Server, page: Page, view: str) -> None:
+    """Load a view, and wait until it has its panels."""
     await page.goto(f"{server.service.url}/runs/bench/{view}")
     await page.wait_for_function(
         "document.querySelector('main h1, main .panel') && !document.querySelector('main [aria-busy]')",
         timeout=60_000,
         polling=20,
     )
-    return page
 
 
 async def measure_loads(server: Server, browser: Browser, effort: Effort, results: Results) -> None:
     """Load views, one after the other."""
     table = LOAD.saying(f" The queue has {effort.queued_groups:,} groups.")
     for view in LOADED:
+        page = await new_page(browser)
         before, began = server.cpu_s(), time.perf_counter()
-        page = await open_page(server, browser, view)
+        await load(server, page, view)
         passed_ms = (time.perf_counter() - began) * 1000
         api_s, store_s = (after - earlier for after, earlier in zip(server.cpu_s(), before, strict=True))
         await page.context.close()
@@ -171,7 +175,9 @@ async def measure_loads(server: Server, browser: Browser, effort: Effort, result
 async def record(server: Server, browser: Browser, seconds: float) -> dict[str, Asked]:
     """Open each view in a real page, and note what it asks for, and when, once it is there."""
     found: dict[str, Asked] = {view: [] for view in VIEWS}
-    pages = [await open_page(server, browser, view) for view in found]
+    pages = [await new_page(browser) for _ in found]
+    for page, view in zip(pages, found, strict=True):
+        await load(server, page, view)
     for page, asked in zip(pages, found.values(), strict=True):
 
         def note(request: Request, asked: Asked = asked) -> None:

@@ -18,8 +18,9 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from app.api.deps import ServicesDep
+from app.api.http.compression import compress_if_accepted
 from app.api.http.negotiation import prefers_html
-from app.api.http.routing import GuardedRoute, requires
+from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.pages.warning import warning
 from app.core.access.permissions import Permission
 from lachesis.wire.access import AccessMode
@@ -29,6 +30,7 @@ TABS = ("now", "shares", "freshness", "rewards", "groups", "batches", "replay", 
 """The views of a run. `static/app.js` has a panel for each."""
 
 _PAGES = Path(__file__).parent
+_STYLES = "styles.css"
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _ROOTS = ("/", "/runs/{run}/atropos/")
 _OTHERS = ("/about", "/audit", "/tokens")
@@ -42,7 +44,7 @@ _SHELL = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Lachesis</title>
 <link rel="icon" href="{files}icon.svg">
-{styles}
+<link rel="stylesheet" href="{files}{styles}">
 <script src="{files}theme.js"></script>
 {modules}
 <script type="module" src="{files}app.js"></script>
@@ -57,15 +59,13 @@ _SHELL = """<!doctype html>
 
 
 def _load() -> Mapping[str, bytes]:
-    """Read all files of the page, by the path under which it loads them."""
+    """Read all files of the page, by the path under which it loads them. All style sheets together are one file."""
     own, vendor = _PAGES / "static", _PAGES / "vendor"
     found = {str(path.relative_to(own)): path for path in own.rglob("*")}
     found |= {str(path.relative_to(_PAGES)): path for name in ("preact", "uplot") for path in (vendor / name).iterdir()}
-    return MappingProxyType({name: path.read_bytes() for name, path in sorted(found.items()) if _is_served(path)})
-
-
-def _is_served(path: Path) -> bool:
-    return path.suffix in _MEDIA_TYPES and path.is_file()
+    files = {name: path.read_bytes() for name, path in sorted(found.items()) if path.suffix in _MEDIA_TYPES}
+    sheets = [files.pop(name) for name in list(files) if name.endswith(".css")]
+    return MappingProxyType({_STYLES: b"\n".join(sheets), **files})
 
 
 FILES = _load()
@@ -82,13 +82,12 @@ def _shell(depth: int, access: AccessMode) -> HTMLResponse:
     """
     root = "../" * depth or "./"
     files = f"{root}pages/{VERSION}/"
-    styles = [f'<link rel="stylesheet" href="{files}{name}">' for name in FILES if name.endswith(".css")]
     modules = [
         f'<link rel="modulepreload" href="{files}{name}">' for name in FILES if name.endswith(".js") and "/" in name
     ]
     warned = warning(access)
     return HTMLResponse(
-        _SHELL.format(root=root, files=files, styles="\n".join(styles), modules="\n".join(modules), warning=warned)
+        _SHELL.format(root=root, files=files, styles=_STYLES, modules="\n".join(modules), warning=warned)
     )
 
 
@@ -127,6 +126,7 @@ class _BrowserRoute(GuardedRoute):
 
 roots = APIRouter(include_in_schema=False, route_class=_BrowserRoute)
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+direct = APIRouter(include_in_schema=False, route_class=DirectRoute)
 
 
 async def page(request: Request, services: ServicesDep) -> HTMLResponse:
@@ -144,11 +144,14 @@ for _path in (*_OTHERS, "/runs/{run}/{tab:tab}"):
     router.get(_path)(page)
 
 
-@router.get("/pages/{version}/{file:path}")
+@direct.get("/pages/{version}/{file:path}")
 @requires(Permission.OPEN)
-async def page_file(version: str, file: str) -> Response:
+async def page_file(request: Request) -> Response:
     """Return a file that the page loads. While a service is replaced, a page may ask another version for it."""
+    version, file = request.path_params["version"], request.path_params["file"]
     if file not in FILES:
         raise NotFound(f"there is no file {file[:200]}")
     kept = "max-age=31536000, immutable" if version == VERSION else "no-store"
-    return Response(FILES[file], media_type=_MEDIA_TYPES[Path(file).suffix], headers={"Cache-Control": kept})
+    body, headers = compress_if_accepted(FILES[file], request.headers.get("accept-encoding"))
+    media_type = _MEDIA_TYPES[Path(file).suffix]
+    return Response(body, media_type=media_type, headers={"Cache-Control": kept, **headers})

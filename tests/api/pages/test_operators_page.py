@@ -97,6 +97,18 @@ async def test_other_files_are_not_served(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"/pages/{VERSION}/{name}")).status_code == 404
 
 
+async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
+    for name in ("styles.css", "vendor/uplot/uPlot.esm.js"):
+        request = client.build_request("GET", f"/pages/{VERSION}/{name}")
+        compressed = await client.send(request)
+        request.headers["accept-encoding"] = "identity"
+        plain = await client.send(request)
+        assert compressed.content == plain.content == FILES[name]
+        assert compressed.headers["content-encoding"] == "gzip"
+        assert 2 * int(compressed.headers["content-length"]) < int(plain.headers["content-length"])
+        assert plain.headers["vary"] == compressed.headers["vary"] == "Accept-Encoding"
+
+
 async def test_browsers_do_not_keep_a_file_under_the_address_of_another_version(client: httpx.AsyncClient) -> None:
     reply = await client.get("/pages/older/app.js")
     assert (reply.status_code, reply.headers["cache-control"]) == (200, "no-store")
@@ -104,7 +116,7 @@ async def test_browsers_do_not_keep_a_file_under_the_address_of_another_version(
 
 async def test_every_page_says_that_there_is_no_access_control(start: Start) -> None:
     closed, insecure = await start(), await start(insecure=True)
-    values = {"run": "mine", "tab": "now", "version": VERSION, "file": "app.js"}
+    values = {"run": "mine", "tab": "now", "file": "docs.js"}
     seen = set()
     for route in (*operators.roots.routes, *operators.router.routes, *api_docs.router.routes):
         path = re.sub(r"{(\w+)[^}]*}", lambda part: values[part[1]], cast(APIRoute, route).path)
@@ -131,7 +143,8 @@ async def test_the_page_needs_no_token_and_what_it_shows_does(start: Start, toke
     assert (await client.post("/", headers={"accept": BROWSER})).status_code == 401
 
 
-OWN = {name: content.decode() for name, content in FILES.items() if not name.startswith("vendor/")}
+STATIC = API / "pages" / "static"
+OWN = {str(path.relative_to(STATIC)): path.read_text() for path in STATIC.rglob("*.*")}
 SCRIPTS = {name: text for name, text in OWN.items() if name.endswith(".js")}
 
 
