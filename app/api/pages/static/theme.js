@@ -2,8 +2,8 @@
 "use strict";
 (() => {
   const CONDITIONS = { light: "not all", dark: "all", system: "(prefers-color-scheme: dark)" };
-  const colours = [...document.styleSheets].find((sheet) => sheet.href?.endsWith("/tokens.css"));
-  const dark = [...colours.cssRules].find((rule) => rule instanceof CSSMediaRule);
+  const [sheet] = document.styleSheets;
+  const dark = [...sheet.cssRules].find((rule) => rule.media?.mediaText === CONDITIONS.system);
   const set = () => {
     dark.media.mediaText = CONDITIONS[localStorage.getItem("lachesis.theme")] ?? CONDITIONS.system;
   };
