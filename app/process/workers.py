@@ -58,7 +58,7 @@ def raise_on_stop_signals() -> None:
 
 
 def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
-    return _Config(
+    return _UvicornConfig(
         app,
         loop="uvloop",
         http=make_protocol(settings.header_timeout_s, tls),
@@ -76,7 +76,7 @@ def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None
     )
 
 
-class _Config(uvicorn.Config):
+class _UvicornConfig(uvicorn.Config):
     """uvicorn's configuration. It imports and builds the application faster."""
 
     def load(self) -> None:

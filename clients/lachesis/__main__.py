@@ -100,7 +100,7 @@ def _with_extra(words: list[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _PingResult:
     """What ping found out, and its exit code."""
 
     url: str
@@ -128,8 +128,8 @@ class _Answer:
             _say(self.error, self.code)
 
 
-async def _ping(settings: Settings, with_run: bool) -> _Answer:
-    answer = _Answer(without_password(settings.url), WELL)
+async def _ping(settings: Settings, with_run: bool) -> _PingResult:
+    answer = _PingResult(without_password(settings.url), WELL)
     async with Sender(settings) as sender:
         try:
             began_s = time.monotonic()

@@ -23,14 +23,14 @@ _EXACT = 2.0**53  # floats beyond it stand for several integers
 _DETAILS = tuple(name for name in DETAIL_FIELDS if name != "env_id")
 
 
-class _Config(Protocol):
+class _EnvConfig(Protocol):
     rollout_server_url: str
 
 
 class _BaseEnv(Protocol):
     """What this module uses of ``atroposlib.envs.base.BaseEnv``; and ``env_id``, set when it is registered."""
 
-    config: _Config
+    config: _EnvConfig
 
 
 class BinarySubmission:

@@ -29,7 +29,7 @@ Compute = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _SharedAnswer:
     """An answer, or the task that computes it. It shows what was true when its computing began."""
 
     began_s: float
@@ -45,7 +45,7 @@ class SharedAnswers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._answers: dict[tuple[str, bytes, bool, str], _Answer] = {}
+        self._answers: dict[tuple[str, bytes, bool, str], _SharedAnswer] = {}
 
     async def reply(self, request: Request, compute: Compute) -> Response:
         """Answer with JSON: of another request for the same address if the request accepts that, or a new one.
@@ -60,7 +60,7 @@ class SharedAnswers:
         key = request.scope["path"], request.scope["query_string"], _takes_gzip(request), revision
         now_s, found = self._clock(), self._answers.get(key)
         if found is None or now_s - found.began_s > accepted_s:
-            found = self._answers[key] = _Answer(now_s, asyncio.create_task(_computed(request, compute)))
+            found = self._answers[key] = _SharedAnswer(now_s, asyncio.create_task(_computed(request, compute)))
             self._forget_old(now_s)
         try:
             body, headers = await asyncio.shield(found.content)

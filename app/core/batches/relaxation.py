@@ -73,7 +73,7 @@ def smallest_shortfall(
     return cheapest(batch_size, supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds), _short)
 
 
-class _Step(NamedTuple):
+class _WalkStep(NamedTuple):
     """One step of the walk: take the oldest group of the open size classes, or skip it and close its size class."""
 
     size_class: int
@@ -87,7 +87,7 @@ def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
         course = _course(classes, low, high, endings(*classes.remaining(low, high), price, lowest))
 
         def possible_after(
-            count: int, start: tuple[ClassCounts, ClassCounts, list[_Step]] = (low, high, course)
+            count: int, start: tuple[ClassCounts, ClassCounts, list[_WalkStep]] = (low, high, course)
         ) -> bool:
             return affordable(*classes.remaining(*_after(count, *start)), price, lowest)
 
@@ -97,7 +97,9 @@ def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
         low, high = _after(right + 1, low, high, [*course[:right], course[right]._replace(takes=False)])
 
 
-def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_Step]) -> tuple[ClassCounts, ClassCounts]:
+def _after(
+    count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_WalkStep]
+) -> tuple[ClassCounts, ClassCounts]:
     """Return the groups taken after ``count`` steps of a course, and the limits up to which more may be taken."""
     low, high = list(low), list(high)
     for size_class, takes in course[:count]:
@@ -108,7 +110,9 @@ def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_St
     return low, high
 
 
-def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]) -> list[_Step]:
+def _course(
+    classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]
+) -> list[_WalkStep]:
     """Plan the walk to its end. Skip a group only if its environment could then no longer end with an allowed total.
 
     Args:
@@ -129,7 +133,7 @@ def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Map
             continue  # its size class is closed
         own[size] -= 1
         takes = _can_end(taken[account] + size, own, ends[account])
-        course.append(_Step(index, takes))
+        course.append(_WalkStep(index, takes))
         if takes:
             taken[account] += size
         else:

@@ -61,7 +61,7 @@ class GroupPage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ListingStep:
     """What a step of a page looked at: groups (None: it has moved) and the position after each; what follows."""
 
     looked_at: list[tuple[GroupRow | None, Position]]
@@ -121,7 +121,7 @@ class GroupListing:
                         break
         return GroupPage(await self._completed(run, wanted, rows), looked_at, position, names, view.clock_ms)
 
-    async def _with_items(self, run: str, wanted: GroupQuery, step: _Step) -> list[GroupRow | None]:
+    async def _with_items(self, run: str, wanted: GroupQuery, step: _ListingStep) -> list[GroupRow | None]:
         """Return the groups of a step that match, and None for others. Items are read if the query is about them."""
         found = [group if group and wanted.may_match(group) else None for group, _ in step.looked_at]
         if wanted.item is None:
@@ -147,13 +147,15 @@ class GroupListing:
 
     # Sections
 
-    async def _waiting(self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int) -> _Step:
+    async def _waiting(
+        self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
+    ) -> _ListingStep:
         section = position.section
         counts = view.lanes if section == QUEUED else view.buffers
         assert isinstance(position, Start | LanesPosition)  # noqa: S101 - sections have positions of their own
         merged = merged_lanes(filter(wanted.has_lane, counts), position, MOST_LANES)
         if merged is None:
-            return _Step([], section_after(section, wanted.sections))
+            return _ListingStep([], section_after(section, wanted.sections))
         at, lanes = merged
         newest = await self._newest(run, at, lanes, most)
         entries = await self._groups.entries(run, [group_id for _, group_id in newest]) if newest else []
@@ -161,7 +163,7 @@ class GroupListing:
             (None if entry is None else held_group(group_id, entry, section, view), at._replace(arrival=arrival))
             for (arrival, group_id), entry in zip(newest, entries, strict=True)
         ]
-        return _Step(looked_at, looked_at[-1][1] if len(newest) == most else at._replace(arrival=0))
+        return _ListingStep(looked_at, looked_at[-1][1] if len(newest) == most else at._replace(arrival=0))
 
     async def _newest(self, run: str, at: LanesPosition, lanes: list[LaneId], most: int) -> list[tuple[int, str]]:
         """Read the newest groups of several lanes before a position: arrivals and ids."""
@@ -172,7 +174,9 @@ class GroupListing:
         found = [group for part in (first, more) for groups in part.values() for group in groups]
         return sorted(((group.arrival, group.group_id) for group in found), reverse=True)[:most]
 
-    async def _in_batches(self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int) -> _Step:
+    async def _in_batches(
+        self, run: str, view: QueueView, wanted: GroupQuery, position: Position, most: int
+    ) -> _ListingStep:
         section = position.section
         if section == LEASED:
             batches = [(lease.step, lease.batch_id) for lease in view.leases]
@@ -183,7 +187,7 @@ class GroupListing:
         if at is not None:
             ahead = [one for one in ahead if (*one, BATCH_END) > (-at.step, at.batch_id, at.place)]
         if not ahead:
-            return _Step([], section_after(section, wanted.sections))
+            return _ListingStep([], section_after(section, wanted.sections))
         step, batch_id = -ahead[0][0], ahead[0][1]
         groups = await self._groups_of(run, section, batch_id)
         first = at.place if at is not None and (at.step, at.batch_id) == (step, batch_id) else 0
@@ -199,7 +203,7 @@ class GroupListing:
                 listed = replace(listed, batch_id=batch_id, step=step, ended_ms=ended_ms)
             looked_at.append((listed, BatchPosition(section, step, batch_id, n)))
         place = first + len(part) if first + len(part) < len(groups) else BATCH_END
-        return _Step(looked_at, BatchPosition(section, step, batch_id, place))
+        return _ListingStep(looked_at, BatchPosition(section, step, batch_id, place))
 
     async def _groups_of(self, run: str, section: str, batch_id: str) -> list[LeasedGroup]:
         if section == LEASED:
@@ -207,13 +211,15 @@ class GroupListing:
         (groups,) = await self._batches.kept_groups(run, [batch_id])
         return groups
 
-    async def _that_left(self, run: str, _: QueueView, __: GroupQuery, position: Position, most: int) -> _Step:
+    async def _that_left(self, run: str, _: QueueView, __: GroupQuery, position: Position, most: int) -> _ListingStep:
         at = position if isinstance(position, LeftPosition) else None
         found = await self._listed.left(run, at, most)
         looked_at: list[tuple[GroupRow | None, Position]] = [(_left(record), record.position) for record in found]
-        return _Step(looked_at, found[-1].position if len(found) == most else None)
+        return _ListingStep(looked_at, found[-1].position if len(found) == most else None)
 
-    _walks: Mapping[str, Callable[["GroupListing", str, QueueView, GroupQuery, Position, int], Awaitable[_Step]]] = {
+    _walks: Mapping[
+        str, Callable[["GroupListing", str, QueueView, GroupQuery, Position, int], Awaitable[_ListingStep]]
+    ] = {
         QUEUED: _waiting,
         BUFFERED: _waiting,
         LEASED: _in_batches,

@@ -31,7 +31,7 @@ log = logging.getLogger("lachesis.metrics")
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _SleepingRun:
     """The samples of a run that sleeps. They stay the same while its sleep does."""
 
     sleep: Sleep
@@ -75,7 +75,7 @@ class Metrics:
         self._ttl_ms = environment_ttl_ms
         self._edge = edge
         self._read_anyway = read_anyway
-        self._known: dict[str, _Known] = {}  # by run; those read longest ago come first
+        self._known: dict[str, _SleepingRun] = {}  # by run; those read longest ago come first
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
     async def page(self, own: Callable[[Iterable[str]], Sequence[str]] = list) -> bytes:
@@ -107,7 +107,7 @@ class Metrics:
         for run, (lines, lasting) in read.items():
             sleep = sleeps.get(run)  # read before the run, so what came in between is read again next time
             if sleep is not None and lasting and run not in buffers:
-                known[run] = _Known(sleep, lines)
+                known[run] = _SleepingRun(sleep, lines)
         self._known = known
         of_runs = {run: one.lines for run, one in known.items()} | {run: lines for run, (lines, _) in read.items()}
         parts = (of_runs, buffers, curricula)

@@ -12,7 +12,7 @@ from app.store.runs.view import parse_environment, reading
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownRecords:
     """The records of a run in an epoch; `used` since the last sweep."""
 
     epoch: int
@@ -56,7 +56,7 @@ class EnvironmentRecords:
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownRecords] = {}
         self.parsed = 0
 
     async def of(self, run: str, epoch: int, count: int) -> Mapping[int, EnvironmentRecord]:
@@ -82,11 +82,11 @@ class EnvironmentRecords:
             return {}
         return await self._read(run, known)
 
-    async def _read(self, run: str, known: _Known | None) -> Mapping[int, EnvironmentRecord]:
+    async def _read(self, run: str, known: _KnownRecords | None) -> Mapping[int, EnvironmentRecord]:
         command = scripts.read_environments(RunKeys(run), since=None if known is None else known.epoch)
         epoch, count, ids, texts = await self._connection.run(command)
         if known is not None and not ids and count == len(known.records):  # something else began the epoch
-            self._known[run] = _Known(int(epoch), known.records)
+            self._known[run] = _KnownRecords(int(epoch), known.records)
             return known.records
         records = {} if known is None else dict(known.records)
         with reading(run):
@@ -96,7 +96,7 @@ class EnvironmentRecords:
                     self.parsed += 1
         if len(records) != count and known is not None:  # some were forgotten
             return await self._read(run, None)
-        self._known[run] = _Known(int(epoch), records)
+        self._known[run] = _KnownRecords(int(epoch), records)
         return records
 
     def has_name(self, run: str, name: str) -> bool:

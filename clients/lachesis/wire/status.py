@@ -8,11 +8,11 @@ from lachesis.wire.limits import RateUse
 from lachesis.wire.ranks import BalanceInfo
 
 
-class _Answer(BaseModel):
+class _StatusModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Warned(_Answer):
+class Warned(_StatusModel):
     """A setting of the run that prevents batches, or loses groups, for any number of groups."""
 
     kind: str = Field(
@@ -24,7 +24,7 @@ class Warned(_Answer):
     )
 
 
-class LedgerCost(_Answer):
+class LedgerCost(_StatusModel):
     """What the tokens of a ledger cost, in the unit of `cost_per_million_tokens`."""
 
     generated: float
@@ -37,7 +37,7 @@ class LedgerCost(_Answer):
     surplus: float
 
 
-class Ledger(_Answer):
+class Ledger(_StatusModel):
     """What happened to every generated token. `generated_tokens` is at all times the sum of the other seven."""
 
     generated_tokens: int = Field(
@@ -63,7 +63,7 @@ class Ledger(_Answer):
     cost: LedgerCost | None = Field(description="The cost of these tokens. Null without `cost_per_million_tokens`.")
 
 
-class EnvironmentStatus(_Answer):
+class EnvironmentStatus(_StatusModel):
     """One environment, as operators see it."""
 
     id: int = Field(description="Its id (`env_id` on the Atropos surface).")
@@ -106,7 +106,7 @@ class EnvironmentStatus(_Answer):
     )
 
 
-class Pace(_Answer):
+class Pace(_StatusModel):
     """How fast batches follow each other, over the latest 16."""
 
     last_batch_age_s: float | None = Field(
@@ -129,7 +129,7 @@ class Pace(_Answer):
     )
 
 
-class BatchBlocked(_Answer):
+class BatchBlocked(_StatusModel):
     """What blocks the next batch."""
 
     reason: str = Field(description=f"One of {REASONS}.")
@@ -149,7 +149,7 @@ class BatchBlocked(_Answer):
     )
 
 
-class Alert(_Answer):
+class Alert(_StatusModel):
     """A problem of the run that an operator should look at.
 
     There are two reasons for an alert. The first is that `alert_after_batches` batches of sequences have arrived in a
@@ -173,7 +173,7 @@ class Alert(_Answer):
     detail: str = Field(description="The problem as a sentence.")
 
 
-class GroupCounts(_Answer):
+class GroupCounts(_StatusModel):
     """Where all accepted groups are: `accepted = queued + buffered + leased + delivered + sum(dropped)`."""
 
     accepted: int = Field(description="Groups that the service acknowledged since the run began or was reset.")
@@ -189,7 +189,7 @@ class GroupCounts(_Answer):
     )
 
 
-class ByteCounts(_Answer):
+class ByteCounts(_StatusModel):
     """Bytes of payloads held."""
 
     queued: int = Field(description="Payload bytes of queued groups.")
@@ -198,7 +198,7 @@ class ByteCounts(_Answer):
     kept: int = Field(description="Payload bytes of acknowledged batches that are kept for a rewind.")
 
 
-class LeaseStatus(_Answer):
+class LeaseStatus(_StatusModel):
     """A batch that was handed out and is not acknowledged."""
 
     batch: str = Field(description="Its id.")
@@ -207,7 +207,7 @@ class LeaseStatus(_Answer):
     delivery_count: int = Field(description="Number of times that the batch was handed out.")
 
 
-class RanksStatus(_Answer):
+class RanksStatus(_StatusModel):
     """How evenly batches are divided between ranks. An imbalance is max / mean - 1 of the loads of ranks."""
 
     batches: int = Field(description="Batches that were divided between ranks so far.")
@@ -220,7 +220,7 @@ class RanksStatus(_Answer):
     last: BalanceInfo = Field(description="The balance of the last divided batch.")
 
 
-class UpkeepStatus(_Answer):
+class UpkeepStatus(_StatusModel):
     """Why maintenance of the run keeps failing in the process that answers."""
 
     detail: str = Field(description="The last failure, as a sentence.")
@@ -228,7 +228,7 @@ class UpkeepStatus(_Answer):
     failing_age_s: float = Field(description="Seconds since the first of these failures.")
 
 
-class StalenessForecast(_Answer):
+class StalenessForecast(_StatusModel):
     """The expected staleness of a group that starts now, if the environments go on as they do."""
 
     versions: float = Field(description="Policy versions between sampling and training, about.")
@@ -238,7 +238,7 @@ class StalenessForecast(_Answer):
     detail: str = Field(description="The same as a sentence.")
 
 
-class RunStatus(_Answer):
+class RunStatus(_StatusModel):
     """A run, as operators see it. The first two keys are those of the Atropos contract."""
 
     current_step: int = Field(description="Batches taken, counted from the trainer's starting step.")
