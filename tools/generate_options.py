@@ -14,12 +14,13 @@ from pydantic.fields import FieldInfo
 
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.curriculum_items import ItemChange, SampleItems
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.runs import RunChange, RunCreate
 from lachesis.wire.samples import TakeSample
 
 TARGET = Path(__file__).parents[1] / "clients" / "lachesis" / "wire" / "options.py"
-_REQUEST = frozenset({"num_chunks", "num_fragments", "request_id", "trainer"})
+_REQUEST = frozenset({"bins_only", "n", "num_chunks", "num_fragments", "request_id", "trainer"})
 """Fields that methods of the SDK take or fill in themselves."""
 
 _OPTIONS: tuple[tuple[str, str, type[BaseModel], frozenset[str]], ...] = (
@@ -27,6 +28,8 @@ _OPTIONS: tuple[tuple[str, str, type[BaseModel], frozenset[str]], ...] = (
     ("RunChanges", "Settings of a run that can be changed while it runs", RunChange, frozenset()),
     ("ReplayOptions", "Settings of a replay buffer", ReplaySettings, frozenset()),
     ("CurriculumOptions", "Settings of a curriculum", CurriculumSettings, frozenset()),
+    ("ItemOptions", "Settings of an item", ItemChange, frozenset()),
+    ("HowSampled", "Settings of a sample of items", SampleItems, _REQUEST),
     ("CriteriaOptions", "Criteria of groups", GroupCriteria, frozenset()),
     ("HowDrawn", "Settings of a sample", TakeSample, _REQUEST),
 )
@@ -41,7 +44,7 @@ def options_module() -> str:
         [
             '"""Settings by name, as the models describe them. `make sync` writes this module from the models."""',
             "",
-            "from typing import Literal, TypedDict",
+            "from typing import Any, Literal, TypedDict",
             "",
             *imports,
             "",
@@ -75,6 +78,8 @@ def _text(annotation: Any, models: dict[str, str]) -> str:
         return " | ".join(_text(part, models) for part in get_args(annotation))
     if get_origin(annotation) is Literal:
         return f"Literal[{', '.join(map(_quoted, get_args(annotation)))}]"
+    if get_origin(annotation) is dict:
+        return f"dict[{', '.join(_text(part, models) for part in get_args(annotation))}]"
     if annotation is NoneType:
         return "None"
     if issubclass(annotation, BaseModel):

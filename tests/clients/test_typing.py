@@ -6,14 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
 import lachesis
 from lachesis import AsyncReplay, AsyncTrainer, Replay, Trainer
-from lachesis.curriculum.options import HowSampled, ItemOptions
-from lachesis.wire.curriculum_items import ItemChange, NewItem, SampleItems
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [
@@ -108,12 +105,6 @@ def test_docstrings_of_the_synchronous_classes_say_nothing_of_asyncio() -> None:
             assert not re.search("async|await|event loop", said)
     assert "in any number of threads" in (inspect.getdoc(lachesis.Curriculum.items) or "")
     assert "in any number of tasks" in (inspect.getdoc(lachesis.AsyncCurriculum.items) or "")
-
-
-def test_options_of_items_are_those_of_the_contract() -> None:
-    """They are written down a second time for type checkers; here is what keeps them equal."""
-    assert get_type_hints(HowSampled).keys() | {"n", "bins_only", "request_id"} == SampleItems.model_fields.keys()
-    assert get_type_hints(ItemOptions).keys() == ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 
 
 def test_the_formats_can_be_imported_without_an_http_client() -> None:

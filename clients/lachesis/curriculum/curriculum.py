@@ -22,7 +22,6 @@ from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.protocol import JSON
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
-from lachesis.curriculum.options import HowSampled, ItemOptions
 from lachesis.errors import InvalidField, LachesisError
 from lachesis.wire.curricula import (
     CURRICULUM_NAME,
@@ -47,7 +46,7 @@ from lachesis.wire.curriculum_items import (
     SampleItems,
     WhatIf,
 )
-from lachesis.wire.options import CurriculumOptions
+from lachesis.wire.options import CurriculumOptions, HowSampled, ItemOptions
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,9 @@ from lachesis._transport.curriculum_calls import Registered, slices
 from lachesis._transport.files import StateFile
 from lachesis._transport.settings import Settings
 from lachesis.curriculum.curriculum import AsyncCurriculum, key_of
-from lachesis.curriculum.options import HowSampled, ItemOptions
 from lachesis.wire.curricula import CurriculumInfo, CurriculumStrategy, ItemSorting, StateLoaded
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
-from lachesis.wire.options import CurriculumOptions
+from lachesis.wire.options import CurriculumOptions, HowSampled, ItemOptions
 
 
 class ItemStream(Blocking[AsyncItemStream]):

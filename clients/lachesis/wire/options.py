@@ -1,6 +1,6 @@
 """Settings by name, as the models describe them. `make sync` writes this module from the models."""
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.replay import RateLimiter, Sampling
@@ -132,6 +132,28 @@ class CurriculumOptions(TypedDict, total=False):
     easy_weight: float
     arms: Literal["bins", "categories"]
     arm_alpha: float
+
+
+class ItemOptions(TypedDict, total=False):
+    """Settings of an item, as `lachesis.wire.curriculum_items.ItemChange` describes them."""
+
+    category: str | None
+    prior: float | None
+    metadata: dict[str, Any] | None
+
+
+class HowSampled(TypedDict, total=False):
+    """Settings of a sample of items, as `lachesis.wire.curriculum_items.SampleItems` describes them."""
+
+    step: int | None
+    total_steps: int | None
+    seed: int | None
+    strategy: (
+        Literal[
+            "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
+        ]
+        | None
+    )
 
 
 class CriteriaOptions(TypedDict, total=False):

@@ -10,7 +10,7 @@ import pytest
 from lachesis import AsyncCurriculum, AsyncTrainer, Curriculum, Environment, Settings, Trainer
 from lachesis._transport.curriculum_calls import MOST_BYTES_SENT, MOST_ITEMS_SENT, slices
 from lachesis.errors import CurriculumNotFound, InvalidField, ItemNotFound, MalformedBody, RunNotFound
-from lachesis.wire.curriculum_items import NewItem, NewItems
+from lachesis.wire.curriculum_items import ItemChange, NewItem, NewItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 
@@ -40,6 +40,10 @@ def test_items_are_cut_into_requests_as_they_are_asked_for() -> None:
     assert max(sum(map(len, lines)) for lines in cut) <= MOST_BYTES_SENT
     bodies = [NewItems.model_validate_json(b'{"items":[' + b",".join(lines) + b"]}") for lines in cut]
     assert [item.model_dump(exclude_unset=True) for body in bodies for item in body.items] == large
+
+
+def test_everything_of_an_item_but_its_key_can_be_changed() -> None:
+    assert ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
