@@ -29,6 +29,7 @@ from lachesis.wire.states import (
     ARCHIVED,
     CHUNK_DROP_REASONS,
     CHUNK_PLACES,
+    CHUNK_SORTINGS,
     RESERVED,
     SAMPLEABLE,
     ChunkSorting,
@@ -38,7 +39,7 @@ _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
 _PLACES = (*CHUNK_PLACES, *CHUNK_DROP_REASONS, "deleted")
 _ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
-    SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
+    SAMPLEABLE: {sorting: sorting for sorting in CHUNK_SORTINGS},
     RESERVED: {"versions": "reserved"},
     ARCHIVED: {"order": "archived"},
 }

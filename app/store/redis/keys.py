@@ -115,6 +115,7 @@ from app.core.history.resolution import KEPT
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import MAX_SNAPSHOTS
 from lachesis.wire.runs import RUN_NAME
+from lachesis.wire.states import ChunkSorting
 
 FORMAT = 5
 """The version of what is stored. Raise it with each change that other versions of the service would misread."""
@@ -135,10 +136,7 @@ _MOST_LANES = 32_768  # names to remember: each view of a run has all its lanes
 
 ReplayPart = Literal[
     "chunks",
-    "order",
-    "weights",
-    "versions",
-    "uses",
+    ChunkSorting,
     "reserved",
     "reserved_order",
     "reserved_weights",

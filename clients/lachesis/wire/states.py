@@ -30,6 +30,8 @@ Missing = Literal["no_items", "in_flight", "not_drawn"]
 ChunkSorting = Literal["order", "weights", "versions", "uses"]
 """The sorted sets of sampleable chunks: in the order of insertion, by weight, by policy version, by uses."""
 
+CHUNK_SORTINGS: tuple[ChunkSorting, ...] = get_args(ChunkSorting)
+
 ChunkPlace = Literal["sampleable", "reserved", "archived"]
 """The places of chunks in a replay buffer."""
 
