@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
+from lachesis.wire.criteria import GroupCriteria
+
 MOST_CHARACTERS = 200
 """Most characters of a name or reason in a line; longer ones are cut."""
 
@@ -54,10 +56,18 @@ class Event:
         """Return the event in words, the same for all of its kind: ``run created``."""
         return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names that its values may have."""
+        return tuple(field.name for field in fields(cls))
+
+    def named(self) -> dict[str, Any]:
+        """Return its values by name; None stands for no value."""
+        return {name: getattr(self, name) for name in self.names()}
+
     def values(self) -> dict[str, Any]:
-        """Return its fields that have a value."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _cut(value) for name, value in named.items() if value is not None}
+        """Return its values, without those that are None."""
+        return {name: _cut(value) for name, value in self.named().items() if value is not None}
 
 
 def note(what: str, values: Mapping[str, Any]) -> None:
@@ -277,16 +287,14 @@ class GroupsDeleted(Event):
     """An operator deleted waiting groups by a filter; `groups` is how many, the other fields are the filter."""
 
     groups: int
-    state: str | None
-    environment: int | str | None
-    size: int | None
-    item: str | None
-    score_min: float | None
-    score_max: float | None
-    received_from_s: float | None
-    received_to_s: float | None
-    staleness_min: int | None
-    older_than_version: int | None
+    criteria: Mapping[str, Any]
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return ("run", "groups", *GroupCriteria.model_fields)
+
+    def named(self) -> dict[str, Any]:
+        return {"run": self.run, "groups": self.groups, **self.criteria}
 
 
 # Batches

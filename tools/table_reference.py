@@ -1,7 +1,6 @@
 """The reference pages that are one table each: metrics, fields of the status, events of the log, the command line."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, get_origin
 
 import click
@@ -67,7 +66,7 @@ def log_page() -> str:
     kinds = [one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)]
     rows = [
         f"| `{_message(kind)}` | {_level(kind)} | {(kind.__doc__ or '').partition(chr(10))[0].replace('``', '`')} "
-        f"| {', '.join(f'`{field.name}`' for field in fields(kind))} |"
+        f"| {', '.join(f'`{name}`' for name in kind.names())} |"
         for kind in kinds
         if kind is not events.Event
     ]

@@ -97,22 +97,8 @@ class GroupDeletion:
         meant = await self._matching(run, view, wanted, chosen, slices)
         deleted = len(meant) if dry_run else await self._groups.drop(run, meant, "deleted")
         if deleted and not dry_run:
-            emit(
-                GroupsDeleted(
-                    run=run,
-                    groups=deleted,
-                    state=wanted.state,
-                    environment=wanted.environment_id,
-                    size=wanted.size,
-                    item=wanted.item,
-                    score_min=wanted.score_min,
-                    score_max=wanted.score_max,
-                    received_from_s=wanted.received_from_s,
-                    received_to_s=wanted.received_to_s,
-                    staleness_min=wanted.staleness_min,
-                    older_than_version=wanted.older_than_version,
-                )
-            )
+            named = dict(criteria) | {"environment": wanted.environment_id}
+            emit(GroupsDeleted(run=run, groups=deleted, criteria=named))
         left = sum(part.left for part in slices) + sum(held for _, held in lanes[len(chosen) :])
         return DeletionResult(deleted, left, _stopped_at(chosen, slices) if left else None)
 
