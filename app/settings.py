@@ -199,7 +199,9 @@ class ServiceSettings(BaseSettings):
     store_patience_s: Annotated[
         float,
         Field(
-            gt=0, description="Maximum time that a request waits for a restarting or stalled Redis. Then it gets 503."
+            gt=0,
+            description="Maximum time that a request waits for a restarting or stalled Redis. Then it gets "
+            "`store_unavailable`.",
         ),
     ] = 15.0
     store_timeout_s: Annotated[
@@ -220,15 +222,15 @@ class ServiceSettings(BaseSettings):
             description="Maximum size of all request bodies over 256 KiB that a process holds at a time, from reading "
             "to answering. One address holds at most half of it, and one token three quarters. Further bodies wait "
             "unread. If bodies wait, the "
-            "slowest of those that take over 2 s for a MiB get 408. The oldest body, and the oldest that is not slow, "
-            "do not count.",
+            "slowest of those that take over 2 s for a MiB get `request_timeout`. The oldest body, and the oldest "
+            "that is not slow, do not count.",
         ),
     ] = 256 * 1024 * 1024
     max_connections: Annotated[
         int,
         Field(
             ge=1,
-            description="Maximum number of open connections to a process. Further ones get 429. "
+            description="Maximum number of open connections to a process. Further ones get `too_many_connections`. "
             "The limit of open files of the system may be lower.",
         ),
     ] = 10_000
@@ -236,8 +238,8 @@ class ServiceSettings(BaseSettings):
         int,
         Field(
             ge=1,
-            description="Maximum number of open connections from one address to a process. Further ones get 429. "
-            "A proxy is one address.",
+            description="Maximum number of open connections from one address to a process. Further ones get "
+            "`too_many_connections`. A proxy is one address.",
         ),
     ] = 4_000
     max_connections_per_token: Annotated[
@@ -245,8 +247,8 @@ class ServiceSettings(BaseSettings):
         Field(
             ge=1,
             description="Maximum number of open connections with one token, from all addresses, to a process. A "
-            "connection counts for the token of its last request. Further ones get 429. JWTs of one subject and "
-            "certificates of one name count as one token.",
+            "connection counts for the token of its last request. Further ones get `too_many_connections`. JWTs of one "
+            "subject and certificates of one name count as one token.",
         ),
     ] = 4_000
     max_new_environments_per_minute: Annotated[
@@ -254,7 +256,7 @@ class ServiceSettings(BaseSettings):
         Field(
             ge=1,
             description="Maximum number of environments of new names that one address brings into a run in a minute, "
-            "for each process. Further ones get 429. A proxy is one address.",
+            "for each process. Further ones get `too_many_new_environments`. A proxy is one address.",
         ),
     ] = 120
     max_refusals_per_s: Annotated[
@@ -273,7 +275,11 @@ class ServiceSettings(BaseSettings):
         ),
     ] = 10.0
     body_timeout_s: Annotated[
-        float, Field(gt=0, description="Maximum time without progress of a request body. Then the request gets 408.")
+        float,
+        Field(
+            gt=0,
+            description="Maximum time without progress of a request body. Then the request gets `request_timeout`.",
+        ),
     ] = 30.0
     shutdown_grace_s: Annotated[
         int, Field(ge=1, description="Maximum time that requests in progress may take after SIGTERM.")

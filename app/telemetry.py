@@ -61,7 +61,7 @@ CONNECTIONS_REFUSED = Metric(
     "lachesis_connections_refused_total",
     Kind.COUNTER,
     ("process", "limit"),
-    "Connections that got 429: those over `LACHESIS_MAX_CONNECTIONS` (`total`), "
+    "Connections that got `too_many_connections`: those over `LACHESIS_MAX_CONNECTIONS` (`total`), "
     "`LACHESIS_MAX_CONNECTIONS_PER_ADDRESS` (`address`), `LACHESIS_MAX_CONNECTIONS_PER_TOKEN` (`token`) or "
     "`max_connections` of a run (`run`).",
 )
@@ -73,7 +73,7 @@ BODIES_EVICTED = Metric(
     "lachesis_bodies_evicted_total",
     Kind.COUNTER,
     ("process",),
-    "Request bodies that got 408 because they came slowly while others waited for memory.",
+    "Request bodies that got `request_timeout` because they came slowly while others waited for memory.",
 )
 BATCHES_HANDED_OUT = Metric(
     "lachesis_batches_handed_out_total",

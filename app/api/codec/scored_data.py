@@ -1,7 +1,7 @@
 """Read the JSON of scored groups as columns: strict about shape, lenient about the spelling of numbers.
 
-The structure of the whole body is checked first (400), then the values, group by group in the order of the fields
-(422). So an error does not depend on the parser, nor on the shortcut of `app.api.codec.group_fields`. A property test
+The structure of the whole body is checked first, then the values, group by group in the order of the fields.
+So an error does not depend on the parser, nor on the shortcut of `app.api.codec.group_fields`. A property test
 compares the three ways. Only a list that is too long is refused before its elements are read.
 """
 
@@ -106,7 +106,7 @@ def elements_of(array: Any, path: Path) -> list[tuple[Path, Any]]:
 
 
 def _refuse(document: Any, message: str, path: Path) -> None:
-    check_structure(document)  # goes first: 400 before 422
+    check_structure(document)  # goes first: `MalformedBody` before `InvalidField`
     raise InvalidField(message, path)
 
 

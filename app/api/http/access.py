@@ -155,7 +155,7 @@ IdentityDep = Annotated[Identity, Depends(_identity)]
 class Waiting:
     """A request that waits. It ends when its client leaves, the server ends, or its credentials end.
 
-    Used as a context. A refusal in the block becomes 401 if the credentials have ended.
+    Used as a context. A refusal in the block becomes `Unauthorized` if the credentials have ended.
 
     Attributes:
         ended: Set when the request should stop waiting.

@@ -354,7 +354,7 @@ async def status_env(request: Request) -> Response:
 )
 @requires(Permission.TRAIN, audited=True)
 async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""
+    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset."""
     refuse_browsers(request)
     await services.environments.registry.reset(run)
     return PlainTextResponse("Reset successful")

@@ -105,7 +105,7 @@ async def join(
 ) -> Response:
     """Join an environment as a member. The first member creates it (201).
 
-    While other members are alive, a member with other settings is refused (409), unless it sends `change_settings`.
+    While other members are alive, a member with other settings is refused, unless it sends `change_settings`.
     """
     asked = parse(EnvironmentCreate, body)
     check_environment(identity.environment, asked.name)

@@ -216,8 +216,8 @@ async def get_content(
     """Return tokens, masks, scores, messages and all other contents of a group while the run keeps them.
 
     A run keeps the contents of groups that wait, are in a batch, are kept for a rewind, or are in the replay buffer.
-    After that the answer is 410 `group_gone`. If replies that clients have not taken fill the memory for contents, the
-    answer is 429 `too_many_reads`. A client that takes nothing for 30 s is dropped.
+    After that the answer is `group_gone`. If replies that clients have not taken fill the memory for contents, the
+    answer is `too_many_reads`. A client that takes nothing for 30 s is dropped.
     """
     part = None if sequence is None else Part(sequence, first or 0, tokens)
     if part is None and (first is not None or tokens is not None):
@@ -276,7 +276,7 @@ async def annotate_group(request: Request) -> Response:
 async def get_annotations(request: Request, run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Return the annotations of a group, also after its contents are gone.
 
-    They share the memory for contents: without room, the answer is 429 `too_many_reads`.
+    They share the memory for contents: without room, the answer is `too_many_reads`.
     """
     async with services.contents.share() as share:
 
@@ -297,7 +297,7 @@ async def get_annotations(request: Request, run: NamedRun, group: GroupId, servi
 async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Delete a waiting group. It is dropped for the reason `deleted`. The request may be repeated.
 
-    For a group that is in a batch or was delivered, the service answers 409.
+    For a group that is in a batch or was delivered, the service answers `group_not_waiting`.
     """
     await services.groups.deletion.delete(run, group)
     return Response(status_code=204)

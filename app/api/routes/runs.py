@@ -77,7 +77,7 @@ async def documented_status_query(query: Annotated[_StatusQuery, Query()]) -> _S
 )
 @requires(Permission.CREATE_RUN)
 async def create_run(services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
-    """Create a run. If it exists, nothing changes: 200, or 409 if it differs from the settings named here."""
+    """Create a run. If it exists, nothing changes: 200, or `run_exists` if it differs from the settings named here."""
     asked = parse(RunCreate, body)
     check(identity, Permission.SET_UP, asked.name)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())

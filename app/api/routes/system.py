@@ -30,11 +30,15 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     summary="Can this process serve?",
-    responses={503: {"description": "Redis does not answer or is a replica, or this process must be restarted."}},
+    responses={
+        MaintenanceEnded.status: {
+            "description": "Redis does not answer or is a replica, or this process must be restarted."
+        }
+    },
 )
 @requires(Permission.OPEN)
 async def readyz(services: ServicesDep) -> Response:
-    """Return 200 if Redis takes writes and maintenance runs in this process, 503 otherwise."""
+    """Return 200 if Redis takes writes and maintenance runs in this process, and an error otherwise."""
     try:
         if not services.maintenance.goes_on:
             raise MaintenanceEnded("maintenance has ended in this process")

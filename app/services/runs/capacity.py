@@ -71,9 +71,9 @@ class RunCapacity:
         oversized = await self._oversized(run, view, self._bounds(view))
         others = WaitingGroups(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
         if (limit := reached_limit(view.policy, others)) is not None:
-            return f"{limit} is reached: groups are refused (429)"
+            return f"{limit} is reached: groups are refused (`queue_full`)"
         limit = reached_limit(view.policy, oversized)
-        return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (429)"
+        return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""

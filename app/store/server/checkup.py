@@ -119,7 +119,7 @@ def _memory(used: int, limit: int) -> Finding:
     if not limit:
         remedy = "CONFIG SET maxmemory: without it, the system ends Redis when memory is full"
         return warning("memory", f"{used >> 20:,} MiB are used, and there is no limit", remedy)
-    detail = f"{used >> 20:,} of {limit >> 20:,} MiB are used; at the limit, submissions get 507"
+    detail = f"{used >> 20:,} of {limit >> 20:,} MiB are used; at the limit, submissions get `store_full`"
     if used > _MOST_MEMORY_USED * limit:
         return problem("memory", detail, "LACHESIS_REDIS_MAXMEMORY_BYTES, or delete groups and runs")
     return ok("memory", detail)

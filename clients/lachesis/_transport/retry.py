@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from random import Random
 
 from lachesis.errors import LachesisError, ServiceError, Unreachable
+from lachesis.wire.errors import BY_CODE
 
-PASSING = frozenset({408, 429, 502, 503, 504, 507})
-"""Statuses after which the same request may succeed a moment later."""
+_OF_PROXIES = frozenset({502, 504})
+PASSING = _OF_PROXIES | {error.status for error in BY_CODE.values() if error.retry_after_s is not None}
+"""Statuses after which the same request may succeed a moment later: those of proxies, and those with a Retry-After."""
 
 
 @dataclass(frozen=True, slots=True)

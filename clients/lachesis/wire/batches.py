@@ -33,7 +33,7 @@ class TakeBatch(Body):
     rewinds: Rewinds | None = Field(
         default=None,
         description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
-        "fails (409 `run_rewound`).",
+        "fails (`run_rewound`).",
     )
 
 

@@ -21,7 +21,7 @@ class RateLimitSettings(BaseModel):
         ge=0.001,
         le=MAX_INTEGER,
         description="Maximum mean rate, requests each second. Two seconds of the rate may come at once. The service "
-        "refuses further requests (429 `rate_limited`). Null means no limit.",
+        "refuses further requests (`rate_limited`). Null means no limit.",
     )
     max_bytes_per_s: float | None = Field(
         default=None,
@@ -47,7 +47,7 @@ class RunLimitSettings(RateLimitSettings):
         ge=1,
         le=MAX_INTEGER,
         description="Maximum number of open connections to each API process whose last request in a run was for this "
-        "run. The service refuses further connections (429 `too_many_connections`). Null means no limit.",
+        "run. The service refuses further connections (`too_many_connections`). Null means no limit.",
     )
 
 
@@ -61,7 +61,7 @@ class QueueLimitSettings(BaseModel):
         ge=1,
         le=MAX_INTEGER,
         description="Maximum number of groups of the token in the queue of a run. The service refuses further groups "
-        "(429 `queue_full`) until a batch takes some. A larger submission is accepted if the token has none there. "
+        "(`queue_full`) until a batch takes some. A larger submission is accepted if the token has none there. "
         "Null means no limit.",
     )
     max_queued_bytes: int | None = Field(

@@ -31,8 +31,8 @@ class TakeQuery(BaseModel):
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="The step of this rank. If the next batch of the rank has another step, the request fails (409 "
-        "`step_mismatch`).",
+        description="The step of this rank. If the next batch of the rank has another step, the request fails "
+        "(`step_mismatch`).",
     )
     split_groups: bool = Field(
         default=False,

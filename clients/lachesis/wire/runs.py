@@ -79,8 +79,8 @@ class RunSettings(RunFilters, RunLimitSettings):
     long_sequences: LongSequences = Field(
         default="refuse",
         description="What happens to a group with a sequence over `max_sequence_tokens`. `refuse`: the request fails "
-        "(422). `drop`: the run drops the group and counts it as `too_long`. The run drops too long groups of Atropos "
-        "environments under both values.",
+        "(`sequence_too_long`). `drop`: the run drops the group and counts it as `too_long`. The run drops too long "
+        "groups of Atropos environments under both values.",
     )
     relax_after_s: float | None = Field(
         default=None,
@@ -102,15 +102,15 @@ class RunSettings(RunFilters, RunLimitSettings):
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum number of waiting groups. The run refuses further groups (429). Groups that are too large "
-        "for a batch count apart, with the same maximum. Null means no limit.",
+        description="Maximum number of waiting groups. The run refuses further groups (`queue_full`). Groups that are "
+        "too large for a batch count apart, with the same maximum. Null means no limit.",
     )
     max_queued_bytes: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum payload of waiting groups, bytes. The run refuses further groups (429). Null means no "
-        "limit.",
+        description="Maximum payload of waiting groups, bytes. The run refuses further groups (`queue_full`). Null "
+        "means no limit.",
     )
     lease_s: LeaseSeconds = Field(
         default=600.0,
@@ -188,8 +188,8 @@ class RunSettings(RunFilters, RunLimitSettings):
     )
     intake_paused: bool = Field(
         default=False,
-        description="Whether intake is paused. Environments get no credits, and groups are refused (429 "
-        "`intake_paused`), so that senders repeat them until intake resumes. Environments of Atropos get a "
+        description="Whether intake is paused. Environments get no credits, and groups are refused "
+        "(`intake_paused`), so that senders repeat them until intake resumes. Environments of Atropos get a "
         "`queue_size` that holds them back. The run still takes the groups that they send, because they would lose "
         "refused groups.",
     )
@@ -201,7 +201,7 @@ class RunSettings(RunFilters, RunLimitSettings):
     archived: bool = Field(
         default=False,
         description="Whether the run is archived. An archived run keeps its data, and refuses groups and requests for "
-        "batches (409).",
+        "batches (`run_archived`).",
     )
 
 
@@ -263,7 +263,7 @@ class PolicyVersion(Body):
         default=None,
         examples=[0],
         description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
-        "fails (409 `run_rewound`).",
+        "fails (`run_rewound`).",
     )
 
 
@@ -292,7 +292,7 @@ class Checkpoint(Body):
         default=None,
         examples=[0],
         description="`rewinds` of the run when this trainer began. If the run was rewound since then, the request "
-        "fails (409 `run_rewound`).",
+        "fails (`run_rewound`).",
     )
 
 
