@@ -126,13 +126,15 @@ class Problems:
 
         try:
             await self._app(scope, receive, watched)
+            return
         except Exception as error:
             answer = _on_bug if started else next(_ANSWERS[cls] for cls in type(error).__mro__ if cls in _ANSWERS)
             reply = answer(Request(scope, receive), error)
-            if not started:
-                await reply(scope, receive, watched)
             if answer is _on_bug:
+                if not started:
+                    await reply(scope, receive, watched)
                 raise
+        await reply(scope, receive, watched)  # it may wait; the error, which holds all of the request, is gone
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
         await self._refusals.hold_back(scope)

@@ -2,13 +2,17 @@
 
 import asyncio
 import heapq
+import weakref
 from functools import partial
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.client_connection import SCOPE_KEY, ClientConnection
+from app.api.http.problems import Problems
 from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
 from app.core.access.hold_back import SenderPace, hold_back
+from lachesis.wire.errors import InvalidField
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
@@ -43,6 +47,29 @@ def test_many_connections_of_a_sender_share_one_pace(connections: int, most_a_se
         refused += 1
         heapq.heappush(due, now_s + wait_s)
     assert refused <= connections + 20 * (BURST_S + LONGEST_WAIT_S) + most_a_second * seconds
+
+
+async def test_a_refusal_that_waits_holds_nothing_of_its_request() -> None:
+    class Body:
+        pass
+
+    refused: list[weakref.ref[Body]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = Body()
+        refused.append(weakref.ref(body))
+        raise InvalidField("is wrong", ("scores",))
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"{message} was not held back")
+
+    connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
+    scope = {"type": "http", "path": "/", "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
+    held = asyncio.create_task(Problems(app, Refusals(ALWAYS))(scope, asyncio.Event().wait, send))
+    await asyncio.sleep(0)
+    assert not held.done()
+    assert [body() for body in refused] == [None]
+    held.cancel()
 
 
 async def test_every_kind_of_refusal_counts_and_no_other_answer_does(start: Start, log_lines: LogLines) -> None:
