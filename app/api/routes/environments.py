@@ -89,43 +89,6 @@ async def documented_credits_query(query: Annotated[_CreditsQuery, Query()]) -> 
     return query
 
 
-@router.post(
-    "",
-    summary="Join an environment",
-    status_code=201,
-    response_model=Joined,
-    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer, errors.TooManyNewEnvironments)
-    | _MADE
-    | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
-    openapi_extra=json_body(EnvironmentCreate),
-)
-@requires(Permission.PRODUCE)
-async def join(
-    run: NamedRun, request: Request, services: ServicesDep, identity: IdentityDep, body: SmallBody
-) -> Response:
-    """Join an environment as a member. The first member creates it (201).
-
-    While other members are alive, a member with other settings is refused, unless it sends `change_settings`.
-    """
-    asked = parse(EnvironmentCreate, body)
-    check_environment(identity.environment, asked.name)
-    settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
-    joined = await services.environments.registry.join(
-        run,
-        asked.name,
-        settings,
-        asked.member,
-        change_settings=asked.change_settings,
-        sender=sender_of(request.scope),
-    )
-    (facts,) = services.runs.status.environments(run, joined.view, {joined.environment})
-    location = f"/v1/runs/{run}/environments/{joined.environment}"
-    reply = Joined(
-        **shown_environment(facts).model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings)
-    )
-    return model_reply(reply, 201 if joined.new else 200, {"Location": location})
-
-
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
 @requires(Permission.READ)
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
@@ -216,6 +179,43 @@ async def leave(
     await services.environments.registry.check_name(run, environment, identity.environment)
     await services.environments.registry.leave(run, environment, member)
     return Response(status_code=204)
+
+
+@direct.post(
+    "",
+    summary="Join an environment",
+    status_code=201,
+    response_model=Joined,
+    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer, errors.TooManyNewEnvironments)
+    | _MADE
+    | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
+    openapi_extra=json_body(EnvironmentCreate),
+)
+@requires(Permission.PRODUCE)
+async def join(request: Request) -> Response:
+    """Join an environment as a member. The first member creates it (201).
+
+    While other members are alive, a member with other settings is refused, unless it sends `change_settings`.
+    """
+    services = await get_services(request)
+    run = parameters(InRun, request.path_params, "path").run
+    asked = parse(EnvironmentCreate, await small_body(request, services))
+    check_environment(identity_of(request.scope).environment, asked.name)
+    settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
+    joined = await services.environments.registry.join(
+        run,
+        asked.name,
+        settings,
+        asked.member,
+        change_settings=asked.change_settings,
+        sender=sender_of(request.scope),
+    )
+    (facts,) = services.runs.status.environments(run, joined.view, {joined.environment})
+    location = f"/v1/runs/{run}/environments/{joined.environment}"
+    reply = Joined(
+        **shown_environment(facts).model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings)
+    )
+    return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
 @direct.post(
