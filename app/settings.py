@@ -265,7 +265,7 @@ class ServiceSettings(BaseSettings):
             gt=0,
             description="Number of refused requests (4xx) a second of one token for which none waits, for each "
             "process. Without authentication, an address counts. 2.5 times as many may come at once. Further refusals "
-            "are held back for up to 10 s. Other answers are not.",
+            "are held back for up to 20 s. Other answers are not.",
         ),
     ] = 20.0
     header_timeout_s: Annotated[

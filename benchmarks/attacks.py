@@ -29,6 +29,8 @@ LARGE_BYTES, LARGE_PART, LARGE_BYTES_A_SECOND = 256 * 1024 * 1024, 1024 * 1024, 
 NAMES_A_SECOND = 50
 CONNECTIONS = 400
 """Connections that share the requests of an attack: enough for its pace, though the service holds answers back."""
+BURST_S = 22.0
+"""How long an attack goes on before it is measured: until the service holds answers back as long as it ever does."""
 
 _WRONG = post_json(f"{RUN}/groups", {"id": "x", "tokens": [[1, 2, "three"]] * 100, "scores": [1.0] * 100})
 _BOMB = gzip.compress(b" " * (32 * 1024 * 1024))
@@ -156,7 +158,10 @@ async def environment_names(port: int, begun: Callable[[], None]) -> None:
 
 
 async def paced(port: int, request: Callable[[int], bytes], a_second: float, begun: Callable[[], None]) -> None:
-    """Send requests at a pace. Each takes a connection that waits for no answer; closed ones are opened again."""
+    """Send requests at a pace. Each takes a connection that waits for no answer; closed ones are opened again.
+
+    The attack has begun once its burst is over.
+    """
     loop = asyncio.get_running_loop()
     free: asyncio.Queue[Connection] = asyncio.Queue()
     for connection in await asyncio.gather(*(Connection.open(port) for _ in range(CONNECTIONS))):
@@ -169,7 +174,7 @@ async def paced(port: int, request: Callable[[int], bytes], a_second: float, beg
         await connection.call(request(number))
         free.put_nowait(connection)
 
-    begun()
+    loop.call_later(BURST_S, begun)
     started_s = loop.time()
     async with asyncio.TaskGroup() as under_way:
         for number in count():

@@ -14,8 +14,9 @@ from app.api.http.client_connection import end_of_waiting
 from app.core.access.hold_back import SenderPace, hold_back
 from app.logs import LogBackoff
 
-BURST_S, LONGEST_WAIT_S = 2.5, 10.0
-"""A sender with many connections gets one refusal per connection in the longest wait: 50 a second for 500."""
+BURST_S, LONGEST_WAIT_S = 2.5, 20.0
+"""A sender with many connections gets one refusal per connection in the longest wait: 50 a second for 1,000. It stays
+below the 30 s after which clients give up."""
 
 _MANY = 1024  # senders, before those that had few refusals lately are forgotten
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
