@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from lachesis.wire.blockers import Blocker
 
+MOST_HINTS = 8
+"""How many groups a `NotReady` names, of those that would let a batch form."""
+
 LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 

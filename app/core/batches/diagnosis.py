@@ -3,18 +3,13 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from app.core.batches.subset_sum import Supply, attainable, fewest_missing
-from app.core.model import NO_BOUNDS, Bounds, Lane, NotReady
+from app.core.environments.shares import account_of, limit_of, supplies_of, unlimited, usable_groups
+from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
+from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
-MOST_HINTS = 8
-"""How many groups a reason names, of those that would let a batch form."""
-
 _MOST_TRIED = 64
-
-GroupCounts = Mapping[int | None, Mapping[int, int]]
-"""Groups by environment and size; environments without bounds are one, None."""
 
 
 def unregistered() -> NotReady:
@@ -46,36 +41,6 @@ def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collectio
     if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
         return None
     return NotReady(Blocker.CANNOT_BE_DIVIDED, last.detail)
-
-
-def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
-    """Return the most sequences of one batch that an environment may have."""
-    bound = _bound(environment, bounds)
-    return batch_size if bound.maximum is None else min(batch_size, bound.maximum)
-
-
-def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
-    """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
-    if environment not in bounds:
-        return None
-    free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
-    return None if free else environment
-
-
-def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
-    """Return the bounds with all minimums 0."""
-    return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
-
-
-def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
-    """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
-    accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
-    return [
-        Supply(
-            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), groups.get(account, {})
-        )
-        for account in sorted(accounts, key=lambda account: -1 if account is None else account)
-    ]
 
 
 def minimums_conflict(
@@ -111,29 +76,6 @@ def known_sizes(
     return known
 
 
-def unlimited(
-    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
-) -> GroupCounts:
-    """Return more groups of each known size than a batch can take. Where no size is known, use every size."""
-    groups: dict[int | None, dict[int, int]] = {}
-    for environment in sizes.keys() | bounds.keys():
-        own = groups.setdefault(account_of(environment, batch_size, bounds), {})
-        for size in sizes.get(environment) or ((1,) if environment in bounds else ()):
-            if size > 0:
-                own[size] = batch_size // size
-    return groups
-
-
-def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> GroupCounts:
-    """Return the queued groups that may be part of a batch."""
-    groups: dict[int | None, Counter[int]] = {}
-    for lane in lanes:
-        if lane.size <= limit_of(lane.environment, batch_size, bounds):
-            account = account_of(lane.environment, batch_size, bounds)
-            groups.setdefault(account, Counter())[lane.size] += lane.queued
-    return groups
-
-
 def explain(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
 ) -> NotReady:
@@ -160,10 +102,6 @@ def explain(
     oversized = _oversized(batch_size, lanes, bounds)
     missing = fewest_missing(batch_size, supplies)
     return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints)
-
-
-def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
-    return NO_BOUNDS if environment is None else bounds.get(environment, NO_BOUNDS)
 
 
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:

@@ -7,7 +7,7 @@ both sums are the same. With debts, what is owed comes first. Otherwise an envir
 left out each time.
 
 To ask whether a batch of lowest cost exists takes milliseconds. To ask once for each size class would take seconds. But
-`app.core.batches.subset_sum.endings` gives, at the price of a few such questions, the totals that each environment may
+`app.core.numeric.subset_sum.endings` gives, at the price of a few such questions, the totals that each environment may
 end with in some batch of lowest cost. Then most skips are plain: with this group, its environment could not end with
 any such total. Therefore:
 
@@ -24,10 +24,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.batches.diagnosis import explain, supplies_of, unlimited, usable_groups, without_minimums
-from app.core.batches.selection import ClassCounts, SizeClasses, last
-from app.core.batches.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
+from app.core.batches.diagnosis import explain
+from app.core.batches.selection import ClassCounts, SizeClasses
+from app.core.environments.shares import supplies_of, unlimited, usable_groups, without_minimums
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
+from app.core.numeric.bisection import last
+from app.core.numeric.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
 
 
 def select_relaxed(

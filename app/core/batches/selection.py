@@ -15,7 +15,7 @@ Groups of one size class can replace each other in any batch. This property keep
 3. As k grows, "some valid batch contains the next k groups of the open size classes" changes from true to false once at
    most. So bisection finds the longest stretch without a skip. There are at most as many stretches as size classes.
 4. Whether taken and remaining groups can make a valid batch depends only on counts and sizes
-   (`app.core.batches.subset_sum`).
+   (`app.core.numeric.subset_sum`).
 
 So the cost depends on the batch size and the number of size classes, and not on the length of the queue. If the oldest
 groups fit without a skip, addition alone decides.
@@ -24,15 +24,17 @@ If group sizes make the minimums impossible together, `app.core.batches.relaxati
 with the smallest shortfall.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from app.core.batches.diagnosis import account_of, explain, limit_of, supplies_of
-from app.core.batches.subset_sum import Supply, attainable, plausible
+from app.core.batches.diagnosis import explain
+from app.core.environments.shares import account_of, limit_of, supplies_of
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
+from app.core.numeric.bisection import last
+from app.core.numeric.subset_sum import Supply, attainable, plausible
 
 ClassCounts = list[int]
 """Groups of each size class."""
@@ -98,11 +100,6 @@ class SizeClasses:
         if sum(group.size for group in planned) != self._batch_size:
             raise ValueError("two queued groups have the same arrival number")
         return tuple(sorted(planned, key=attrgetter("arrival")))
-
-
-def last(low: int, high: int, test: Callable[[int], bool]) -> int:
-    """Return the last number from ``low`` to ``high`` that passes. ``low`` passes; all numbers after a failure fail."""
-    return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not test(number))
 
 
 def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:

@@ -9,16 +9,16 @@ environments before it could make.
 
 The answer does not depend on who asks, so two environments never both make the same missing groups. Once these groups
 exist, the environments before it suffice. So each environment is asked at most once. The rule reads only counts and
-sizes (`app.core.batches.subset_sum`), never the queue.
+sizes (`app.core.numeric.subset_sum`), never the queue.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from app.core.batches.diagnosis import account_of, limit_of, supplies_of, usable_groups, without_minimums
-from app.core.batches.selection import last
-from app.core.batches.subset_sum import attainable
+from app.core.environments.shares import account_of, limit_of, supplies_of, usable_groups, without_minimums
 from app.core.model import Bounds, Lane
+from app.core.numeric.bisection import last
+from app.core.numeric.subset_sum import attainable
 
 
 class Maker(NamedTuple):

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
-from app.core.batches.diagnosis import limit_of, supplies_of, usable_groups
-from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
+from app.core.environments.shares import limit_of, supplies_of, usable_groups
 from app.core.model import NO_BOUNDS, Bounds, Lane
+from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import DemandView
 from lachesis.wire.errors import RunNotFound

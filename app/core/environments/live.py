@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from app.core.batches.diagnosis import MOST_HINTS
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_alive
 from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.model import NO_BOUNDS, Bounds
+from app.core.model import MOST_HINTS, NO_BOUNDS, Bounds
 
 SHARE = 0.05
 """The part of a core that what all environments of a run have in common may take."""

@@ -11,8 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from app.core.batches.diagnosis import limit_of
 from app.core.environments.live import LiveEnvironments
+from app.core.environments.shares import limit_of
 from app.core.model import Bounds, Lane
 from app.core.runs.view import DemandView, QueueView
 

@@ -1,12 +1,17 @@
-"""Convert promised shares to sequences: the minimum and maximum of an environment, and its debt."""
+"""Convert promised shares to sequences: what an environment must, may and can bring to a batch, and its debt."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 
-from app.core.model import NO_BOUNDS, Bounds
+from app.core.model import NO_BOUNDS, Bounds, Lane
+from app.core.numeric.subset_sum import Supply
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
+
+GroupCounts = Mapping[int | None, Mapping[int, int]]
+"""Groups by environment and size; environments without bounds are one, None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,59 @@ def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, 
         minimum = minimums[environment] if maximum is None else min(minimums[environment], maximum)
         bounds[environment] = Bounds(minimum, maximum) if minimum or maximum is not None else NO_BOUNDS
     return bounds
+
+
+def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
+    """Return the most sequences of one batch that an environment may have."""
+    bound = _bound(environment, bounds)
+    return batch_size if bound.maximum is None else min(batch_size, bound.maximum)
+
+
+def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
+    """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
+    if environment not in bounds:
+        return None
+    free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
+    return None if free else environment
+
+
+def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
+    """Return the bounds with all minimums 0."""
+    return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
+
+
+def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
+    """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
+    accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
+    return [
+        Supply(
+            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), groups.get(account, {})
+        )
+        for account in sorted(accounts, key=lambda account: -1 if account is None else account)
+    ]
+
+
+def unlimited(
+    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
+) -> GroupCounts:
+    """Return more groups of each known size than a batch can take. Where no size is known, use every size."""
+    groups: dict[int | None, dict[int, int]] = {}
+    for environment in sizes.keys() | bounds.keys():
+        own = groups.setdefault(account_of(environment, batch_size, bounds), {})
+        for size in sizes.get(environment) or ((1,) if environment in bounds else ()):
+            if size > 0:
+                own[size] = batch_size // size
+    return groups
+
+
+def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> GroupCounts:
+    """Return the queued groups that may be part of a batch."""
+    groups: dict[int | None, Counter[int]] = {}
+    for lane in lanes:
+        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+            account = account_of(lane.environment, batch_size, bounds)
+            groups.setdefault(account, Counter())[lane.size] += lane.queued
+    return groups
 
 
 def settle_debts(
@@ -89,3 +147,7 @@ def _minimums(batch_size: int, shares: Mapping[int, float]) -> dict[int, int]:
     for environment in by_remainder[: batch_size - sum(seats.values())]:
         seats[environment] += 1
     return seats
+
+
+def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
+    return NO_BOUNDS if environment is None else bounds.get(environment, NO_BOUNDS)

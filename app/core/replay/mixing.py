@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.core.batches.selection import SizeClasses, select
-from app.core.batches.subset_sum import attainable, reachable
 from app.core.environments.shares import ShareLimits, bounds_for, settle_debts
 from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup
+from app.core.numeric.subset_sum import attainable, reachable
 
 TRIES = 64
 

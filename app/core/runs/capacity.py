@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.batches.diagnosis import limit_of
+from app.core.environments.shares import limit_of
 from app.core.model import Bounds, LaneId
 from app.core.runs.settings import Policy
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease
-from app.core.batches.subset_sum import reachable
 from app.core.environments.granting import Demand
+from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy
 from lachesis.wire.errors import RunNotFound
