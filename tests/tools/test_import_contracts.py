@@ -16,7 +16,7 @@ FORBIDDEN = {
     "imports point down": ("app/logs.py", "app.version"),
     "the core is pure": ("app/core/model.py", "asyncio"),
     "the nouns of the core point down": ("app/core/curriculum/bins.py", "app.core.runs.counters"),
-    "of the core, only the history knows curricula": ("app/core/groups/length.py", "app.core.curriculum.rewards"),
+    "no other noun of the core knows curricula": ("app/core/history/causes.py", "app.core.curriculum.rewards"),
     "ranks know batches alone, and datasets know ranks alone": ("app/core/ranks/costs.py", "app.core.groups.length"),
     "the replay buffer knows neither ranks nor runs": ("app/core/replay/grid.py", "app.core.runs.counters"),
     "a noun of the core knows only these modules of others": ("app/core/groups/length.py", "app.core.batches.heads"),

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from app.api.codec.atropos_batch import batch_json
 from app.api.http.replies import WatchedReply, streamed
 from app.core.environments.record import EnvironmentRecord
-from app.core.groups.length import sequence_limit
+from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchResult

@@ -1,15 +1,13 @@
 """Count items by mean reward, in tenths of the range of rewards."""
 
 from app.core.curriculum.indexes import ItemIndex, Span, cells
-from lachesis.wire.curricula import CurriculumSettings
-
-TENTHS = 10
+from lachesis.wire.curricula import REWARD_TENTHS, CurriculumSettings
 
 
 def reward_edges(policy: CurriculumSettings) -> list[float]:
     """Return the bounds of the tenths of the range from `reward_min` to `reward_max`, in increasing order."""
     low, high = policy.reward_min, policy.reward_max
-    return [*(low + (high - low) * tenth / TENTHS for tenth in range(TENTHS)), high]
+    return [*(low + (high - low) * tenth / REWARD_TENTHS for tenth in range(REWARD_TENTHS)), high]
 
 
 def reward_spans(policy: CurriculumSettings) -> tuple[Span, ...]:

@@ -8,13 +8,13 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from app.core.curriculum.rewards import TENTHS
 from app.core.history.causes import blocked_sentence
 from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, HistorySpan, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
+from lachesis.wire.curricula import REWARD_TENTHS
 from lachesis.wire.history import CAUSES, HistoryValue
 
 Series = list[float | None]
@@ -75,7 +75,9 @@ def run_series(spans: Mapping[int, HistorySpan], points: int, wanted: Collection
             "rank_imbalance": lambda: each(_mean("rank_imbalance")),
             "replay_age_versions": lambda: each(_ratio("replay_staleness", "replay_samples")),
             "replay_uses": lambda: each(_ratio("replay_retired_uses", "replay_retired_chunks")),
-            "curricula": lambda: {name: asdict(one) for name, one in curriculum_series(facts, points, TENTHS).items()},
+            "curricula": lambda: {
+                name: asdict(one) for name, one in curriculum_series(facts, points, REWARD_TENTHS).items()
+            },
         },
     )
 

@@ -41,3 +41,13 @@ class Policy(RunSettings):
     def remembered_ms(self) -> int:
         """How long the run remembers a group that has left, milliseconds of run clock."""
         return max(self.history_ms, self.dedup_ms)
+
+
+def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
+    """Return the most tokens of a sequence that a run takes; None: there is no limit.
+
+    A trainer of Atropos gives a limit when it registers (``max_token_len``). The run's own setting has precedence.
+    """
+    if policy.max_sequence_tokens is not None:
+        return policy.max_sequence_tokens
+    return config.max_token_len if config is not None and config.max_token_len > 0 else None

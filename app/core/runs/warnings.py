@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.groups.length import sequence_limit
 from app.core.numeric.subset_sum import ever_attainable
+from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
 
 _MOST_NAMED = 8

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.groups.length import sequence_limit
-from app.core.runs.settings import Policy
+from app.core.runs.settings import Policy, sequence_limit
 from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
 from app.store.environments.records import EnvironmentRecords
 from app.store.redis.client import RedisClient

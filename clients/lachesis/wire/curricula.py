@@ -14,6 +14,9 @@ JSON_LINES = "application/jsonl"
 MAX_REWARD = 1e6
 """Maximum magnitude of a reward, prior or threshold: the store counts the mean reward of all items in 64 bits."""
 
+REWARD_TENTHS = 10
+"""Ranges of mean reward in which items are counted."""
+
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Reward = Annotated[float, Field(ge=-MAX_REWARD, le=MAX_REWARD)]
 _Weight = Annotated[float, Field(ge=0, le=1e9)]

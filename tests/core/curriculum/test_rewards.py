@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.rewards import TENTHS, reward_edges, reward_spans
-from lachesis.wire.curricula import CurriculumSettings
+from app.core.curriculum.rewards import reward_edges, reward_spans
+from lachesis.wire.curricula import REWARD_TENTHS, CurriculumSettings
 
 bounds = st.tuples(st.floats(-1e6, 0), st.floats(1e-3, 1e6))
 
@@ -15,9 +15,9 @@ def test_each_item_is_in_the_one_tenth_whose_bounds_it_is_between(
 ) -> None:
     policy = CurriculumSettings(reward_min=ends[0], reward_max=ends[1])
     edges, spans = reward_edges(policy), reward_spans(policy)
-    assert (len(edges), len(spans), edges[0], edges[-1]) == (TENTHS + 1, TENTHS, *ends)
+    assert (len(edges), len(spans), edges[0], edges[-1]) == (REWARD_TENTHS + 1, REWARD_TENTHS, *ends)
     assert edges == sorted(edges)
     for reward in [*rewards, *ends]:
         (tenth,) = (n for n, span in enumerate(spans) if span.low <= reward < span.high)
         assert tenth == 0 or edges[tenth] <= reward
-        assert tenth == TENTHS - 1 or reward < edges[tenth + 1]
+        assert tenth == REWARD_TENTHS - 1 or reward < edges[tenth + 1]
