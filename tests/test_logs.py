@@ -75,7 +75,7 @@ def test_a_token_that_was_sent_as_a_name_is_not_shown(lines: logging.Formatter, 
     assert secret not in line
 
 
-def test_values_are_told_apart_whatever_is_in_them() -> None:
+def test_values_are_distinguished_whatever_is_in_them() -> None:
     line = TextLines().format(record(fields={"name": "a run=b", "empty": "", "other": 'c" run=d'}))
     assert line.endswith(r' name="a run=b" empty="" other="c\" run=d"')
 

@@ -170,12 +170,12 @@ class Maintenance:
         return found
 
     async def _record(self, runs: Sequence[str]) -> dict[str, None]:
-        heard_of = {run: self._environments.heartbeats.drain(run) for run in runs}
+        pending = {run: self._environments.heartbeats.drain(run) for run in runs}
         try:
-            await self._runs.record_heartbeats(heard_of)
+            await self._runs.record_heartbeats(pending)
         except BaseException:
-            for run, heard in heard_of.items():
-                self._environments.heartbeats.put_back(run, heard)
+            for run, heartbeats in pending.items():
+                self._environments.heartbeats.put_back(run, heartbeats)
             raise
         return dict.fromkeys(runs)
 

@@ -195,7 +195,7 @@ async def record(server: Server, browser: Browser, seconds: float) -> dict[str, 
     return found
 
 
-def moved_on(request: bytes, by_s: float) -> bytes:
+def later(request: bytes, by_s: float) -> bytes:
     """Return what a page asks for later: the begin of what it asks for moves on by whole spans."""
     if not (step := re.search(rb"[?&]step_s=(\d+)", request)):
         return request
@@ -228,7 +228,7 @@ async def ask_again(server: Server, asked: Asked, seconds: float) -> None:
         for later_s in itertools.count(time.perf_counter() - asked[0][0], seconds):
             for at_s, request in asked:
                 await asyncio.sleep(max(0.0, at_s + later_s - time.perf_counter()))
-                assert (await caller.call(moved_on(request, later_s))).status == 200
+                assert (await caller.call(later(request, later_s))).status == 200
     finally:
         caller.close()
 

@@ -61,7 +61,7 @@ async def test_environments_wait_until_the_trainer_asks_for_a_batch(client: http
     assert (await register_env(client, "code"))["wandb_name"] == "code_0"
 
 
-async def test_goodbye_succeeds_once_somebody_is_there(client: httpx.AsyncClient) -> None:
+async def test_leaving_succeeds_once_somebody_is_there(client: httpx.AsyncClient) -> None:
     await register(client)
     await register_env(client)
     reply = await client.post("/disconnect-env", json={"env_id": 5})
@@ -263,7 +263,7 @@ async def test_a_run_may_start_before_step_zero(client: httpx.AsyncClient) -> No
     assert marks(await batch(client) or []) == [1]
 
 
-async def test_the_header_that_says_why_stays_short_whoever_takes_part(client: httpx.AsyncClient) -> None:
+async def test_the_header_that_says_why_stays_short_with_many_environments(client: httpx.AsyncClient) -> None:
     """Clients refuse replies whose headers are some kilobytes long."""
     await register(client, 1000)
     for number in range(40):

@@ -64,7 +64,7 @@ async def test_fault_01_whenever_a_client_hangs_up_around_its_reply_no_batch_is_
         assert (await status(client))["groups"]["delivered"] <= len(served), "delivered, but nobody had it"
 
 
-async def test_fault_01_an_unacknowledged_batch_is_served_again_when_a_trainer_registers_anew(
+async def test_fault_01_an_unacknowledged_batch_is_served_again_when_a_trainer_registers_again(
     client: httpx.AsyncClient,
 ) -> None:
     await register(client, 8)
@@ -76,7 +76,7 @@ async def test_fault_01_an_unacknowledged_batch_is_served_again_when_a_trainer_r
     assert marks(await batch(client) or []) == [2, 3]
 
 
-async def test_fault_01_the_next_completed_batch_acknowledges_the_one_before(client: httpx.AsyncClient) -> None:
+async def test_fault_01_the_next_completed_batch_acknowledges_the_previous_one(client: httpx.AsyncClient) -> None:
     await register(client, 4)
     for mark in range(3):
         await post(client, group(4, mark))

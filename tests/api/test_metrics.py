@@ -284,7 +284,7 @@ async def test_long_polls_are_counted_while_they_wait(client: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-async def test_a_page_is_compressed_for_whoever_asks(client: httpx.AsyncClient, encoding: str) -> None:
+async def test_a_page_is_compressed_for_clients_that_ask(client: httpx.AsyncClient, encoding: str) -> None:
     await make_run(client)
     reply = await client.get("/metrics", headers={"Accept-Encoding": encoding})
     assert reply.headers.get("content-encoding", "identity") == encoding

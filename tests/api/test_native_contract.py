@@ -261,7 +261,7 @@ async def test_a_run_is_made_once(client: httpx.AsyncClient) -> None:
     assert ": batch_size is 2, max_staleness is null" in other.json()["detail"]
 
 
-async def test_an_environment_joins_once_and_says_goodbye_as_often_as_it_likes(client: httpx.AsyncClient) -> None:
+async def test_an_environment_joins_once_and_leaves_as_often_as_it_likes(client: httpx.AsyncClient) -> None:
     await made(client)
     join = {"name": "math\n数\x7f", "min_share": 0.5}
     replies = [await client.post("/v1/runs/r/environments", json=join) for _ in range(2)]
@@ -413,7 +413,7 @@ PATHS = (
 )
 
 
-async def test_a_path_or_query_that_is_none_of_ours_is_the_callers_fault(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_path_or_query_is_the_callers_fault(client: httpx.AsyncClient) -> None:
     await made(client)
     await client.post("/v1/runs/r/environments", json={"name": "math"})
     replies = {path: await client.get(path) for path in PATHS}
@@ -438,7 +438,9 @@ async def test_a_wait_is_of_up_to_ten_minutes(client: httpx.AsyncClient, wait_s:
         ("/v1/runs/r/policy-version", "PUT"),
     ],
 )
-async def test_another_method_is_told_all_that_there_are(client: httpx.AsyncClient, path: str, allowed: str) -> None:
+async def test_another_method_is_answered_with_all_that_there_are(
+    client: httpx.AsyncClient, path: str, allowed: str
+) -> None:
     reply = await client.options(path)
     assert (reply.status_code, reply.json()["code"]) == (405, "method_not_allowed")
     assert reply.headers["allow"] == allowed

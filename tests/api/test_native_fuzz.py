@@ -20,7 +20,7 @@ from tests.services.accounting import books_once_settled
 pytestmark = pytest.mark.slow
 
 CALLS_EVERY = 4
-ANEW_EVERY = 500
+RESTART_EVERY = 500
 RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "history_retention_s": 120}
 
 
@@ -32,8 +32,8 @@ async def test_no_mutated_request_is_a_5xx_and_accepted_groups_are_served(
     rnd, client = Random(seed), await start()
     statuses: Counter[int] = Counter()
     for number in range(count):
-        if number % ANEW_EVERY == 0:
-            await begin_anew(client)
+        if number % RESTART_EVERY == 0:
+            await start_again(client)
         request = (mutated_call if number % CALLS_EVERY == 0 else mutated_blob)(rnd)
         headers = dict([line.split(": ") for line in request.headers])
         path = request.path.replace("wait_s=1", "wait_s=0.01")
@@ -42,12 +42,12 @@ async def test_no_mutated_request_is_a_5xx_and_accepted_groups_are_served(
         if reply.status_code >= 400:
             assert reply.json()["code"], reply.text
         statuses[reply.status_code] += 1
-        if number % ANEW_EVERY == ANEW_EVERY - 1:
+        if number % RESTART_EVERY == RESTART_EVERY - 1:
             await everything_can_be_had(client, redis_client, rnd)
     assert 0.05 < statuses[201] / count < 0.7, f"neither all refused nor all let through: {statuses}"
 
 
-async def begin_anew(client: httpx.AsyncClient) -> None:
+async def start_again(client: httpx.AsyncClient) -> None:
     await client.delete("/v1/runs/fuzz")
     assert (await client.post("/v1/runs", json=RUN)).status_code == 201
     for name in ("one", "two"):

@@ -305,7 +305,7 @@ WHAT_STAYS = """[...document.querySelectorAll("main :is(h1, h2, h3, dt, canvas, 
 
 
 @briefly_in_ci("view", ALL)
-async def test_what_was_there_stays_while_the_service_is_lost_and_its_age_is_told(
+async def test_what_was_there_stays_while_the_service_is_lost_and_its_age_is_shown(
     services: Services, page: Page, watch: Watch, look: Look, view: str
 ) -> None:
     watch.expected.append("ERR_INTERNET_DISCONNECTED")

@@ -86,7 +86,7 @@ def test_ranks_without_an_episode_are_counted(tmp_path: Path) -> None:
     assert "warning" not in done(path, "--ranks", 3)
 
 
-def test_a_pass_is_told_in_seconds_where_the_pace_is_known(tmp_path: Path) -> None:
+def test_a_pass_is_shown_in_seconds_where_the_pace_is_known(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", LENGTHS)
     printed = done(path, "--ranks", 4, "--cost-per-s", 100)
     assert "estimated pass at 100 cost/s a rank: 20.5 s, contiguous 35.5 s" in printed

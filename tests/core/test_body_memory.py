@@ -36,7 +36,7 @@ def test_the_slowest_bodies_are_evicted_for_a_waiting_one_as_needed() -> None:
     assert plan_memory([holds(50), *slow, wants(5)], LIMITS) == MemoryPlan((5,), (1, 3))
 
 
-def test_nobody_goes_in_vain() -> None:
+def test_nobody_goes_without_a_place() -> None:
     claims = [holds(50), holds(5, 30.0), holds(5, 1.0, "c")]
     assert plan_memory([*claims, wants(5)], LIMITS) == MemoryPlan((3,), (1,))
     assert plan_memory([*claims, wants(6)], LIMITS) == MemoryPlan((), ())

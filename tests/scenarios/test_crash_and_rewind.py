@@ -39,8 +39,8 @@ async def test_after_a_crash_every_group_is_trained_on_once_in_order(client: htt
     await make_run(client, batch_size=4)
     await submit(client, *EVERYTHING)
     history = [await trained(client) for _ in range(5)]
-    bookmarks = (await client.post(f"{RUN}/checkpoints", json={"step": 5})).json()
-    assert (bookmarks["checkpoint"], bookmarks["rewindable_to"], bookmarks["kept_batches"]) == (5, 5, 0)
+    saved = (await client.post(f"{RUN}/checkpoints", json={"step": 5})).json()
+    assert (saved["checkpoint"], saved["rewindable_to"], saved["kept_batches"]) == (5, 5, 0)
     lost = [await trained(client) for _ in range(3)] + [await taken(client)]
 
     rewound = (await client.post(f"{RUN}/rewind", json={"step": 5})).json()

@@ -60,7 +60,7 @@ async def test_the_last_missing_group_wakes_a_waiting_trainer(client: httpx.Asyn
     assert statistics.median(took_s) < 20 * statistics.median(submitting_s)
 
 
-async def test_when_time_is_up_it_is_told_what_is_missing(client: httpx.AsyncClient) -> None:
+async def test_when_time_is_up_the_answer_says_what_is_missing(client: httpx.AsyncClient) -> None:
     await make_run(client)
     await submit(client, "a")
     reply = await client.post(f"{RUN}/batches", params={"wait_s": 0.2})
@@ -119,7 +119,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
 
 
 @pytest.mark.slow
-async def test_a_service_that_is_told_to_stop_answers_who_waits_at_once(tmp_path: Path) -> None:
+async def test_a_service_that_stops_answers_who_waits_at_once(tmp_path: Path) -> None:
     """Its grace period is for requests that do work."""
     service = Service(tmp_path)
     try:

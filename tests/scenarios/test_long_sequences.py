@@ -106,7 +106,7 @@ async def test_a_registration_without_a_limit_has_none(client: httpx.AsyncClient
     assert await atropos_calls.batch(client) is not None
 
 
-async def test_environments_of_atropos_are_told_of_the_runs_limit(client: httpx.AsyncClient) -> None:
+async def test_environments_of_atropos_receive_the_runs_limit(client: httpx.AsyncClient) -> None:
     """They leave out long sequences themselves."""
     await make_run(client, max_sequence_tokens=64)
     assert (await client.get("/runs/run/atropos/info")).json() == {"batch_size": 4, "max_token_len": 64}

@@ -83,11 +83,11 @@ async def test_while_serving_is_paused_trainers_keep_what_they_hold_and_get_noth
     assert [ids(await taken(client)) for _ in range(2)] == [["c"], ["d"]]
     await books_of(redis_client, "run")
 
-    async def are_told() -> bool:
+    async def have_learned() -> bool:
         kinds = [one["kind"] for one in (await client.get(f"{RUN}/events")).json()["events"]]
         return kinds.count("run changed") == 2
 
-    await wait_until(are_told)
+    await wait_until(have_learned)
     (entry, *_) = (await client.get("/v1/audit")).json()["entries"]
     assert entry["changes"][0]["changes"] == {"serving_paused": False}
 

@@ -33,7 +33,7 @@ async def poisoned(client: httpx.AsyncClient) -> Batch:
     return batch
 
 
-async def lineage(client: httpx.AsyncClient, group_id: str) -> dict[str, Any]:
+async def group_of(client: httpx.AsyncClient, group_id: str) -> dict[str, Any]:
     found: dict[str, Any] = (await client.get(f"{RUN}/groups/{group_id}")).json()
     return found
 
@@ -44,7 +44,7 @@ async def test_a_quarantined_batch_blocks_nobody_and_is_shown(client: httpx.Asyn
     assert (held["groups"], held["size"], held["expires_s"]) == (2, 4, None)
     await submit(client, "c", "d")
     assert ids(await trained(client)) == ["c", "d"]
-    assert (await lineage(client, "a"))["batch"] == poisoned["batch"]
+    assert (await group_of(client, "a"))["batch"] == poisoned["batch"]
     assert (await status(client))["groups"]["leased"] == 2
 
 
@@ -67,7 +67,7 @@ async def test_dropping_it_drops_its_groups_which_are_counted(client: httpx.Asyn
     assert await leased_batches(client) == []
     now = await status(client)
     assert (now["dropped"], now["groups"]["accepted"], now["groups"]["leased"]) == ({"quarantined": 2}, 2, 0)
-    group = await lineage(client, "a")
+    group = await group_of(client, "a")
     assert (group["state"], group["reason"], group["batch"]) == ("dropped", "quarantined", poisoned["batch"])
     assert (await client.delete(f"{RUN}/batches/{poisoned['batch']}")).json()["code"] == "batch_not_found"
 

@@ -56,7 +56,7 @@ async def filled(client: httpx.AsyncClient, batches: int = 1, **settings: Any) -
 
 
 @pytest.mark.parametrize("order", list(permutations(range(WORLD))), ids=str)
-async def test_whoever_asks_first_the_shards_are_one_batch_and_disjoint(
+async def test_the_shards_are_one_batch_and_disjoint_in_any_order_of_ranks(
     client: httpx.AsyncClient, order: tuple[int, ...]
 ) -> None:
     names = await filled(client)
@@ -159,7 +159,7 @@ async def test_a_rank_asks_for_the_batch_after_the_one_it_has(client: httpx.Asyn
     assert (await ask(client, 0, after=3)).status_code == 204
 
 
-async def test_ranks_that_disagree_are_told_in_what(client: httpx.AsyncClient) -> None:
+async def test_ranks_that_disagree_learn_in_what(client: httpx.AsyncClient) -> None:
     await filled(client, batches=2)
     await shard(client, 0)
     for other, named in (({"world_size": 4}, "world_size is 3"), ({"split_groups": True}, "split_groups is False")):
@@ -209,7 +209,7 @@ async def test_a_dead_rank_holds_up_the_others_until_the_lease_expires(client: h
     assert (await status(client))["groups"]["delivered"] == 6
 
 
-async def test_another_world_size_shards_a_redelivered_batch_anew(
+async def test_another_world_size_shards_a_redelivered_batch_again(
     client: httpx.AsyncClient,
 ) -> None:
     names = await filled(client)

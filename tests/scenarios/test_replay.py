@@ -76,7 +76,7 @@ async def watched(replay: AsyncReplay) -> AsyncIterator[list[float]]:
 @pytest.mark.parametrize(
     ("workers_pause_s", "trainers_pause_s"), [(0.0, 0.02), (0.02, 0.0)], ids=["slow trainer", "fast trainer"]
 )
-async def test_whoever_is_faster_waits_for_the_other_within_the_band(
+async def test_the_faster_side_waits_for_the_other_within_the_band(
     replay: AsyncReplay, workers_pause_s: float, trainers_pause_s: float
 ) -> None:
     band = RateLimiter(samples_per_insert=2, min_diff=0, max_diff=12)

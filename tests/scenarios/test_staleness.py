@@ -34,7 +34,7 @@ async def test_no_batch_has_a_stale_group(client: httpx.AsyncClient) -> None:
     assert (lost["state"], lost["reason"]) == ("dropped", "stale")
 
 
-async def test_a_group_that_comes_too_late_is_told_so_and_counted(client: httpx.AsyncClient) -> None:
+async def test_a_group_that_comes_too_late_is_refused_and_counted(client: httpx.AsyncClient) -> None:
     """Its environment did nothing wrong: it is no error, and sending it again changes nothing."""
     await make_run(client, max_staleness=0)
     await set_version(client, 4)

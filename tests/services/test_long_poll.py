@@ -153,7 +153,7 @@ async def test_a_change_that_serves_nobody_costs_one_attempt_however_many_wait(c
     assert {want.name for want in crowd.shop.attempts} == {"0"}
 
 
-async def test_serving_n_requests_costs_n_attempts_and_one_in_vain(crowd: Crowd) -> None:
+async def test_serving_n_requests_costs_n_attempts_and_one_without_a_result(crowd: Crowd) -> None:
     await crowd.join(*named(30))
     crowd.shop.attempts.clear()
     crowd.shop.bring(20)
@@ -194,7 +194,7 @@ async def test_an_error_of_its_own_fails_one_request_and_the_others_are_served(c
 
 
 @pytest.mark.parametrize("error", [RunNotFound("it is gone"), StoreUnavailable("no answer"), ZeroDivisionError()])
-async def test_another_error_fails_all_who_wait_and_the_next_are_served_anew(crowd: Crowd, error: Exception) -> None:
+async def test_another_error_fails_all_who_wait_and_the_next_are_served(crowd: Crowd, error: Exception) -> None:
     await crowd.join(*named(3))
     crowd.shop.error = error
     crowd.shop.bring(0)

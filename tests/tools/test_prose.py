@@ -25,6 +25,7 @@ FAULTS = [
     ("a.py", '"""Fine."""\n\nfor _ in ():\n    # It waits in vain.\n    pass\n', [("phrase", 4)]),
     ("a.py", '"""Fine.\n\nIt waits in vain.\n"""\n', [("phrase", 3)]),
     ("a.py", 'raise ValueError("a shape that is none that an array can have")\n', [("phrase", 1)]),
+    ("a.py", '"""Fine."""\n\n\ndef waits_in_vain() -> None:\n    pass\n', [("phrase", 4)]),
     ("app/a.py", f'"""Fine.\n\n{LONGER}\n"""\n', [("sentence", 3)]),
     (
         "app/a.py",
@@ -40,7 +41,6 @@ FINE = [
     ("a.md", "A list:\n\n" + "- one\n" * 30),
     ("a.md", f"# Title\n{'word ' * 20}end.\n{'word ' * 20}end.\n"),
     ("a.md", f"| a | {'word ' * 20}| {'word ' * 20}|\n"),
-    ("a.py", "in_vain = 1  # The name is the caller's.\n"),
     ("app/a.py", f'"""Fine.\n\n{TABLE}"""\n'),
     ("app/a.py", f'"""Fine.\n\nArgs:\n{ENTRIES}"""\n'),
     ("tests/a.py", f'"""{LONG[:-4]}\n{LONG}\n"""\n'),

@@ -277,7 +277,7 @@ def _credits(grant: GroupAllowance, started: int = 0) -> Credits:
         credits_sequences=grant.credit.sequences,
         horizon_batches=grant.horizon_batches,
         wanted_sequences=grant.credit.wanted,
-        in_hand_sequences=grant.credit.outstanding,
+        outstanding_sequences=grant.credit.outstanding,
         policy_version=grant.policy_version,
         reason=grant.credit.reason,
     )

@@ -56,10 +56,10 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     Raises:
         InvalidField: Something is missing, unknown, or out of range; `location` says where.
     """
-    of_ours = {"format": FORMAT, "version": VERSION, "generator": "Philox"}
+    fixed = {"format": FORMAT, "version": VERSION, "generator": "Philox"}
     numbers = ("counter", "samples", "updates")
-    _names(document, {*of_ours, *numbers, "policy", "arms"}, all_of_them=True)
-    for name, value in of_ours.items():
+    _names(document, {*fixed, *numbers, "policy", "arms"}, all_of_them=True)
+    for name, value in fixed.items():
         if document[name] != value:
             raise InvalidField(f"{name} = {document[name]!r} is not {value!r}", (name,))
     arms = _mapping(document["arms"], "arms")

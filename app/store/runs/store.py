@@ -374,7 +374,7 @@ class RunStore:
         command = environment_scripts.forget_environments(keys, epoch=view.epoch, forgotten=forgotten)
         return bool(await self._connection.run(command))
 
-    async def record_heartbeats(self, heard_of: Mapping[str, PendingHeartbeats]) -> None:
+    async def record_heartbeats(self, pending: Mapping[str, PendingHeartbeats]) -> None:
         """Store signs of life, by run, in one round trip.
 
         Raises:
@@ -383,10 +383,10 @@ class RunStore:
         commands = [
             scripts.record_heartbeats(
                 RunKeys(run),
-                environments_heard=heard.environments,
-                members_seen=[member_name(*member) for member in heard.members],
+                environments_heard=heartbeats.environments,
+                members_seen=[member_name(*member) for member in heartbeats.members],
             )
-            for run, heard in heard_of.items()
+            for run, heartbeats in pending.items()
         ]
         if commands:
             await self._connection.pipeline(commands)

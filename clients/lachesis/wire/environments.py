@@ -152,6 +152,6 @@ class Credits(BaseModel):
     credits_sequences: int = Field(description="These groups in sequences.")
     horizon_batches: int = Field(description="The horizon: next batches in which a group that starts now may be used.")
     wanted_sequences: int = Field(description="Sequences wanted from the environment over the horizon.")
-    in_hand_sequences: int = Field(description="Its sequences that are queued, buffered, leased or running.")
+    outstanding_sequences: int = Field(description="Its sequences that are queued, buffered, leased or running.")
     policy_version: int = Field(description="The policy version to sample with now.")
     reason: str = Field(description="What limits the credits, as a sentence.")

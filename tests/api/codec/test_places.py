@@ -72,7 +72,7 @@ async def test_a_place_is_a_path_in_the_body_or_names_a_parameter(
     assert await place_of(client, method, path, json=body) == place
 
 
-async def test_a_misspelt_field_is_told_with_the_one_that_may_be_meant(client: httpx.AsyncClient) -> None:
+async def test_a_misspelt_field_is_named_with_the_one_that_may_be_meant(client: httpx.AsyncClient) -> None:
     misspelt = await client.post("/v1/runs", json={"name": "s", "batch_size": 1, "maxstaleness": 4})
     assert misspelt.json()["detail"] == "maxstaleness: is unknown here; did you mean max_staleness?"
     required = await client.post("/v1/runs", json={"name": "s", "batchsize": 1})

@@ -202,7 +202,9 @@ async def test_a_large_plan_does_not_hold_up_the_service(client: httpx.AsyncClie
     st.booleans(),
 )
 @examples(50)
-def test_what_is_told_of_shards_is_what_is_in_them(episodes: list[tuple[int, float]], ranks: int, texts: bool) -> None:
+def test_the_description_of_shards_is_what_is_in_them(
+    episodes: list[tuple[int, float]], ranks: int, texts: bool
+) -> None:
     lengths, costs = (np.array(values) for values in zip(*episodes, strict=True))
     names = [f"e{n}" for n in range(len(lengths))]
     planned = plan_episodes(

@@ -206,7 +206,7 @@ async def test_odd_retries_are_refused(run: httpx.AsyncClient, retries: object) 
     assert await listed(run, "retries") == {"one": None}
 
 
-async def test_a_stranger_is_told_to_join(run: httpx.AsyncClient) -> None:
+async def test_a_stranger_must_join_first(run: httpx.AsyncClient) -> None:
     await join(run, "one")
     await run.post(ENVIRONMENTS, json={"name": "code", "member": "two"})
     for member in ("two", "nobody"):

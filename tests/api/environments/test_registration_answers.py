@@ -27,7 +27,7 @@ async def pass_time(redis_client: Redis, ms: int) -> None:
     await redis_client.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
 
-async def is_heard_of(redis_client: Redis, environment: int) -> bool:
+async def is_alive(redis_client: Redis, environment: int) -> bool:
     return bool(await redis_client.hexists(KEYS.seen, str(environment)))  # type: ignore[misc]
 
 
@@ -57,8 +57,8 @@ async def test_an_environment_whose_answer_got_lost_holds_up_batches_for_seconds
     await register_and_vanish(client, "math")
     env = await register_env(client, "math", 4)
     assert env["env_id"] == 1, "it may be another one that starts at the same moment"
-    await wait_until(lambda: is_heard_of(redis_client, 1))
-    assert not await is_heard_of(redis_client, 0)
+    await wait_until(lambda: is_alive(redis_client, 1))
+    assert not await is_alive(redis_client, 0)
     for mark in range(2):
         await post(client, group(4, mark, 1))
     assert await batch(client) is None
@@ -76,19 +76,19 @@ async def test_an_environment_that_has_its_answer_is_known_until_it_first_calls(
     """Real ones are silent for 5 s after they registered."""
     await register(client, 8)
     await register_env(client, "math", 4, minimum=0.5)
-    await wait_until(lambda: is_heard_of(redis_client, 0))
+    await wait_until(lambda: is_alive(redis_client, 0))
     await pass_time(redis_client, 5 * NEWCOMER_MS)
     (known,) = (await status(client))["environments"]
     assert known["alive"]
     assert (await register_env(client, "math", 4))["env_id"] == 1
 
 
-async def test_one_that_comes_back_is_a_newcomer_whatever_was_heard_of_it_before(
+async def test_one_that_comes_back_is_a_newcomer_whatever_it_did_before(
     client: httpx.AsyncClient, redis_client: Redis
 ) -> None:
     await register(client, 8)
     await register_env(client, "math", 4, minimum=0.5)
-    await wait_until(lambda: is_heard_of(redis_client, 0))
+    await wait_until(lambda: is_alive(redis_client, 0))
     await pass_time(redis_client, 60_000)
     await register_and_vanish(client, "math")
 
@@ -98,7 +98,7 @@ async def test_one_that_comes_back_is_a_newcomer_whatever_was_heard_of_it_before
 
     await wait_until(is_newcomer)
     other = (await register_env(client, "other", 4))["env_id"]
-    await wait_until(lambda: is_heard_of(redis_client, other))
+    await wait_until(lambda: is_alive(redis_client, other))
     await pass_time(redis_client, NEWCOMER_MS)
     ghost, _ = (await status(client))["environments"]
     assert not ghost["alive"]
@@ -115,4 +115,4 @@ async def test_where_no_connection_can_tell_an_answer_counts_as_arrived(redis_ur
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await register(client, 8)
             assert (await register_env(client, "math", 4))["env_id"] == 0
-            await wait_until(lambda: is_heard_of(redis_client, 0))
+            await wait_until(lambda: is_alive(redis_client, 0))

@@ -184,7 +184,7 @@ async def test_dropped_groups_add_up_to_what_the_status_says(client: httpx.Async
     assert [sum(event["environments"].values()) for event in dropped] == [event["groups"] for event in dropped]
 
 
-async def test_an_alert_is_told_when_it_is_raised_and_when_it_is_cleared(client: httpx.AsyncClient) -> None:
+async def test_an_alert_is_an_event_when_it_is_raised_and_when_it_is_cleared(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4)
     async with following(client) as stream:
         await submit(client, group("large", size=5))

@@ -61,9 +61,7 @@ def test_a_group_without_an_id_gets_one_and_stays_what_it_is(group: dict[str, An
 
 @examples(20)
 @given(st.lists(native_groups(), min_size=1, max_size=4))
-def test_groups_come_back_as_they_went_in_however_they_came_and_whoever_asks(
-    redis_url: str, several: list[dict[str, Any]]
-) -> None:
+def test_groups_come_back_as_they_went_in_in_every_format(redis_url: str, several: list[dict[str, Any]]) -> None:
     asyncio.run(_there_and_back(redis_url, several))
 
 

@@ -213,7 +213,7 @@ async def test_a_body_that_stops_arriving_is_given_up() -> None:
         await read(Sender([b"abc"], stalls=True), timeout_s=0.05)
 
 
-async def test_a_body_that_drips_for_ever_is_given_up() -> None:
+async def test_a_body_that_drips_forever_is_refused() -> None:
     """Each byte is progress, but at this rate a connection would be held for days."""
     with pytest.raises(RequestTimeout):
         await read(Sender(repeat(b"x"), pause_s=0.02), timeout_s=0.2)

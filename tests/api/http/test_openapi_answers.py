@@ -282,7 +282,7 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("operation", "name"), PARAMETERS, ids=str)
-async def test_a_query_parameter_that_is_said_twice_is_refused(
+async def test_a_duplicate_query_parameter_is_refused(
     client: httpx.AsyncClient, operation: Operation, name: str
 ) -> None:
     """Even with the same value: a client that says a thing twice does not know what it says."""
@@ -295,7 +295,7 @@ async def test_a_query_parameter_that_is_said_twice_is_refused(
 @pytest.mark.parametrize(
     ("misspelt", "meant"), [("wait", "wait_s"), ("Wait_S", "wait_s"), ("wait_seconds", "wait_s"), ("\n", "wait_s")]
 )
-async def test_a_query_parameter_that_is_misspelt_is_told_the_name_that_was_meant(
+async def test_the_refusal_of_a_misspelt_query_parameter_names_the_one_that_was_meant(
     client: httpx.AsyncClient, misspelt: str, meant: str
 ) -> None:
     reply = await client.post(f"{RUN}/batches", params={misspelt: "3"})

@@ -53,7 +53,7 @@ async def test_a_problem_has_a_code_a_detail_and_places(client: httpx.AsyncClien
     assert problem["detail"]
 
 
-async def test_a_path_or_a_method_that_is_not_there_is_told_with_what_is(client: httpx.AsyncClient) -> None:
+async def test_a_refused_path_or_method_is_answered_with_those_that_exist(client: httpx.AsyncClient) -> None:
     misspelt = (await client.get("/v1/rnus")).json()
     assert (misspelt["code"], misspelt["detail"]) == ("not_found", "there is no endpoint /v1/rnus")
     assert "/docs" in misspelt["remedy"]

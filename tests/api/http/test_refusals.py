@@ -73,7 +73,7 @@ async def test_a_refusal_that_waits_holds_nothing_of_its_request() -> None:
 
 
 async def test_every_kind_of_refusal_counts_and_no_other_answer_does(start: Start, log_lines: LogLines) -> None:
-    async def is_told(times: int) -> bool:
+    async def is_logged(times: int) -> bool:
         return len(log_lines.of(MANY)) == times
 
     for method, path, body in (
@@ -89,7 +89,7 @@ async def test_every_kind_of_refusal_counts_and_no_other_answer_does(start: Star
             assert (await client.get(honest)).status_code == 200
         told = len(log_lines.of(MANY))
         waiting = asyncio.create_task(client.request(method, path, json=body))
-        await wait_until(partial(is_told, told + 1))
+        await wait_until(partial(is_logged, told + 1))
         assert log_lines.of(MANY)[told]["path"] == path.partition("?")[0]
         waiting.cancel()
 

@@ -65,7 +65,7 @@ async def test_readers_of_a_revision_share_an_answer_that_began_after_one_of_the
     assert await source.ask("revision=ab12") == b'{"answer":6}'
 
 
-async def test_an_error_is_told_to_all_who_wait_and_to_nobody_after_them() -> None:
+async def test_an_error_reaches_all_who_wait_and_nobody_after_them() -> None:
     source = Source()
 
     async def fail() -> bytes:

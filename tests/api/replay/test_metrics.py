@@ -83,7 +83,7 @@ async def test_staleness_is_counted_by_powers_of_two(client: httpx.AsyncClient) 
     assert page.value(f"{name}_sum") == sum(taken)
 
 
-async def test_means_are_told_from_the_first_sample_on_and_never_of_nothing(client: httpx.AsyncClient) -> None:
+async def test_means_are_shown_from_the_first_sample_on_and_never_of_nothing(client: httpx.AsyncClient) -> None:
     def means(told: dict[str, Any]) -> tuple[Any, Any]:
         return told["avg_reuse"], told["avg_staleness"]
 

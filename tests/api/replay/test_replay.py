@@ -215,7 +215,7 @@ async def test_fresh_fragments_are_not_lost_behind_a_stale_one(client: httpx.Asy
     assert [record["number"] for record in sample["records"]] == [1, 2]
 
 
-async def test_a_trainer_waits_for_chunks_and_is_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
+async def test_a_trainer_waits_for_chunks_and_learns_what_it_waits_for(client: httpx.AsyncClient) -> None:
     await make_buffer(client)
     reply = await client.post(f"{REPLAY}/samples", params={"wait_s": 0.05}, json={"num_chunks": 2})
     assert (reply.status_code, reply.content) == (204, b"")
@@ -359,7 +359,7 @@ async def test_a_grid_of_a_large_buffer_looks_at_a_part_of_it(client: httpx.Asyn
     assert sum(map(sum, found["counts"])) == found["looked_at"]
 
 
-async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(client: httpx.AsyncClient) -> None:
+async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_again(client: httpx.AsyncClient) -> None:
     await make_buffer(client)
     await insert(client, [0, 1])
     assert (await client.put(f"{REPLAY}/session", json={"session": 1})).json() == {"session": 1, "retired_chunks": 2}

@@ -168,7 +168,7 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
             assert (await anext(batches)).step == 7, "another loop starts again"
 
 
-async def test_a_trainer_that_waits_while_the_run_is_rewound_is_told_at_once(run: Settings) -> None:
+async def test_a_trainer_that_waits_while_the_run_is_rewound_learns_it_at_once(run: Settings) -> None:
     async with AsyncTrainer(run) as waiting, AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         batch = await waiting.take()

@@ -201,7 +201,7 @@ def test_a_reply_without_a_batch_says_why() -> None:
 
 @given(st.data())
 @examples(300)
-def test_a_damaged_reply_is_an_error_of_ours_and_no_other(data: st.DataObject) -> None:
+def test_a_damaged_reply_is_an_error_of_the_sdk_and_no_other(data: st.DataObject) -> None:
     body = body_of([packed([[1, 2, 3]]), packed([[4]])])
     position = data.draw(st.integers(0, len(body) - 1))
     body[position] ^= data.draw(st.integers(1, 255))

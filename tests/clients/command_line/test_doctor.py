@@ -58,7 +58,7 @@ async def test_a_healthy_service_has_no_problem(run: Settings, columns: int) -> 
     assert [line for line in lines if not line.isprintable()] == []
 
 
-async def test_a_closed_port_a_wrong_name_and_another_program_are_told_apart() -> None:
+async def test_a_closed_port_a_wrong_name_and_another_program_have_different_findings() -> None:
     port = free_port()
     code, found = await examined(LACHESIS_URL=f"http://127.0.0.1:{port}")
     assert (code, found["service"]["state"]) == (3, "problem")

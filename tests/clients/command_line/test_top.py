@@ -81,7 +81,7 @@ async def test_keys_sort_pause_refresh_and_quit(run: Settings) -> None:
         await wait_until(lambda: not app.is_running)
 
 
-async def test_a_lost_service_is_told_and_the_last_numbers_stay(run: Settings, proxy: CuttingProxy) -> None:
+async def test_a_lost_service_is_shown_and_the_last_numbers_stay(run: Settings, proxy: CuttingProxy) -> None:
     async with Sender(Settings(run.url, retry_budget_s=0, timeout_s=5)) as sender:
         app = Top(sender, run.url)
         async with app.run_test(size=(120, 40)):

@@ -54,7 +54,7 @@ async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again
     assert (info.observations, info.items, info.items_seen) == (len(tried) - 1, 12, 11)
 
 
-async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
+async def test_setting_up_keeps_what_others_changed_and_says_so(
     curriculum: AsyncCurriculum, caplog: pytest.LogCaptureFixture
 ) -> None:
     await curriculum.change(strategy="plr")
@@ -64,7 +64,7 @@ async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
     assert "curriculum sums exists with other settings, and keeps them: {'strategy': 'plr'}" in caplog.text
 
 
-async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
+async def test_no_two_streams_have_an_item_and_who_gets_none_learns_why(
     curriculum: AsyncCurriculum, run: Settings
 ) -> None:
     async with AsyncCurriculum("sums", run) as other:

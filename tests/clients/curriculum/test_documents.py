@@ -95,7 +95,7 @@ async def test_what_is_known_of_items_is_shown_page_by_page_in_order(curriculum:
         await anext(curriculum.known_items(sort="beauty"))  # type: ignore[arg-type]
 
 
-async def test_other_settings_are_compared_and_numbers_are_told_without_handing_anything_out(
+async def test_other_settings_are_compared_and_numbers_are_returned_without_handing_anything_out(
     curriculum: AsyncCurriculum,
 ) -> None:
     await curriculum.register({"key": str(number), "prior": number / 30} for number in range(30))
@@ -112,7 +112,7 @@ async def test_other_settings_are_compared_and_numbers_are_told_without_handing_
 
 
 @pytest.mark.parametrize("cut", [None, "request", "reply"])
-async def test_a_curriculum_that_is_restored_from_a_file_goes_on_with_the_same_samples(
+async def test_a_curriculum_that_is_restored_from_a_file_continues_with_the_same_samples(
     curriculum: AsyncCurriculum, proxy: CuttingProxy, tmp_path: Path, cut: Direction | None
 ) -> None:
     await curriculum.change(in_flight_ttl_s=0)

@@ -64,7 +64,7 @@ async def test_the_two_programs_work_together_as_often_as_they_are_run(settings:
 
 
 @pytest.mark.long
-async def test_a_program_that_waits_in_vain_ends_with_the_reason(settings: Settings) -> None:
+async def test_a_program_whose_wait_ends_without_an_answer_prints_the_reason(settings: Settings) -> None:
     for program, said in (
         ("environment.py", "WARNING there is no run math\\. .*create_run.* Waiting for it, 1 s at most\n.*no run math"),
         ("trainer.py", "trainer: no batch in 1 s: too_few_sequences: "),

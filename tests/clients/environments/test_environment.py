@@ -32,14 +32,14 @@ async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settin
         assert (shown.id, shown.name, shown.group_size) == (environment.id, "gsm8k", 4)
         assert (shown.share_promised, shown.connected) == (0.25, True)
         joined = asyncio.get_running_loop().time()
-        await wait_until(lambda: _was_heard_of(trainer, asyncio.get_running_loop().time() - joined))
+        await wait_until(lambda: _sent_a_heartbeat(trainer, asyncio.get_running_loop().time() - joined))
     (shown,) = (await trainer.status()).environments
     assert not shown.connected
     async with AsyncEnvironment("gsm8k", run) as again:
         assert again.id == before
 
 
-async def _was_heard_of(trainer: AsyncTrainer, since_joining_s: float) -> bool:
+async def _sent_a_heartbeat(trainer: AsyncTrainer, since_joining_s: float) -> bool:
     (shown,) = (await trainer.status()).environments
     return shown.last_seen_age_s < since_joining_s - 0.1
 

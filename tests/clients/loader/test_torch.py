@@ -165,7 +165,7 @@ def test_what_fails_in_a_worker_is_raised_in_the_loop_with_its_key() -> None:
 
 
 @pytest.mark.slow
-def test_an_epoch_is_told_to_workers_before_it() -> None:
+def test_workers_learn_an_epoch_before_it_begins() -> None:
     data = dataset(loader_of(12, seed=2))
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
     epochs = []

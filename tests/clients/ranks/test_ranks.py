@@ -103,7 +103,7 @@ def test_what_the_service_would_refuse_is_refused_before_it_is_sent(
         Rank(*numbers, **options)
 
 
-def test_a_trainer_is_told_its_rank_as_a_rank() -> None:
+def test_a_trainer_takes_its_rank_as_a_rank() -> None:
     said = r"should be a Rank, such as Rank.from_env\(\), not 3"
     with Trainer(Settings("http://127.0.0.1:9", run="math")) as trainer, pytest.raises(TypeError, match=said):
         next(iter(trainer.batches(rank=3)))  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ async def test_a_batch_that_is_not_packed_is_one_micro_batch(run: Settings) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_ranks_that_do_not_agree_are_told_what_on(run: Settings) -> None:
+async def test_ranks_that_do_not_agree_learn_what_on(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         assert await trainer.take(wait_s=5, rank=Rank(0, 2)) is not None

@@ -126,7 +126,7 @@ async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: Asy
     assert sample.fragments()[0]["obs"]["x"].tolist() == bits.tolist()
 
 
-async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: AsyncReplay) -> None:
+async def test_a_worker_that_comes_back_continues_with_its_numbers(replay: AsyncReplay) -> None:
     for _ in range(2):
         async with replay.worker("w", steps=1) as worker:
             await worker.insert(steps(0, 3), policy_version=0)
@@ -211,7 +211,7 @@ async def test_a_lease_that_was_lost_is_said_so(replay: AsyncReplay) -> None:
         assert not sample.held
 
 
-async def test_whoever_is_held_up_learns_by_what(replay: AsyncReplay) -> None:
+async def test_a_blocked_client_learns_what_blocks_it(replay: AsyncReplay) -> None:
 
     async def told() -> bool:
         with pytest.raises(NoBatch, match=r"no sample in 0\.2 s: ") as raised:

@@ -46,7 +46,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
+async def test_setting_up_keeps_what_others_changed_and_says_so(
     replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert (await replay.set_up(max_chunks=10_000, limiter=LIMITER)).settings.limiter == LIMITER
@@ -72,7 +72,7 @@ async def test_the_first_refused_fragment_is_logged_at_once_and_all_at_the_end(
     assert warnings(caplog)[1:] == [f"worker w: 50 fragments refused: future_version; {why.format(9)}"]
 
 
-def test_every_way_to_lose_a_fragment_is_told_once_and_none_of_keeping_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_way_to_lose_a_fragment_is_logged_once_and_none_of_keeping_one(caplog: pytest.LogCaptureFixture) -> None:
     outcomes = get_args(FragmentOutcome)
     lost = [outcome for outcome in outcomes if outcome not in ("stored", "repeated")]
     losses = DropLog("w")

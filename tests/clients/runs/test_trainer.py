@@ -35,7 +35,7 @@ async def test_every_group_is_trained_on_once_and_in_order(run: Settings) -> Non
         assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 8}
 
 
-async def test_a_run_is_made_once_and_changed_while_it_goes_on(settings: Settings) -> None:
+async def test_a_run_is_made_once_and_changed_while_it_runs(settings: Settings) -> None:
     async with AsyncTrainer(settings) as trainer:
         with pytest.raises(RunNotFound):
             await trainer.run()
@@ -72,7 +72,7 @@ async def test_a_run_is_made_once_and_changed_while_it_goes_on(settings: Setting
         (lambda trainer: anext(trainer.batches(lease_s=-3)), "lease_s: .*, not -3"),
     ],
 )
-async def test_a_wrong_value_is_an_error_of_ours_that_names_the_field(
+async def test_a_wrong_value_is_an_error_of_the_sdk_that_names_the_field(
     run: Settings, call: Callable[[AsyncTrainer], Awaitable[object]], said: str
 ) -> None:
     async with AsyncTrainer(run) as trainer:
@@ -83,7 +83,7 @@ async def test_a_wrong_value_is_an_error_of_ours_that_names_the_field(
         assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-async def test_a_loop_that_waits_for_ever_says_what_for(run: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_that_waits_forever_says_what_for(run: Settings, caplog: pytest.LogCaptureFixture) -> None:
     """The run and the reason, after 5 s; also where it waits in `take`, and where a request began before the wait."""
 
     async def waits(trainer: AsyncTrainer) -> None:

@@ -11,7 +11,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in said if line.startswith("environment ")]
 
 
-async def test_groups_that_fit_no_batch_are_warned_of_once_and_by_whoever_sends_them(
+async def test_groups_that_fit_no_batch_are_warned_of_once_and_by_their_sender(
     run: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncEnvironment("math", run) as math, AsyncEnvironment("code", run) as code:
@@ -22,7 +22,7 @@ async def test_groups_that_fit_no_batch_are_warned_of_once_and_by_whoever_sends_
     assert line.startswith("environment math: groups are too large for any batch")
 
 
-async def test_an_environment_that_joins_with_too_large_a_minimum_is_told(
+async def test_an_environment_that_joins_with_too_large_a_minimum_is_warned(
     run: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncEnvironment("math", run, min_share=0.75), AsyncEnvironment("code", run, min_share=0.5):

@@ -153,7 +153,7 @@ async def test_an_unreachable_service_does_not_show_the_token(proxy: CuttingProx
         assert "CANARY" not in "".join(traceback.format_exception(raised.value)) + repr(trainer)
 
 
-async def test_a_foreign_run_is_unknown_and_a_small_role_is_told_what_it_lacks(
+async def test_a_foreign_run_is_unknown_and_a_small_role_learns_what_it_lacks(
     url: str, tokens: TokenAdministration
 ) -> None:
     _, trainer_token = await tokens.create(NewToken("trainer", ("math-*",)), None)

@@ -26,7 +26,7 @@ def test_only_what_may_be_otherwise_in_a_moment_is_sent_again(status: int) -> No
     assert repeated == (status in {408, 429, 502, 503, 504, 507})
 
 
-def test_errors_that_no_service_told_of_are_not_repeated() -> None:
+def test_errors_that_come_from_no_service_are_not_repeated() -> None:
     assert Backoff(60).pause_s(LachesisError("a mistake"), 1, 0, Random(1)) is None
 
 

@@ -192,9 +192,9 @@ def test_a_silent_environment_without_a_minimum_is_noted_and_blocks_no_batch() -
     assert with_it.scarce == {}
 
 
-def test_without_the_setting_batches_wait_for_ever() -> None:
-    for_ever = replace(scarce(clock_ms=100_000, scarce={0: 0, 2: 0}), policy=Policy())
-    decision = at(for_ever, [(1, 2)] * 9)
+def test_without_the_setting_batches_wait_forever() -> None:
+    forever = replace(scarce(clock_ms=100_000, scarce={0: 0, 2: 0}), policy=Policy())
+    decision = at(forever, [(1, 2)] * 9)
     assert (decision.plan, decision.relaxes_in_ms, decision.scarce) == (None, None, {0: 0, 2: 0})
 
 

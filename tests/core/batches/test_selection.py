@@ -210,7 +210,7 @@ def test_groups_without_room_are_left_out_together_not_one_size_class_at_a_time(
 # Why not.
 
 
-def test_too_few_sequences_are_counted_whoever_they_are_missing_from() -> None:
+def test_too_few_sequences_are_counted_over_all_environments() -> None:
     not_ready = refused([Group(0, 4), Group(1, 4)], 16, {0: Bounds(6)})
     assert not_ready.blocker is Blocker.TOO_FEW_SEQUENCES
     assert not_ready.missing_sequences == 8
@@ -246,7 +246,7 @@ def test_declared_sizes_serve_as_hints_before_their_first_group() -> None:
     assert outcome.unblocked_by == ((7, 4),)
 
 
-def test_enough_sequences_that_do_not_fit_are_told_with_what_would_help() -> None:
+def test_enough_sequences_that_do_not_fit_are_explained_with_what_would_help() -> None:
     not_ready = refused([Group(0, 3)] * 4 + [Group(1, 6)], 8)
     assert not_ready.blocker is Blocker.NO_EXACT_FIT
     assert not_ready.missing_sequences == 2

@@ -25,7 +25,7 @@ def test_a_million_items_are_in_their_bins() -> None:
     assert [bin_of(rank, 10**6, 5) for rank in (0, 199_999, 200_000, 999_999)] == [4, 4, 3, 0]
 
 
-def test_items_of_which_nothing_is_known_belong_to_the_middle_bin() -> None:
+def test_unknown_items_belong_to_the_middle_bin() -> None:
     assert [middle(each) for each in (1, 2, 5, 6)] == [0, 1, 2, 3]
     assert bin_sizes(ItemCounts({ItemIndex.MEAN_REWARD: 7, ItemIndex.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
 

@@ -41,7 +41,7 @@ def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, t
     fits(np.bincount(firsts, minlength=len(CANDIDATES)), distribution)
 
 
-def test_rare_winners_are_told_from_rarer_ones() -> None:
+def test_rare_winners_are_distinguished_from_rarer_ones() -> None:
     """On the grid's own scale: who is in the same cell wins half the time."""
     policy = CurriculumSettings(strategy="thompson", target_pass_rate=1.0)
     distribution = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])

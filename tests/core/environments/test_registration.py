@@ -29,13 +29,13 @@ def test_an_unanswered_registration_binds_as_long_as_a_newcomer_then_is_taken_ov
     )
 
 
-def test_one_that_was_heard_of_binds_until_it_is_silent_for_the_ttl() -> None:
+def test_one_that_gave_a_sign_of_life_binds_until_it_is_silent_for_the_ttl() -> None:
     known = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
     assert known.alive(1000 + TTL_MS, TTL_MS)
     assert not known.alive(1001 + TTL_MS, TTL_MS)
 
 
-def test_what_was_heard_of_a_predecessor_counts_no_more() -> None:
+def test_signs_of_life_of_a_predecessor_count_no_more() -> None:
     first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
     again = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, 1001 + TTL_MS // 4, TTL_MS)
     assert (again.environment, again.heard_ms, again.last_seen_ms) == (0, None, 1001 + TTL_MS // 4)
@@ -54,7 +54,7 @@ def test_an_environment_that_returns_after_silence_keeps_its_place_with_new_sett
     assert (again.group_size, again.max_token_length, again.weight, again.min_share) == (4, 256, 2.0, 0.25)
 
 
-def test_one_that_said_goodbye_is_replaced_at_once() -> None:
+def test_one_that_left_is_replaced_at_once() -> None:
     first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), left_ms=0)
     again = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, 1, TTL_MS)
     assert (again.environment, again.connected) == (0, True)

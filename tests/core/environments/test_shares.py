@@ -85,7 +85,7 @@ def test_a_debt_grows_by_shortfalls_and_shrinks_by_surpluses() -> None:
     assert settle_debts(after_two, bounds, {1: 3, 2: 8}) == {0: 2, 1: 1}
 
 
-def test_an_environment_that_no_longer_binds_is_owed_nothing() -> None:
+def test_an_environment_without_a_minimum_is_owed_nothing() -> None:
     assert settle_debts({0: 5, 1: 5}, {1: Bounds(0, 4)}, {}) == {}
 
 

@@ -135,7 +135,7 @@ def test_an_epsilon_of_zero_asks_for_every_bit() -> None:
     assert not are_equal([0.1 + 0.2, 0.3], 0.0)
 
 
-def test_who_reaches_the_threshold_but_for_rounding_passes() -> None:
+def test_who_reaches_the_threshold_except_for_rounding_passes() -> None:
     assert pass_rate([0.5, 0.49999997, 0.4999, 0.0], 0.5) == 0.5
 
 

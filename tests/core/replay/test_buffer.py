@@ -96,7 +96,7 @@ def test_a_range_of_versions_is_what_a_new_version_retires(version: int, current
     assert stale == (version < oldest_fresh(current, max_staleness))
 
 
-def test_reuse_that_was_lowered_meanwhile_leaves_no_use_open() -> None:
+def test_reuse_that_was_lowered_leaves_no_use_open() -> None:
     assert uses_open(chunk(uses=3, reserved=1), ReplaySettings(max_reuse=2)) == 0
 
 

@@ -25,7 +25,7 @@ def tokens_of(every: list[tuple[str, int | None, int]], *outcomes: str) -> int:
 
 
 @given(groups)
-def test_a_ledger_names_what_became_of_each_token(every: list[tuple[str, int | None, int]]) -> None:
+def test_a_ledger_names_what_happened_to_each_token(every: list[tuple[str, int | None, int]]) -> None:
     ledger = ledger_of_run(stored(every))
     assert ledger == TokenLedger(
         generated=tokens_of(every, *OUTCOMES),

@@ -54,7 +54,7 @@ def test_sizes_are_warned_of_if_and_only_if_no_number_of_groups_fits(
 
 @examples(200)
 @given(st.integers(1, 10), sizes_of_a_run, maximums)
-def test_whoever_has_groups_that_fit_no_batch_is_named(
+def test_environments_whose_groups_fit_no_batch_are_named(
     batch_size: int, sizes: dict[int | None, set[int]], limits: dict[int, int]
 ) -> None:
     expected = {key for key, own in sizes.items() if max(own) > largest(key, batch_size, limits)}

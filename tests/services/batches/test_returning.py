@@ -89,7 +89,7 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
     assert [lease.step for lease in rewound.quarantined] == [1]
 
 
-async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
+async def test_a_rewind_deletes_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
     """The trainer had acknowledged 2 and 3 before 1, which its state contains, and the run keeps less from now on.
 
     Who changed that died before the rest was let go.

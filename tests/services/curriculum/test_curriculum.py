@@ -173,9 +173,7 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
     await twice.aclose()
 
 
-async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
-    process: Start, redis_client: Redis
-) -> None:
+async def test_a_strategy_is_switched_while_it_runs_and_the_estimates_stay(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})

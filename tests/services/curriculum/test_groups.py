@@ -101,7 +101,7 @@ async def test_what_is_dropped_counts_and_what_is_refused_does_not(process: Star
 
 
 @pytest.mark.parametrize("transacts", [True, False])
-async def test_a_submission_whose_answer_is_lost_counts_once_whoever_sends_it_again(
+async def test_a_submission_whose_answer_is_lost_counts_once(
     process: Start, redis_client: Redis, lossy: tuple[LossyLine, str], *, transacts: bool
 ) -> None:
     """The connection repeats it; then its sender does, to another process, after that gave up."""
@@ -190,7 +190,7 @@ async def test_what_one_process_does_to_a_curriculum_holds_for_groups_that_any_o
     assert (await mean_reward(here, "a"), await counts(here)) == (expected, (2, 0))
 
 
-async def test_an_item_without_a_curriculum_is_only_told_to_whoever_reads_the_group(
+async def test_an_item_without_a_curriculum_is_only_shown_to_readers_of_the_group(
     process: Start, redis_client: Redis
 ) -> None:
     """So it is before one is made and after it was removed, whichever process did that."""

@@ -95,7 +95,7 @@ async def test_restored_it_continues_the_same_sequence_of_samples(
     assert {**own[0], b"revision": b""} == {**own[1], b"revision": b""}
 
 
-async def test_a_state_names_each_item_once_though_most_of_them_are_deleted_meanwhile(process: Start) -> None:
+async def test_a_state_names_each_item_once_while_most_of_them_are_deleted(process: Start) -> None:
     """Redis shows fields of a hash again when it makes the hash smaller."""
     services, _ = process()
     await make(services)
@@ -178,7 +178,7 @@ async def test_a_process_killed_while_it_loads_a_document_leaves_nothing_behind(
     assert set(after) <= set(before)
 
 
-async def test_what_is_restored_into_a_run_that_is_removed_meanwhile_leaves_no_key(
+async def test_what_is_restored_into_a_run_while_it_is_removed_leaves_no_key(
     process: Start, redis_client: Redis
 ) -> None:
     services, _ = process()
@@ -198,7 +198,7 @@ async def test_what_is_restored_into_a_run_that_is_removed_meanwhile_leaves_no_k
         await services.curriculum.states.load(RUN, "other", saved)
 
 
-async def test_what_is_meant_for_the_one_before_does_nothing_to_the_one_restored(process: Start) -> None:
+async def test_what_is_meant_for_the_previous_one_does_nothing_to_the_one_restored(process: Start) -> None:
     services, _ = process()
     await lived_in(services)
     before = await services.curriculum.administration.view(RUN, NAME)

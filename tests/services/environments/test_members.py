@@ -26,7 +26,7 @@ from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, RunNot
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
-LINEAGE_S = 3600
+HISTORY_S = 3600
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def alone(process: Callable[..., Process]) -> Process:
     """One process, and a run whose batches are of two."""
     made = process()
     await made[0].runs.administration.create(
-        RUN, config(2), Policy(history_retention_s=LINEAGE_S, keep_batches=1, keep_bytes=10**6)
+        RUN, config(2), Policy(history_retention_s=HISTORY_S, keep_batches=1, keep_bytes=10**6)
     )
     return made
 
@@ -66,7 +66,7 @@ async def test_an_environment_without_members_groups_and_history_is_forgotten(
         await maintenance.look_after(RUN)
         return await names(alone)
 
-    assert await names_after(LINEAGE_S - 60) == ["pod-1", "here"], "the history of its groups is still known"
+    assert await names_after(HISTORY_S - 60) == ["pod-1", "here"], "the history of its groups is still known"
     assert await names_after(60) == ["here"]
     assert await come_and_go(alone, "pod-2") == 2, "no id is given twice"
 
@@ -79,7 +79,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     await services.groups.native.submit(RUN, [group])
 
     async def stays() -> bool:
-        await pass_time(redis_client, 3 * LINEAGE_S)
+        await pass_time(redis_client, 3 * HISTORY_S)
         await maintenance.look_after(RUN)
         return await names(alone) == ["math"]
 
@@ -87,7 +87,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     answer = await services.batches.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     lease = answer.batch.lease
-    await pass_time(redis_client, -LINEAGE_S)
+    await pass_time(redis_client, -HISTORY_S)
     assert (await services.environments.registry.view(RUN)).leases
     await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
     assert await stays(), "its batch is kept"
@@ -139,7 +139,7 @@ async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_th
     assert (view.environments[0].members, f"m{view.environments[0].group_size}") == (1, one.member)
 
 
-async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process: Callable[..., Process]) -> None:
+async def test_leaving_through_another_process_is_not_taken_back(process: Callable[..., Process]) -> None:
     """A client of Atropos polls one process, and leaves through another, before the first one ticks."""
     (services, maintenance), (others, _) = process(), process()
     await services.environments.registry.register_trainer(RUN, config(4))

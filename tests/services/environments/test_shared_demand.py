@@ -29,7 +29,7 @@ def share(services: Services) -> None:
     services.environments.demand.shortest_age_s = math.inf
 
 
-def read_anew(services: Services) -> None:
+def read_again(services: Services) -> None:
     """Give each request a reading of its own."""
     services.environments.demand.most_spent_s = math.inf
 
@@ -66,7 +66,7 @@ async def test_processes_that_share_old_readings_start_no_more_groups_than_one_r
     granted = sum(answer.started for answer in await asyncio.gather(*asked))
     assert granted == allowed == 4
     assert (await credits_of(two[0], 0)).groups == 0, "what has started since the reading counts"
-    read_anew(two[1])
+    read_again(two[1])
     assert (await credits_of(two[1], 0)).groups == 0
 
 
@@ -80,7 +80,7 @@ async def test_groups_that_ended_since_the_reading_give_no_room_before_the_next_
     share(services)
     await services.groups.native.submit(RUN, [given(n) for n in range(4)])
     assert (await beat(services, 0, running=0, start=4)).started == 0
-    read_anew(services)
+    read_again(services)
     assert (await credits_of(services, 0)).groups == 0, "they wait"
     await services.groups.native.submit(RUN, [given(n, 1) for n in range(4, 8)])
     assert (await services.batches.dispatch.take(RUN)).batch is not None

@@ -83,7 +83,7 @@ async def test_a_follower_that_does_not_read_is_dropped_and_another_goes_on(proc
     await feeds.stop()
 
 
-async def test_a_gap_is_told_at_the_place_where_events_are_missing(process: Callable[..., Process]) -> None:
+async def test_a_gap_is_shown_at_the_place_where_events_are_missing(process: Callable[..., Process]) -> None:
     connection = process()[0].connection
     await make_runs(connection, "run")
     store = EventStore(connection, most=10)

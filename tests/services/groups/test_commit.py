@@ -254,7 +254,7 @@ async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(pro
     assert told == [NEW, None, NEW, NEW, None]
 
 
-async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
+async def test_the_error_of_a_store_that_cannot_be_reached_goes_to_all_that_ask(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
@@ -271,7 +271,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
     assert caplog.messages == [], "such as of an exception that was never retrieved"
 
 
-async def test_starvation_that_they_bring_together_is_told_once(
+async def test_starvation_that_they_bring_together_is_logged_once(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     """None of them would have reached it alone."""

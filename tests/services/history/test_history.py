@@ -240,7 +240,7 @@ async def test_the_items_of_curricula_are_counted_by_mean_reward(process: Callab
     assert latest((await read(services)).run["curricula"]["gsm8k"]["unseen"]) == 1
 
 
-async def test_drops_count_once_whoever_maintains_the_run(process: Callable[..., Process]) -> None:
+async def test_drops_count_once_if_several_processes_maintain_the_run(process: Callable[..., Process]) -> None:
     (one, _), (two, _) = process(), process()
     math = await make_run(one)
     await one.groups.native.submit(RUN, [group(f"g{n}", math if n % 2 else None, 0.0, 1.0) for n in range(6)])

@@ -297,7 +297,7 @@ async def test_the_newest_group_stays_for_latest_example_after_the_buffer_has_le
     assert not await redis_client.exists(RunKeys(RUN).payload(group))
 
 
-async def test_a_buffer_that_is_made_again_gets_groups_that_the_one_before_it_had(
+async def test_a_buffer_that_is_made_again_gets_groups_that_the_previous_one_had(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client)

@@ -94,7 +94,7 @@ async def test_a_version_that_goes_down_retires_what_is_even_partly_of_later_one
     assert (await swept(buffer)).at("sampleable") == [2]
 
 
-async def test_a_session_archives_the_one_before_until_its_room_is_needed(
+async def test_a_session_archives_the_previous_one_until_its_room_is_needed(
     buffer: Buffer,
 ) -> None:
     replay = buffer.process[0].replay.buffers
@@ -205,7 +205,7 @@ async def test_a_sample_is_shown_again_as_it_was_and_a_repeated_request_gets_it(
     assert all(0 < record.probability < 1 for record in first.records)
 
 
-async def test_settings_change_while_it_goes_on_and_chunks_follow(buffer: Buffer) -> None:
+async def test_settings_change_while_it_runs_and_chunks_follow(buffer: Buffer) -> None:
     await buffer.configure(fragments_per_chunk=1, sampling=Sampling(strategy="proportional", alpha=1.0))
     await buffer.put(0, priority=4.0)
     await buffer.put(1, priority=0.25)

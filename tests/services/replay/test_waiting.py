@@ -87,7 +87,7 @@ async def test_samples_are_served_in_order_and_smaller_ones_before_one_that_is_b
     assert (served[-1], samples.queue.blocked, samples.queue.waiting) == ("large", 4, 0)
 
 
-async def test_a_repeated_request_gets_its_sample_though_the_one_before_it_is_blocked(
+async def test_a_repeated_request_gets_its_sample_though_the_request_ahead_of_it_is_blocked(
     process: Callable[..., Process], buffer: Buffer
 ) -> None:
     """Its other attempt went to another process, and took the last chunk."""

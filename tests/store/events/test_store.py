@@ -72,7 +72,7 @@ async def test_what_is_no_longer_kept_is_missing_for_those_who_saw_older_events_
     assert not (await own.read({RUN: kept.events[-1].event_id}, 1))[RUN].missing
 
 
-async def test_each_dropped_group_is_told_once_with_its_environment(store: Store) -> None:
+async def test_each_dropped_group_is_counted_once_with_its_environment(store: Store) -> None:
     own = EventStore(store.connection)
     for n in range(3):
         await store.admit(encoded(), place=Placement(0, dropped="zero_variance"))
@@ -116,7 +116,7 @@ async def test_a_run_with_drops_to_tell_does_not_sleep(store: Store) -> None:
     assert await store.redis.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
 
 
-async def test_an_alert_is_told_when_it_begins_and_when_it_ends(store: Store) -> None:
+async def test_an_alert_is_an_event_when_it_begins_and_when_it_ends(store: Store) -> None:
     own, other = EventStore(store.connection), EventStore(store.connection)
     for alerts in ({}, {"a": "why a"}, {"a": "later"}, {"a": "later", "b": "why b"}, {"b": "why b"}, {}):
         await own.change_alerts(RUN, alerts)

@@ -187,7 +187,7 @@ async def test_a_place_that_was_decided_on_another_epoch_is_outdated(store: Stor
 
 
 @pytest.mark.parametrize("before", range(1, 4))
-async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_anew(
+async def test_a_reservation_that_was_given_up_is_outdated_and_made_again(
     store: Store, redis_url: str, before: int
 ) -> None:
     """Its payload may be removed by the time it is indexed."""
@@ -296,7 +296,7 @@ async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store
     assert await store.groups.of_versions(RUN, 3, 3, 10) == ["one"]
 
 
-async def test_a_repetition_is_told_what_became_of_the_group_the_first_time(store: Store) -> None:
+async def test_a_repetition_gets_the_outcome_of_the_first_time(store: Store) -> None:
     preconditions = await store.preconditions()
     for name, first, now in (("a", Placement(0), STALE), ("b", STALE, Placement(0, policy_version=1))):
         group = encoded(given=name, version=1)
@@ -355,7 +355,7 @@ async def test_as_many_groups_as_a_request_may_bring_are_admitted_at_once(store:
     await store.books()
 
 
-async def test_what_was_stored_is_not_stored_anew_because_the_run_moved_on(store: Store) -> None:
+async def test_what_was_stored_is_not_stored_again_because_the_run_changed(store: Store) -> None:
     """The reply was lost, and before the repetition came somebody registered, or the trainer went a version on."""
     before = await store.preconditions(policy_version=0)
     submissions = [

@@ -184,9 +184,7 @@ async def test_connections_that_broke_while_they_were_idle_fail_once_between_the
     await pipeline.aclose()
 
 
-async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
-    redis_url: str, redis_client: Redis
-) -> None:
+async def test_who_waits_for_replies_learns_that_the_connection_is_lost(redis_url: str, redis_client: Redis) -> None:
     pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
     waiting = asyncio.create_task(pipeline.send([("ECHO", "first"), ("BLPOP", "nothing-ever-comes-here", "0")]))
 
@@ -212,7 +210,7 @@ async def test_what_is_not_answered_in_time_is_given_up(redis_url: str) -> None:
     await pipeline.aclose()
 
 
-async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None:
+async def test_who_waits_for_others_gives_up_in_time(redis_url: str) -> None:
     pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 1.5)
     first = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     await asyncio.sleep(0)

@@ -89,7 +89,7 @@ async def test_of_two_that_have_fragments_of_one_worker_one_looks_again(store: S
 
 
 @pytest.mark.parametrize("moved", ["version", "session", "configuration"])
-async def test_what_was_decided_on_a_run_that_moved_on_changes_nothing(store: Store, moved: str) -> None:
+async def test_what_was_decided_on_a_run_that_has_changed_changes_nothing(store: Store, moved: str) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     insertion, _, view = await moves.plan(fragment(1))
@@ -192,7 +192,9 @@ async def test_what_was_decided_on_another_buffer_retires_nothing(store: Store) 
 
 
 @pytest.mark.parametrize("bound", ["version", "age", "session", "future"])
-async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet(store: Store, bound: str) -> None:
+async def test_chunks_that_are_not_eligible_are_passed_over_though_nobody_swept_them_yet(
+    store: Store, bound: str
+) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     view, limits = await moves.view(), {}
@@ -325,7 +327,7 @@ async def test_a_chunk_that_is_named_twice_goes_once(store: Store) -> None:
     assert (await moves.books()).at("sampleable") == [3, 4]
 
 
-async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_anew(store: Store) -> None:
+async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_again(store: Store) -> None:
     """A lower limit counts at once, though the index still names chunks as the former limit left them."""
     moves = await replay_moves(store, max_reuse=2)
     await moves.insert(fragment(0), fragment(1))

@@ -31,7 +31,7 @@ async def test_a_snapshot_taken_twice_by_one_command_is_one_snapshot(store: Stor
 
 
 @pytest.mark.parametrize("moved", ["version", "settings", "snapshot", "deleted"])
-async def test_what_was_decided_on_a_buffer_that_moved_on_changes_nothing(store: Store, moved: str) -> None:
+async def test_what_was_decided_on_a_buffer_that_has_changed_changes_nothing(store: Store, moved: str) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     taken = await moves.snapshot("a")
@@ -118,7 +118,7 @@ async def test_a_reset_removes_what_only_snapshots_name(store: Store) -> None:
     assert await store.redis.keys("*") == []
 
 
-async def test_a_buffer_made_again_has_no_revision_that_the_one_before_it_had(store: Store) -> None:
+async def test_a_buffer_made_again_has_no_revision_that_the_previous_one_had(store: Store) -> None:
     """However often that was changed, and however soon it was removed: what was decided on it must stay outdated."""
     moves = await replay_moves(store)
     await store.redis.hincrby(KEYS.replay, "revision", 900)  # type: ignore[misc]

@@ -47,7 +47,7 @@ async def test_what_cannot_be_a_run_is_none(store: Store, redis_client: Redis) -
     assert await store.runs.names() == ["b", RUN]
 
 
-async def test_a_run_goes_on_at_its_step_unless_it_is_told_another(store: Store) -> None:
+async def test_a_run_continues_at_its_step_unless_a_trainer_gives_another(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
     await store.take("one")
     assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch)
@@ -63,7 +63,7 @@ async def test_epochs_of_a_run_that_is_made_again_do_not_repeat(store: Store) ->
     assert await store.runs.names() == [RUN]
 
 
-async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: Store) -> None:
+async def test_who_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: Store) -> None:
     async def told() -> list[str]:
         messages = []
         while message := await listener.get_message(ignore_subscribe_messages=True, timeout=0.05):

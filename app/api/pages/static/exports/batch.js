@@ -6,7 +6,7 @@ import { OfflineFile } from "../lib/offline.js";
 import { counted, measured, number, shown } from "../lib/text.js";
 import { BatchFacts, BatchGroups, BatchParts, RankLoads } from "../parts/batch.js";
 import { contentPath, isWhole, order, partPath } from "../parts/contents.js";
-import { Lineage } from "../parts/lineage.js";
+import { GroupHistory } from "../parts/group_history.js";
 import { Environment } from "../parts/names.js";
 import { Numbers } from "../parts/numbers.js";
 import { addSequences, HINT } from "./group.js";
@@ -69,7 +69,7 @@ async function addGroup(file, run, listed, isText) {
   const whole = isWhole(group);
   const head = html`<h3>Group <code>${shown(group.id, 200)}</code></h3>
     ${listed.environment !== null && html`<${Environment} id=${listed.environment} name=${listed.name ?? ""} />`}
-    <${Lineage} run=${run} group=${group} />
+    <${GroupHistory} run=${run} group=${group} />
     ${
       listed.size > LIMITS.sequences &&
       html`<p class="notice">${number(LIMITS.sequences)} of ${counted(listed.size, "sequence")}.</p>`

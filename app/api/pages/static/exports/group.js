@@ -2,7 +2,7 @@
 import { html } from "../lib/html.js";
 import { OfflineFile } from "../lib/offline.js";
 import { counted, number } from "../lib/text.js";
-import { Lineage } from "../parts/lineage.js";
+import { GroupHistory } from "../parts/group_history.js";
 import { overlaysOf } from "../parts/overlays.js";
 import { Sequence } from "../parts/sequence.js";
 
@@ -13,7 +13,7 @@ export const HINT = "Underlined: in the loss. Point at a token for its values.";
 /** The other arguments are those of `addSequences`. */
 export async function groupFile(signal, { run, group, way, ...contents }) {
   const file = new OfflineFile(`Group ${group.id} of run ${run}`, signal);
-  await file.add(html`<${Lineage} run=${run} group=${group} way=${way} />
+  await file.add(html`<${GroupHistory} run=${run} group=${group} way=${way} />
     <h2>Sequences</h2>
     <p class="quiet">${HINT}</p>`);
   const all = contents.rows.length;

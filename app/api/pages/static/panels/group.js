@@ -11,7 +11,7 @@ import { Comparison, FOLDED } from "../parts/comparison.js";
 import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
 import { Export } from "../parts/export.js";
 import { Select } from "../parts/fields.js";
-import { Lineage, useWay } from "../parts/lineage.js";
+import { GroupHistory, useWay } from "../parts/group_history.js";
 import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
 import { Panel } from "../parts/panel.js";
 import { Sequence } from "../parts/sequence.js";
@@ -44,7 +44,7 @@ export function GroupView({ run, id }) {
 
 function Known({ run, path, group }) {
   const way = useWay(run, group);
-  return html`<${Lineage} run=${run} group=${group} way=${way} />
+  return html`<${GroupHistory} run=${run} group=${group} way=${way} />
     <${Contents} run=${run} path=${path} group=${group} way=${way} />`;
 }
 

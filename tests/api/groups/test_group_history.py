@@ -5,7 +5,7 @@ import httpx
 from tests.api.groups.test_listing import GROUPS, RUN, group, made, send
 
 
-async def lineage(client: httpx.AsyncClient, name: str) -> dict[str, object]:
+async def history_of(client: httpx.AsyncClient, name: str) -> dict[str, object]:
     reply = await client.get(f"{GROUPS}/{name}")
     assert reply.status_code == 200, reply.text
     found: dict[str, object] = reply.json()
@@ -23,7 +23,7 @@ async def test_a_group_is_followed_from_its_item_to_a_checkpoint(client: httpx.A
     await made(client, batch_size=2)
     await client.put(f"{RUN}/policy-version", json={"policy_version": 5})
     await send(client, group("a", scores=[1.0, 0.0], policy_version=3, item="gsm8k/17"), group("b", policy_version=5))
-    waiting = await lineage(client, "a")
+    waiting = await history_of(client, "a")
     about = ("state", "item", "tokens", "mean_score", "staleness", "batch", "lease", "checkpoint")
     assert [waiting[name] for name in about] == ["queued", "gsm8k/17", 4, 0.5, 2, None, None, None]
 
@@ -31,7 +31,7 @@ async def test_a_group_is_followed_from_its_item_to_a_checkpoint(client: httpx.A
     reply = await client.post(f"{RUN}/batches/{batch['batch']}/nack", json={"lease": batch["lease"]})
     assert reply.status_code == 200, reply.text
     batch = await take(client)
-    leased = await lineage(client, "a")
+    leased = await history_of(client, "a")
     assert (leased["state"], leased["batch"], leased["staleness"]) == ("leased", batch["batch"], 2)
     lease = leased["lease"]
     assert isinstance(lease, dict)
@@ -40,14 +40,14 @@ async def test_a_group_is_followed_from_its_item_to_a_checkpoint(client: httpx.A
 
     reply = await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
     assert reply.status_code == 200, reply.text
-    kept = await lineage(client, "a")
+    kept = await history_of(client, "a")
     left = ("state", "item", "tokens", "staleness", "batch", "step", "lease", "checkpoint")
     step = batch["step"]
     assert [kept[name] for name in left] == ["delivered", "gsm8k/17", None, None, batch["batch"], step, None, None]
     assert (await client.post(f"{RUN}/checkpoints", json={"step": step})).status_code == 200
-    saved = await lineage(client, "a")
+    saved = await history_of(client, "a")
     assert (saved["checkpoint"], saved["item"]) == (step, None), "its contents are gone"
-    waiting = await lineage(client, "b")
+    waiting = await history_of(client, "b")
     assert (waiting["state"], waiting["staleness"], waiting["checkpoint"]) == ("queued", 0, None)
 
 
@@ -58,5 +58,5 @@ async def test_a_deleted_group_is_in_no_checkpoint(client: httpx.AsyncClient) ->
     batch = await take(client)
     await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
     assert (await client.post(f"{RUN}/checkpoints", json={"step": 1})).status_code == 200
-    dropped = await lineage(client, "b")
+    dropped = await history_of(client, "b")
     assert (dropped["state"], dropped["reason"], dropped["checkpoint"]) == ("dropped", "deleted", None)

@@ -24,7 +24,7 @@ export function useWay(run, group) {
 }
 
 /** `way` is what `useWay` found. Files of batches have none. */
-export function Lineage({ run, group, way = NOTHING }) {
+export function GroupHistory({ run, group, way = NOTHING }) {
   return html`<ol class="way" aria-label="Way of the group">
     ${stepsOf(run, group, way).map(
       ([what, about]) => html`<li key=${what}><b>${what}</b> <span class="quiet">${about}</span></li>`,
