@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from itertools import cycle
 from typing import Any, get_args
 
@@ -12,7 +12,9 @@ from redis.asyncio import Redis
 
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.services.replay.upkeep import ReplayCleanup
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Command
 from app.store.replay.store import ReplayStore
 from lachesis.wire.errors import (
     FragmentNotFound,
@@ -237,7 +239,7 @@ async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Proces
     assert await keys_of_runs(redis_client) == []
 
 
-async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
+async def test_a_reset_leaves_no_payload_and_the_next_buffer_is_empty(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await buffer_of(process(), redis_client)
@@ -290,28 +292,32 @@ async def test_the_rate_limiter_holds_across_processes(
     await swept(buffers[0])
 
 
-class Overtaken(ReplayStore):
-    """Another process makes room just before it is asked which chunks would go first."""
+class Overtaken(RedisClient):
+    """A connection. Another process makes room just before it reads which chunks would go first."""
 
     other: ReplayCleanup
+    times = 0
 
-    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
-        await self.other.sweep(run)
-        return await super().candidates(run, eviction, most)
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        if any(command[:2] == ("ZRANGE", KEYS.replay_part("archived")) for command in commands):
+            self.times += 1
+            await self.other.sweep(RUN)
+        return await super().pipeline(commands)
 
 
 @pytest.mark.parametrize("limits", [{"max_chunks": 10}, {"max_bytes": 200}])
 async def test_concurrent_inserts_together_evict_no_more_than_needed(
-    process: Callable[..., Process], redis_client: Redis, limits: dict[str, int]
+    process: Callable[..., Process], redis_client: Redis, redis_url: str, limits: dict[str, int]
 ) -> None:
     buffer = await buffer_of(process(), redis_client)
-    connection = buffer.process[0].connection
-    store, overtaken = ReplayStore(connection), Overtaken(connection)
-    overtaken.other = ReplayCleanup(store)
+    store = ReplayStore(buffer.process[0].connection)
     await buffer.put(*range(30))
     view = await store.view(RUN)
     assert view is not None
     policy = view.policy.model_copy(update=limits)  # type: ignore[arg-type]
     assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
-    await ReplayCleanup(overtaken).sweep(RUN)
+    async with aclosing(Overtaken(redis_url, 5.0)) as overtaken:
+        overtaken.other = ReplayCleanup(store)
+        await ReplayCleanup(ReplayStore(overtaken)).sweep(RUN)
+    assert overtaken.times
     assert (await swept(buffer)).at("sampleable") == list(range(20, 30))
