@@ -8,7 +8,15 @@ from lachesis.wire.errors import BY_CODE
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs" / "reference"
-PAGES = [ROOT / "README.md", *(page for page in ROOT.glob("docs/**/*.md") if not page.is_relative_to(GENERATED))]
+COPIED = (ROOT / ".gitignore").read_text().split()  # `make docs` copies these pages
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in ROOT.glob("docs/**/*.md")
+        if not page.is_relative_to(GENERATED) and str(page.relative_to(ROOT)) not in COPIED
+    ),
+]
 SOURCES = [*ROOT.glob("app/**/*.py"), *ROOT.glob("clients/**/*.py")]
 PAIR = re.compile(r'\b([45]\d\d)[\s"]+`(\w+)`')
 ALONE = re.compile(r"(?:\b(?:answers|answer is|ends? with|gets?|got) [45]\d\d\b(?!\s+`)|\([45]\d\d\)(?=[.,:;])).*")
