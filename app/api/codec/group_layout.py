@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from app.api.codec.json_reader import Path
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, lengths_name
-from lachesis.wire.compact import COMPACT, FORMS
+from lachesis.wire.columns import COMPACT, DETAILS, FORMS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, lengths_name
 from lachesis.wire.errors import InvalidField
 
 MAX_TENSORS = 256

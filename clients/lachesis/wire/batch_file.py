@@ -25,7 +25,8 @@ from pydantic_core import from_json, to_json
 
 from lachesis.wire import blob
 from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorInfo
-from lachesis.wire.compact import COMPACT, TRAINED, expanded, form_of
+from lachesis.wire.columns import COMPACT, form_of
+from lachesis.wire.compact import TRAINED, expanded
 from lachesis.wire.frame import FORMAT
 
 KIND = "batch"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis.wire import blob
-from lachesis.wire.compact import COMPACT, PER_TOKEN, compacted, expanded, form_of
+from lachesis.wire.compact import TRAINED, compacted, expanded, per_sequence
 
 DETAILS = "details"
 """Name of the tensor with the fields that are not columns, as the bytes of one JSON object."""
@@ -62,6 +62,15 @@ NATIVE_COLUMNS = (*COLUMNS, Column("policy_versions", "int", 2))
 """Columns of the native API. The Atropos contract has no `policy_versions`."""
 
 _NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+
+PER_TOKEN = tuple(column.name for column in NATIVE_COLUMNS if column.depth == 2 and column.name != "tokens")
+"""Columns that may be compact (`lachesis.wire.compact`)."""
+
+COMPACT = {TRAINED: "masks", **{per_sequence(name): name for name in PER_TOKEN}}
+"""The column that each compact tensor replaces, by the name of the tensor."""
+
+FORMS = {column: tuple(name for name, of in COMPACT.items() if of == column) for column in PER_TOKEN}
+"""The names of the compact tensors that may replace each column."""
 
 LENGTHS = ("lengths", "inner_lengths")
 """Suffixes of the tensors that hold lengths, by level of nesting."""
@@ -134,6 +143,11 @@ def lay_out(columns: Mapping[str, Ragged], *, compact: bool = True) -> dict[str,
             if not _implied(columns, column.name, level):
                 laid_out[lengths_name(column.name, level)] = narrowed(lengths)
     return laid_out
+
+
+def form_of(column: str, tensors: Mapping[str, Any]) -> str | None:
+    """Return the name of the compact tensor that replaces a column. None means that no tensor does."""
+    return next((name for name in FORMS.get(column, ()) if name in tensors), None)
 
 
 def is_column(name: str) -> bool:

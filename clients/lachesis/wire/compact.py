@@ -8,7 +8,7 @@ Readers need the row lengths of `tokens` to expand both. Other columns are store
 to the original column, bit for bit and in the same dtype. It is a new array, not a view of the bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,12 @@ MASKED = -100
 """The label of a token without loss."""
 
 TRAINED = "masks.trained"
-_PER_SEQUENCE = ".per_sequence"
-
-PER_TOKEN = ("masks", "advantages", "ref_logprobs", "inference_logprobs", "policy_versions")
-"""Columns that may be compact."""
-
-COMPACT = {TRAINED: "masks", **{f"{name}{_PER_SEQUENCE}": name for name in PER_TOKEN}}
-"""The column that each compact tensor replaces, by the name of the tensor."""
-
-FORMS = {column: tuple(name for name, of in COMPACT.items() if of == column) for column in PER_TOKEN}
-"""The names of the compact tensors that may replace each column."""
+"""Name of the tensor that replaces `masks`."""
 
 
-def form_of(column: str, tensors: Mapping[str, Any]) -> str | None:
-    """Return the name of the compact tensor that replaces a column. None means that no tensor does."""
-    return next((name for name in FORMS.get(column, ()) if name in tensors), None)
+def per_sequence(column: str) -> str:
+    """Name the tensor that replaces a column by one value for each sequence."""
+    return f"{column}.per_sequence"
 
 
 def compacted(
@@ -41,7 +32,7 @@ def compacted(
     """Return the compact tensor for a column, with its name. None means that the column has no compact form.
 
     Args:
-        column: One of `PER_TOKEN`.
+        column: Its name, one of `lachesis.wire.columns.PER_TOKEN`.
         values: A value per token.
         tokens: The token ids.
         lengths: Tokens per sequence.
@@ -58,7 +49,7 @@ def compacted(
     firsts = np.cumsum(lengths, dtype=np.int64) - lengths
     if (np.repeat(bits[firsts], lengths) != bits).any():
         return None
-    return f"{column}{_PER_SEQUENCE}", values[firsts]
+    return per_sequence(column), values[firsts]
 
 
 def expanded(
@@ -71,7 +62,7 @@ def expanded(
     """Return the column that a compact tensor replaces, as a new array.
 
     Args:
-        name: The name of the tensor, a key of `COMPACT`.
+        name: The name of the tensor, a key of `lachesis.wire.columns.COMPACT`.
         compact: The tensor of one group, or those of several groups end to end.
         tokens: The token ids.
         lengths: Tokens per sequence.

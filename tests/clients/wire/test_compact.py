@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lachesis.wire.batch_file import BatchFile, parts_of
 from lachesis.wire.blob import stored_header, write
-from lachesis.wire.columns import DETAILS, Ragged, in_full, lay_out, pack, unpack
-from lachesis.wire.compact import COMPACT, MASKED, TRAINED
+from lachesis.wire.columns import COMPACT, DETAILS, Ragged, in_full, lay_out, pack, unpack
+from lachesis.wire.compact import MASKED, TRAINED
 
 VALUES: dict[str, list[Any]] = {
     "masks": [MASKED, 0, 7, 2**40],
