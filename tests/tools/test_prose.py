@@ -33,6 +33,7 @@ FAULTS = [
         [("sentence", 6)],
     ),
     ("docs/design/growth.md", f"{WIDE}\n", [("sentence", 1)]),
+    ("a.js", "let a = 1;\n// It waits in vain.\n", [("phrase", 2)]),
     ("a.lua", "-- Fine.\n-- It waits in vain.\nreturn 1\n", [("phrase", 2)]),
     ("a.lua", f"-- {WIDE}\n", [("line", 1)]),
 ]

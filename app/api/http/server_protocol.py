@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with six additions.
+"""uvicorn's HTTP protocol, with seven additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).

@@ -9,7 +9,7 @@ const UNKNOWN_S = 120; // in place of an interval, after the first batch
 
 const state = (kind, word, sentence) => ({ kind, word, sentence });
 
-/** Say how a run is: kind (good, wait, warn, bad or idle), a word, and a sentence that goes on after it. */
+/** Say how a run is: kind (good, wait, warn, bad or idle), a word, and a sentence that follows it. */
 export function health(status) {
   const { blocked, alert, upkeep, leases, pace } = status;
   if (upkeep !== null) {

@@ -13,7 +13,7 @@ const Still = createContext(false);
 export const useStill = () => useContext(Still);
 
 /**
- * A file that grows part by part. Each part is drawn in a task of its own, so that the page goes on meanwhile. `signal`
+ * A file that grows part by part. Each part is drawn in a task of its own, so that the page still answers. `signal`
  * stops it.
  */
 export class OfflineFile {
@@ -46,7 +46,7 @@ export class OfflineFile {
     return `${this.box === null ? "" : "</div>\n"}${box === null ? "" : `\n<div class="${box}">`}`;
   }
 
-  /** Say at the top of the file that it leaves out `what`, for want of room if `why` does not say. */
+  /** Say at the top of the file that it leaves out `what`, and `why`. Without `why`, there is no room for it. */
   leaveOut(what, why = `a file has at most ${bytes(MOST_BYTES)}`) {
     this.leftOut.push(`Left out: ${what}, because ${why}.`);
   }

@@ -8,7 +8,7 @@ export const growing = (seconds, most) => ({
   path(path, known) {
     const [place, query] = path.split("?");
     const asked = new URLSearchParams(query);
-    // The last span was not over, and other processes may have written down more of the one before.
+    // The last span was not over, and other processes may have written down more of the previous one.
     asked.set("from", Math.max(known.from_s, known.to_s - 2 * known.step_s));
     asked.set("step_s", known.step_s);
     return `${place}?${asked}`;

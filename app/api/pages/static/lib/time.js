@@ -35,12 +35,12 @@ export function useTime() {
   return { range, from: range === "1h" ? null : begin, to: null, seconds, step, isLive: true };
 }
 
-const ANEW = { range: null, from: null, to: null, cursor: null }; // lists begin at their first page
+const FIRST_PAGE = { range: null, from: null, to: null, cursor: null }; // lists begin at their first page
 
 const number = (text) => (/^\d{1,12}$/.test(text ?? "") ? Number(text) : null);
 
 /** Show one of `RANGES`. The last hour is the default, and not in the address. */
-export const showRange = (range) => choose({ ...ANEW, range: range === "1h" ? null : range });
+export const showRange = (range) => choose({ ...FIRST_PAGE, range: range === "1h" ? null : range });
 
 /** Show the time from one moment up to another, seconds. */
-export const showBetween = (from, to) => choose({ ...ANEW, from: Math.floor(from), to: Math.ceil(to) });
+export const showBetween = (from, to) => choose({ ...FIRST_PAGE, from: Math.floor(from), to: Math.ceil(to) });

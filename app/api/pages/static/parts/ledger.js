@@ -1,4 +1,4 @@
-// The token ledger: what became of every generated token.
+// The token ledger: what happened to every generated token.
 import { html } from "../lib/html.js";
 import { compact, measured, number } from "../lib/text.js";
 

@@ -48,7 +48,7 @@ export function Headline({ status, hasAll = false }) {
   </section>`;
 }
 
-/** What became of the tokens of a run, above all of its views. */
+/** What happened to the tokens of a run, above all of its views. */
 export function LedgerLine({ run }) {
   const { data, error } = useStatus(run);
   const [button, commands] = useCommands("the token ledger", [statusPath(run)]);
