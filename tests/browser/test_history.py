@@ -65,6 +65,48 @@ async def test_charts_of_a_young_run_begin_with_it_and_grow(client: httpx.AsyncC
     assert await page.evaluate(GROW, {**known, "environments": {}}) == [grown, [*grown[:2], None]]
 
 
+DRAW = """async () => {
+  const page = document.querySelector("script[type=module]").src;
+  const { html, render } = await import(page.replace("app.js", "lib/html.js"));
+  const { Lines } = await import(page.replace("app.js", "parts/chart.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  place.style.width = "600px";
+  const times = [...Array(13).keys()].map((at) => at * 10);
+  const series = [{ label: "queued", values: [1, 1, 1, null, null, null, 9, 9, 9, 9, 9, 9, 9], token: "accent" }];
+  const marks = [];
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
+    const half = this.measureText(text).width / 2;
+    if (this.textAlign === "center") marks.push([text, x + half <= this.canvas.width]);
+    draw.call(this, text, x, ...rest);
+  };
+  render(html`<${Lines} title="Queue" times=${times} series=${series} />`, place);
+  while (marks.length === 0) await new Promise(requestAnimationFrame);
+  CanvasRenderingContext2D.prototype.fillText = draw;
+  const over = place.querySelector(".u-over");
+  const canvas = place.querySelector("canvas");
+  const wide = over.offsetWidth / times.at(-1);
+  const column = (second) => Math.floor((over.offsetLeft + wide * second) * devicePixelRatio);
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const drawn = [];
+  for (let x = column(25); x < column(60) + 2; x++)
+    for (let part = 0.3; part < 0.45; part += 0.01) {
+      const y = Math.floor((over.offsetTop + over.offsetHeight * part) * devicePixelRatio);
+      if (data[4 * (y * width + x) + 3] > 0) drawn.push([x, y]);
+    }
+  return { marks, drawn };
+}"""
+"""Draws a line with a gap. Says which marks of the time axis have room, and what is between the lines in the gap."""
+
+
+async def test_a_line_leaves_its_gaps_empty_and_its_axis_has_room_for_all_marks(show: Open) -> None:
+    page = await show("/about")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    found = await page.evaluate(DRAW)
+    assert [has_room for _, has_room in found["marks"]] == [True] * len(found["marks"])
+    assert found["drawn"] == []
+
+
 async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClient, show: Open) -> None:
     await train(client)
     page = await show("/runs/run/rewards")

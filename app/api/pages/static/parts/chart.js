@@ -10,6 +10,7 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 const HEIGHT = 144;
 const TOGETHER = "time"; // charts under one pointer show the same moment
 const AXIS = 56;
+const RIGHT = 32; // half of a time with seconds: the last mark of the axis
 const DAY_S = 86400;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -117,14 +118,18 @@ function brushed(plot) {
   showBetween(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
 }
 
+// A gap takes the column in which the line begins again: the way up from the last value would show in it.
+const clearGaps = (plot, series, first, last, gaps) => gaps.map(([from, to]) => [from, to + 1]);
+
 function options(width, series, band, end, setAt) {
   const paths = uPlot.paths.stepped({ align: 1 });
-  const edge = () => ({ paths, width: 0, points: { show: false } });
+  const edge = () => ({ paths, gaps: clearGaps, width: 0, points: { show: false } });
   const ink = colour("ink-2");
   const rule = { stroke: colour("rule"), width: 1 };
   return {
     width,
     height: HEIGHT,
+    padding: [null, RIGHT, null, null],
     legend: { show: false },
     cursor: {
       y: false,
@@ -145,6 +150,7 @@ function options(width, series, band, end, setAt) {
         width: 1.5,
         dash: DASHES[one.dash ?? 0],
         paths,
+        gaps: clearGaps,
         points: { show: false },
       })),
     ],
