@@ -3,6 +3,7 @@
 import re
 
 import httpx
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open, Watch
@@ -79,6 +80,15 @@ async def test_a_range_of_time_filters_the_list(client: httpx.AsyncClient, show:
     await expect(page).to_have_url(re.compile(f"from=1&to=4000000000&batch={batch['batch']}$"))
     await page.keyboard.press("Escape")
     await expect(page).to_have_url(re.compile("from=1&to=4000000000$"))
+
+
+@pytest.mark.parametrize("place", ["batches?batch=", "groups?group=", "curriculum?item="])
+async def test_an_address_that_names_nothing_shows_the_list(client: httpx.AsyncClient, show: Open, place: str) -> None:
+    await make_run(client)
+    assert (await client.put(f"{RUN}/curricula/gsm8k", json={})).is_success
+    page = await show(f"/runs/run/{place}")
+    await expect(page.locator("[data-state=empty]").first).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile("^All "))).to_have_count(0)
 
 
 async def test_a_batch_that_is_no_longer_kept_is_asked_for_once(

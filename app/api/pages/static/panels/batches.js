@@ -23,7 +23,7 @@ const MOST_NAMED = 16; // environments in the legend; of more, the bars tell
 export function BatchesView({ run }) {
   const { query } = useRoute();
   const status = useStatus(run);
-  const opened = query.get("batch");
+  const opened = query.get("batch") || null;
   return html`<${Shown} feed=${status}>
     ${(data) =>
       html`<${Headline} status=${data} />

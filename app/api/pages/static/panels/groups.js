@@ -19,7 +19,7 @@ const PAGE = 100;
 export function GroupsView({ run }) {
   const { query } = useRoute();
   const status = useStatus(run);
-  const opened = query.get("group");
+  const opened = query.get("group") || null;
   return html`<${Shown} feed=${status}>
     ${(data) =>
       html`<${Headline} status=${data} />

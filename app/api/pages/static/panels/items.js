@@ -21,7 +21,7 @@ const SORTS = {
 
 export function Items({ run, path, curriculum }) {
   const { query } = useRoute();
-  const opened = query.get("item");
+  const opened = query.get("item") || null;
   const asked = new URLSearchParams({ limit: PAGE });
   const names = query.get("search") ? ["search", "cursor"] : ["sort", "descending", "bin", "cursor"];
   for (const name of names) if (query.get(name)) asked.set(name, query.get(name));
