@@ -76,7 +76,7 @@ export function Command({ name, text }) {
     }
   };
   return html`<div>
-    <button type="button" class="small" onClick=${copy}>Copy as ${name}</button>
+    <button type="button" class="small" onClick=${copy}>Copy as ${name}</button>${" "}
     <span role="status" class="quiet">${said}</span>
     <pre tabindex="0" aria-label=${`${name} command`}>${text}</pre>
   </div>`;
