@@ -78,7 +78,8 @@ def content(found: GroupContent) -> RenderableType:
 
 
 def _content_lines(found: GroupContent) -> Iterator[str]:
-    yield f"sequences have {cut(', '.join(map(str, found.lengths)))} tokens"
+    lengths = set(found.lengths)
+    yield f"sequences have {lengths.pop() if len(lengths) == 1 else cut(', '.join(map(str, found.lengths)))} tokens"
     number, (tokens,), (masks,) = found.sequence, found.tokens, found.masks
     length = found.lengths[number or 0]
     trained = sum(mask != _MASKED for mask in masks)

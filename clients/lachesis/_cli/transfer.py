@@ -80,7 +80,9 @@ def export_groups(
         if json:
             typer.echo(output.as_json(archive.manifest))
         else:
-            output.console().print(output.line(f"exported {written} groups in {len(archive.manifest.parts)} parts"))
+            parts = len(archive.manifest.parts)
+            said = f"exported {_counted(written, 'group')} in {_counted(parts, 'part')}"
+            output.console().print(output.line(said))
         if missing_groups := archive.manifest.groups - written:
             note(f"{missing_groups} groups had left before their contents were read: the manifest names them")
         return WELL
@@ -130,6 +132,10 @@ def import_groups(
         return WELL if outcomes.keys() <= {"accepted"} else UNHEALTHY
 
     carry_out(settings, carry)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 async def _exported(sender: Sender, folder: Path, asked: Asked, chosen: Format) -> Archive:

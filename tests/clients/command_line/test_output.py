@@ -186,6 +186,8 @@ def test_contents_are_cut_after_two_thousand_characters_of_a_line_and_two_hundre
         'metadata: {"a": "é"}',
         "cost: 1.5",
     ]
+    equal = GroupContent.model_validate({**facts, **columns, "lengths": [5, 5]})
+    assert seen(content(equal), 100)[0] == "sequences have 5 tokens"
     lines = GroupContent.model_validate({**facts, **columns, "item": "x" * 512, "messages": [[
         {"role": "user", "content": "y" * 2001},
         {"role": "assistant", "content": "\n".join(map(str, range(201)))},
