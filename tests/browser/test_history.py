@@ -72,7 +72,7 @@ DRAW = """async () => {
   const place = document.body.appendChild(document.createElement("div"));
   place.style.width = "600px";
   const times = [...Array(13).keys()].map((at) => at * 10);
-  const series = [{ label: "queued", values: [1, 1, 1, null, null, null, 9, 9, 9, 9, 9, 9, 9], token: "accent" }];
+  const series = [{ label: "queued", values: [1, 1, 1, null, null, null, 9, 9, 9, null, 5, null, 9], token: "accent" }];
   const marks = [];
   const draw = CanvasRenderingContext2D.prototype.fillText;
   CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
@@ -94,17 +94,23 @@ DRAW = """async () => {
       const y = Math.floor((over.offsetTop + over.offsetHeight * part) * devicePixelRatio);
       if (data[4 * (y * width + x) + 3] > 0) drawn.push([x, y]);
     }
-  return { marks, drawn };
+  const middle = Math.floor((over.offsetTop + (over.offsetHeight * 4) / 9) * devicePixelRatio);
+  const dot = data.slice(4 * (middle * width + column(100)), 4 * (middle * width + column(100)) + 4);
+  const accent = Object.assign(document.body.appendChild(document.createElement("p")), { textContent: "x" });
+  accent.style.color = "var(--accent)";
+  return { marks, drawn, dot: `rgb(${dot.slice(0, 3).join(", ")})`, accent: getComputedStyle(accent).color };
 }"""
-"""Draws a line with a gap. Says which marks of the time axis have room, and what is between the lines in the gap."""
+"""Draws a line with gaps. Says which marks of the time axis have room, what is between the lines in a gap, and which
+colour a value between two gaps has."""
 
 
-async def test_a_line_leaves_its_gaps_empty_and_its_axis_has_room_for_all_marks(show: Open) -> None:
+async def test_a_line_leaves_its_gaps_empty_shows_lone_values_and_has_room_for_all_marks(show: Open) -> None:
     page = await show("/about")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     found = await page.evaluate(DRAW)
     assert [has_room for _, has_room in found["marks"]] == [True] * len(found["marks"])
     assert found["drawn"] == []
+    assert found["dot"] == found["accent"], "a value between two gaps"
 
 
 async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClient, show: Open) -> None:
@@ -112,6 +118,8 @@ async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClien
     page = await show("/runs/run/rewards")
     rewards = page.get_by_role("region", name=re.compile("^Rewards trained on"))
     await expect(rewards.locator(".labels")).to_contain_text(re.compile("mean 0.5"))
+    lengths = page.get_by_role("region", name=re.compile("^Bias by length")).locator(".ends span")
+    await expect(lengths).to_have_text(["1.5", "", "2.5"])  # one bin has no middle
     await page.get_by_role("button", name="1 d").click()
     await expect(page).to_have_url(re.compile(r"/rewards\?range=1d$"))
     await expect(rewards.locator(".labels")).to_contain_text(re.compile("mean 0.5"))

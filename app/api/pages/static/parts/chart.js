@@ -121,6 +121,10 @@ function brushed(plot) {
 // A gap takes the column in which the line begins again: the way up from the last value would show in it.
 const clearGaps = (plot, series, first, last, gaps) => gaps.map(([from, to]) => [from, to + 1]);
 
+// A value between two gaps has no line: it is a dot.
+const alone = (plot, series) =>
+  plot.data[series].flatMap((one, at, all) => (one != null && all[at - 1] == null && all[at + 1] == null ? [at] : []));
+
 function options(width, series, band, end, setAt) {
   const paths = uPlot.paths.stepped({ align: 1 });
   const edge = () => ({ paths, gaps: clearGaps, width: 0, points: { show: false } });
@@ -151,7 +155,7 @@ function options(width, series, band, end, setAt) {
         dash: DASHES[one.dash ?? 0],
         paths,
         gaps: clearGaps,
-        points: { show: false },
+        points: { show: true, filter: alone, size: 4, width: 0, fill: colour(one.token) },
       })),
     ],
     bands: band === null ? [] : [{ series: [2, 1], fill: `${colour(series[0].token)}33` }],

@@ -25,7 +25,7 @@ export function Outlines({ title, edges, generated, trained }) {
     </svg>
     <div class="ends quiet" aria-hidden="true">
       <span>${measured(edges[0])}</span
-      ><span>${measured(edges[Math.floor(bins / 2)])}${isLog(edges) && ", log scale"}</span
+      ><span>${bins > 1 && measured(edges[Math.floor(bins / 2)])}${isLog(edges) && ", log scale"}</span
       ><span>${measured(edges.at(-1))}</span>
     </div>
   </div>`;
