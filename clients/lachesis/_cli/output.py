@@ -47,7 +47,7 @@ def explanation(found: Explanation) -> RenderableType:
         lines.append(f"minimums are relaxed in {found.relaxes_s:.0f} s")
     known = {one.environment: one for one in found.environments}
     for key, count in found.missing_by_environment.items():
-        lines.append(f"environment {key} lacks {count} sequences{_whose(known.get(key))}")
+        lines.append(f"environment {key} lacks {counted(count, 'sequence')}{_whose(known.get(key))}")
     if found.filtered_groups:
         filtered = ", ".join(f"{count} by {name}" for name, count in found.filtered_groups.items())
         lines.append(f"filtered groups: {filtered}, of {found.arrived_groups} lately")
@@ -90,6 +90,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     for row in rows:
         built.add_row(*(Text(printable(cut(cell))) for cell in row))
     return built
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cut(text: str, most: int = _MOST_CHARACTERS) -> str:

@@ -81,7 +81,7 @@ def export_groups(
             typer.echo(output.as_json(archive.manifest))
         else:
             parts = len(archive.manifest.parts)
-            said = f"exported {_counted(written, 'group')} in {_counted(parts, 'part')}"
+            said = f"exported {output.counted(written, 'group')} in {output.counted(parts, 'part')}"
             output.console().print(output.line(said))
         if missing_groups := archive.manifest.groups - written:
             note(f"{missing_groups} groups had left before their contents were read: the manifest names them")
@@ -132,10 +132,6 @@ def import_groups(
         return WELL if outcomes.keys() <= {"accepted"} else UNHEALTHY
 
     carry_out(settings, carry)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 async def _exported(sender: Sender, folder: Path, asked: Asked, chosen: Format) -> Archive:

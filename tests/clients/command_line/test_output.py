@@ -252,7 +252,7 @@ def test_an_explanation_names_what_each_environment_lacks() -> None:
         "expected in 13 s at the present rates",
         "minimums are relaxed in 4 s",
         "environment 3 lacks 4 sequences: gsm8k_0, heard 2 s ago, last group 1 h ago",
-        "environment 4 lacks 1 sequences: math_0, heard 2 s ago, no group yet",
+        "environment 4 lacks 1 sequence: math_0, heard 2 s ago, no group yet",
         "environment 5 lacks 2 sequences",
         "filtered groups: 3 by constant_reward, 1 by reward_range, of 100 lately",
         "alert: environment 3 sends too little",
