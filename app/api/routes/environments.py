@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from app.api.deps import (
     InRun,
     NamedRun,
+    Services,
     ServicesDep,
     SmallBody,
     checked_run_name,
@@ -18,6 +19,7 @@ from app.api.deps import (
     small_body,
 )
 from app.api.http.access import IdentityDep, identity_of
+from app.api.http.audit import Handler, audited
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
@@ -201,14 +203,22 @@ async def join(request: Request) -> Response:
     run = parameters(InRun, request.path_params, "path").run
     asked = parse(EnvironmentCreate, await small_body(request, services))
     check_environment(identity_of(request.scope).environment, asked.name)
+
+    async def answer(_: Request) -> Response:
+        return await _join(services, run, asked, sender_of(request.scope))
+
+    # It may change settings for other members. Other joins cannot, and are not recorded.
+    return await (_recorded(answer) if asked.change_settings else answer)(request)
+
+
+def _recorded(answer: Handler) -> Handler:
+    return audited(answer, wanted=True, action="join", in_a_run=True)
+
+
+async def _join(services: Services, run: str, asked: EnvironmentCreate, sender: str) -> Response:
     settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
     joined = await services.environments.registry.join(
-        run,
-        asked.name,
-        settings,
-        asked.member,
-        change_settings=asked.change_settings,
-        sender=sender_of(request.scope),
+        run, asked.name, settings, asked.member, change_settings=asked.change_settings, sender=sender
     )
     (facts,) = services.runs.status.environments(run, joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"

@@ -23,6 +23,7 @@ from app.events import (
     RunReset,
     TrainerRegistered,
     emit,
+    note,
 )
 from app.services.batches.rewind import Retention
 from app.services.environments.demand import Reading, SharedDemand
@@ -255,6 +256,8 @@ class EnvironmentRegistry:
                 sender = None
             if not await self._put(run, environment, view):
                 continue
+            if known is not None:
+                _note_changes(run, known, settings)
             new_member = await self._members.put(run, key, member)
             if new_member is None:
                 continue  # the environment was forgotten in the meantime
@@ -307,8 +310,9 @@ class EnvironmentRegistry:
         attempts = Attempts("change an environment", run)
         while attempts.again():
             view = await self.known(run, environment)
-            changed = replace(view.environments[environment], **changes)
-            if await self._put(run, changed, view):
+            known = view.environments[environment]
+            if await self._put(run, replace(known, **changes), view):
+                _note_changes(run, known, changes)
                 return await self.known(run, environment)
 
     async def check_name(self, run: str, environment: int, only: str | None) -> None:
@@ -473,3 +477,10 @@ def _check(run: str, environment: int, *, configured: bool, known: bool) -> None
         raise RunNotFound(f"there is no run {run}")
     if not known:
         raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+
+
+def _note_changes(run: str, known: EnvironmentRecord, settings: Mapping[str, Any]) -> None:
+    changes = {name: value for name, value in settings.items() if value != getattr(known, name)}
+    if changes:
+        named = {"run": run, "environment": known.environment, "name": known.name}
+        note("environment changed", named | {"changes": changes})

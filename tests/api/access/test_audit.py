@@ -263,6 +263,29 @@ async def test_changes_of_replay_buffers_and_curricula_say_what_changed(client: 
     assert {one["run"] for one in found} == {made["run"]}
 
 
+async def test_joins_and_requests_that_change_an_environment_are_recorded(start: Start, tokens: Tokens) -> None:
+    """A token for no single environment may change every environment of its runs."""
+    operator = bearer(await tokens.make("operator"))
+    hijacked = bearer(await tokens.make("environment", "math-*", name="hijacked"))
+    client = await start()
+    client.headers.update(operator)
+    await client.post("/v1/runs", json=RUN)
+    environments = "/v1/runs/math-1/environments"
+    joins = {"name": "e", "group_size": 2, "weight": 1, "min_share": 0.5}
+    assert (await client.post(environments, json=joins)).status_code == 201
+    other = joins | {"weight": 9, "min_share": None}
+    assert (await client.post(environments, json=other, headers=hijacked)).status_code == 409
+    joined = await client.post(environments, json=other | {"change_settings": True}, headers=hijacked)
+    assert joined.status_code == 200
+    patched = await client.patch(f"{environments}/0", json={"weight": 9, "max_share": 0.5})
+    assert patched.status_code == 200
+    by_operator, by_worker, created = await entries(client)
+    assert (created["path"], by_worker["path"], by_worker["identity"]) == ("/v1/runs", environments, "hijacked")
+    environment = {"event": "environment changed", "run": "math-1", "environment": 0, "name": "e"}
+    assert by_worker["changes"][0] == environment | {"changes": {"weight": 9.0, "min_share": None}}
+    assert by_operator["changes"] == [environment | {"changes": {"max_share": 0.5}}]
+
+
 async def test_a_reader_of_some_runs_learns_no_ids_of_foreign_entries(start: Start, tokens: Tokens) -> None:
     """An id has the time at which somebody else worked."""
     every, math = bearer(await tokens.make("operator")), bearer(await tokens.make("operator", "math-*"))
