@@ -85,6 +85,7 @@ build: venv-dev  ## the wheel of the SDK, and the SBOM of the service (CycloneDX
 	@$(python) -m hatchling build --target wheel
 	@$(python) -m cyclonedx_py requirements requirements/server.lock --pyproject pyproject.toml --output-reproducible \
 	    --of JSON -o dist/lachesis-server.cdx.json
+	@$(python) -m tools.sbom dist/lachesis-server.cdx.json
 
 clean:  ## remove what these targets made, except data/
 	rm -rf .venv .venv-* dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -228,10 +228,11 @@ def test_make_run_reads_env_and_the_environment_wins(ready_tree: Path) -> None:
         says_where_it_listens(make, from_environment)
 
 
-def test_the_wheel_holds_the_sdk_and_the_sbom_what_the_server_installs(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_sdk_and_the_sbom_what_the_server_has(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    for folder in ("clients", "requirements"):
+    vendor = "app/api/pages/vendor"
+    for folder in ("clients", "requirements", "tools", vendor):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     built = sh(tmp_path, "make", "-o", "venv-dev", "build", f"python={sys.executable}")
     assert built.returncode == 0, built.stderr
@@ -241,8 +242,14 @@ def test_the_wheel_holds_the_sdk_and_the_sbom_what_the_server_installs(tmp_path:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lachesis"}
     listed = json.loads((tmp_path / "dist" / "lachesis-server.cdx.json").read_text())
     assert listed["bomFormat"] == "CycloneDX"
-    assert {part["name"]: part["version"] for part in listed["components"]} == requirements("server.lock")
-    assert all(part["externalReferences"][0]["hashes"] for part in listed["components"])
+    python = [part for part in listed["components"] if part["purl"].startswith("pkg:pypi/")]
+    pages = [part for part in listed["components"] if part not in python]
+    assert {part["name"]: part["version"] for part in python} == requirements("server.lock")
+    assert all(part["externalReferences"][0]["hashes"] for part in python)
+    assert [part["name"] for part in pages] == ["htm", "swagger-ui-dist", "uplot"]
+    files = {file["name"] for part in pages for file in part["components"] if file["hashes"]}
+    shipped = [path for path in (ROOT / vendor).glob("*/*") if path.name != "manifest.json"]
+    assert {path.name for path in shipped} == files
 
 
 def test_every_install_checks_hashes() -> None:
