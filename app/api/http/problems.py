@@ -87,17 +87,15 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
 }
 
 
-async def framework_error(request: Request, error: Exception) -> Response:
-    """Answer an error of the framework, such as an unknown path, as a problem. FastAPI calls this."""
-    answer = _on_http_exception if isinstance(error, HTTPException) else _on_validation_error
-    return answer(request, error)  # type: ignore[arg-type]
+async def _pass_on(_: Request, error: Exception) -> Response:
+    raise error
 
 
 FRAMEWORK_ERRORS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    HTTPException: framework_error,
-    RequestValidationError: framework_error,
+    HTTPException: _pass_on,
+    RequestValidationError: _pass_on,
 }
-"""What FastAPI would otherwise answer in a form of its own."""
+"""Errors that FastAPI would answer in a form of its own. It passes them on to `Problems`."""
 
 
 class Problems:
@@ -134,7 +132,8 @@ class Problems:
                 if not started:
                     await reply(scope, receive, watched)
                 raise
-        await reply(scope, receive, watched)  # it may wait; the error, which holds all of the request, is gone
+            error.__traceback__ = None  # its frames hold all of the request, and FastAPI's hold the error
+        await reply(scope, receive, watched)  # it may wait
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
         await self._refusals.hold_back(scope)

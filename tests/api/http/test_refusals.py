@@ -1,15 +1,20 @@
 """Refusals of senders that get many are held back, and nothing else is."""
 
 import asyncio
+import gc
 import heapq
 import weakref
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Annotated, Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from fastapi import Depends, FastAPI
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.client_connection import SCOPE_KEY, ClientConnection
-from app.api.http.problems import Problems
+from app.api.http.problems import FRAMEWORK_ERRORS, Problems
 from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
 from app.core.access.hold_back import SenderPace, hold_back
 from lachesis.wire.errors import InvalidField
@@ -49,27 +54,62 @@ def test_many_connections_of_a_sender_share_one_pace(connections: int, most_a_se
     assert refused <= connections + 20 * (BURST_S + LONGEST_WAIT_S) + most_a_second * seconds
 
 
-async def test_a_refusal_that_waits_holds_nothing_of_its_request() -> None:
-    class Body:
-        pass
+class Body:
+    pass
 
-    refused: list[weakref.ref[Body]] = []
+
+def refusing(read: Callable[[], Awaitable[Body]], refusals: Refusals) -> ASGIApp:
+    """A route that reads a body and refuses it."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read()
+        raise InvalidField("is wrong", ("scores",)) from ValueError(body)
+
+    return Problems(app, refusals)
+
+
+def refused_by_fastapi(read: Callable[[], Awaitable[Body]], refusals: Refusals) -> ASGIApp:
+    """A route whose body is read before FastAPI refuses a parameter."""
+
+    async def answer(body: Annotated[Any, Depends(read)], count: int) -> None:
+        raise AssertionError("the parameter is missing")
+
+    app = FastAPI(exception_handlers=FRAMEWORK_ERRORS, middleware=[Middleware(Problems, refusals=refusals)])
+    app.post("/", response_model=None)(answer)
+    return app
+
+
+@pytest.mark.parametrize("make", [refusing, refused_by_fastapi])
+async def test_a_refusal_that_waits_holds_nothing_of_its_request(
+    make: Callable[[Callable[[], Awaitable[Body]], Refusals], ASGIApp],
+) -> None:
+    refused: list[weakref.ref[Body]] = []
+    waits = asyncio.Event()
+
+    async def read() -> Body:
         body = Body()
         refused.append(weakref.ref(body))
-        raise InvalidField("is wrong", ("scores",))
+        return body
 
     async def send(message: Message) -> None:
         raise AssertionError(f"{message} was not held back")
 
+    class Waiting(Refusals):
+        async def hold_back(self, scope: Scope) -> None:
+            waits.set()
+            await super().hold_back(scope)
+
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
-    scope = {"type": "http", "path": "/", "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
-    held = asyncio.create_task(Problems(app, Refusals(ALWAYS))(scope, asyncio.Event().wait, send))
-    await asyncio.sleep(0)
-    assert not held.done()
-    assert [body() for body in refused] == [None]
-    held.cancel()
+    scope = {"type": "http", "path": "/", "method": "POST", "query_string": b"", "headers": [], SCOPE_KEY: connection}
+    gc.disable()  # it would free what holds itself, some time later
+    try:
+        held = asyncio.ensure_future(make(read, Waiting(ALWAYS))(scope, asyncio.Event().wait, send))
+        async with asyncio.timeout(20):
+            await waits.wait()
+        assert [body() for body in refused] == [None]
+        held.cancel()
+    finally:
+        gc.enable()
 
 
 async def test_every_kind_of_refusal_counts_and_no_other_answer_does(start: Start, log_lines: LogLines) -> None:
