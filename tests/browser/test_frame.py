@@ -159,3 +159,19 @@ async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client:
     await expect(page.get_by_role("region", name="Members")).to_contain_text("e4")
     numbers.append(await join(client, "e5"))
     await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(6)
+
+
+async def test_the_reader_goes_to_the_same_view_of_another_run(client: httpx.AsyncClient, show: Open) -> None:
+    for name in ("run", "other", "third"):
+        await make_run(client, name=name, batch_size=2)
+    page = await show("/runs/run/shares")
+    runs = page.get_by_label("Run", exact=True)
+    await expect(runs.locator("option")).to_have_text(["run", "All runs"])
+    await runs.focus()
+    await expect(runs.locator("option")).to_have_text(["run", "other", "third", "All runs"])
+    await runs.select_option(label="third")
+    await expect(page).to_have_url(re.compile("/runs/third/shares$"))
+    await expect(runs.locator("option:checked")).to_have_text("third")
+    await runs.focus()
+    await runs.select_option(label="All runs")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Runs")

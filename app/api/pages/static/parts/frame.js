@@ -1,7 +1,7 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { Unreachable } from "../lib/api.js";
-import { lateSeconds, refreshLive, useConnection } from "../lib/feeds.js";
+import { lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
@@ -9,6 +9,7 @@ import { Dialog, useMay } from "./action.js";
 import { Options } from "./fields.js";
 import { LedgerLine } from "./run.js";
 
+const RUNS = "v1/runs?limit=1000";
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
 
@@ -39,7 +40,7 @@ export function Frame({ view, run, tabs, children }) {
     <header class="bar">
       <nav aria-label="Place">
         <a class="brand" data-page href=${address("runs")}>Lachesis</a>
-        ${run !== null && html`<span aria-hidden="true">/</span> <strong class="place">${shown(run, 64)}</strong>`}
+        ${run !== null && html`<span aria-hidden="true">/</span> <${Runs} key=${run} run=${run} view=${view} />`}
       </nav>
       <${Live} />
       <a data-page href=${address("audit")}>audit</a>
@@ -57,6 +58,27 @@ export function Frame({ view, run, tabs, children }) {
     <${Dialog} />
     ${help && html`<${Help} keys=${{ ...keys, ...keysHeard() }} close=${() => setHelp(false)} />`}
   `;
+}
+
+// Goes to the same view of another run. It asks for the runs when somebody is about to open it.
+function Runs({ run, view }) {
+  const [isAsked, setAsked] = useState(false);
+  const list = useFeed(isAsked ? RUNS : null, ONCE);
+  const names = list.data?.runs.map((one) => one.name).filter((name) => name !== run) ?? [];
+  const others = names.map((name) => [address(view, name), shown(name, 64)]);
+  const more = list.data?.next_after ? "More runs …" : "All runs";
+  return html`<select
+    class="place"
+    aria-label="Run"
+    onPointerEnter=${() => setAsked(true)}
+    onFocus=${() => setAsked(true)}
+    onChange=${(event) => go(event.target.value)}
+  >
+    <${Options}
+      options=${[[address(view, run), shown(run, 64)], ...others, [address("runs"), more]]}
+      value=${address(view, run)}
+    />
+  </select>`;
 }
 
 function Tabs({ tabs, view }) {
