@@ -111,7 +111,8 @@ def chosen_range(
     for step_s in STEPS_S:
         first, last = span_begin(int(from_s), step_s), span_begin(int(max(from_s, to_s)), step_s) + step_s
         found = Range(first, last, step_s)
-        is_kept = least_step_s <= step_s and now_s - from_s <= kept_s.get(step_s, LONGEST_S)
+        oldest_s = now_s - kept_s.get(step_s, LONGEST_S) - step_s  # a request for the last hour takes a moment
+        is_kept = least_step_s <= step_s and from_s >= oldest_s
         if is_kept and found.points <= most_points and found.points * environments <= MOST_CELLS:
             break
     return found
