@@ -6,11 +6,10 @@ import { address, choose, useRoute } from "../lib/route.js";
 import { compact, counted, duration, number, shown } from "../lib/text.js";
 import { Sentence, State } from "../parts/names.js";
 import { curl, Panel } from "../parts/panel.js";
-import { namesOf } from "../parts/run.js";
+import { namesOf, RUNS } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
 
-const LIST = "v1/runs?limit=1000";
 const MOST_LISTED_A_SECOND = 100;
 const MOST_A_SECOND = 5; // requests for the states of the runs in sight
 const NAMED = 16; // environments whose names the sentence of a run can use
@@ -21,9 +20,9 @@ const NEW = '{"name": "math-7b", "batch_size": 32}';
 
 export function RunsView() {
   const count = useRef(0);
-  const list = useFeed(LIST, Math.max(1, count.current / MOST_LISTED_A_SECOND));
+  const list = useFeed(RUNS, Math.max(1, count.current / MOST_LISTED_A_SECOND));
   count.current = list.data?.runs.length ?? 0;
-  const paths = [LIST, ...(list.data?.runs.slice(0, 1).map(statusOf) ?? [])];
+  const paths = [RUNS, ...(list.data?.runs.slice(0, 1).map(statusOf) ?? [])];
   return html`<${Panel} title="Runs" level=${1} paths=${paths} wide>
     <${Shown} feed=${list}>${(data) => html`<${List} data=${data} />`}<//>
   <//>`;

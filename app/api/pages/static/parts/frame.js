@@ -7,9 +7,8 @@ import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useMay } from "./action.js";
 import { Options } from "./fields.js";
-import { LedgerLine } from "./run.js";
+import { LedgerLine, RUNS } from "./run.js";
 
-const RUNS = "v1/runs?limit=1000";
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
 

@@ -14,6 +14,9 @@ const MOST_ENVIRONMENTS = 1000;
 export const EXPLAIN = "explain";
 const INTAKE_PAUSED = "an operator has paused intake: environments start no groups";
 
+/** The path of the list of runs. */
+export const RUNS = "v1/runs?limit=1000";
+
 /** The path of the status of a run, with its environments, or those after an id. */
 export const statusPath = (run, after = null) =>
   `v1/runs/${encodeURIComponent(run)}/status?limit=${MOST_ENVIRONMENTS}${after === null ? "" : `&after=${after}`}`;
