@@ -20,6 +20,7 @@ from lachesis.wire.groups import SAFETENSORS
 SENT_AT_ONCE = 500
 TAKEN_AT_ONCE = 500  # groups
 SIZE = 4  # sequences of a group
+BATCH_SIZE = 512  # of the run with stale groups: the service also decides whether it has a batch
 LARGE = Shape(8, 2048)
 MEGABYTE = 1e6
 LOOK_EVERY_S = 0.05
@@ -85,7 +86,7 @@ async def one_sweep(server: Server, effort: Effort, results: Results) -> None:
 
 async def prepare_sweep(server: Server, effort: Effort) -> float:
     """Fill a run; return the CPU time of Valkey so far, seconds."""
-    server.fresh("bench", batch_size=NEVER_A_BATCH, max_staleness=0)
+    server.fresh("bench", batch_size=BATCH_SIZE, max_staleness=0)
     server.fresh("other", batch_size=NEVER_A_BATCH)
     await fill(server, effort.stale_groups, {"policy_version": "0"})
     await server.settled()

@@ -8,6 +8,7 @@ small submissions wait and share the next one. Under little load each is committ
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -153,7 +154,7 @@ class GroupCommit:
         # New ids for each attempt, because payloads written under earlier ids may be removed at any time.
         submissions = [
             [
-                PendingGroup(secrets.token_hex(10), group, place)
+                PendingGroup(_new_id(), group, place)
                 for group, place in zip(placed.groups, placed.placements, strict=True)
             ]
             for placed in together
@@ -163,6 +164,14 @@ class GroupCommit:
         stored = await self._groups.admit(run, submissions, preconditions, observations_of(groups, placements, context))
         _warn(run, context, together, stored)
         return stored
+
+
+def _new_id() -> str:
+    """Return a new id of a group: milliseconds since 1970 and 52 random bits, in hex.
+
+    Ids in the order of arrival keep groups that leave together close to each other in the sorted sets of Redis.
+    """
+    return f"{time.time_ns() // 1_000_000:011x}{secrets.randbits(52):013x}"
 
 
 def _take(waiting: deque[_Submission]) -> list[_Submission]:

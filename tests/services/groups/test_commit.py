@@ -163,6 +163,20 @@ async def test_those_that_come_while_two_commits_are_in_progress_wait_and_share_
     assert counted["exec"] == commits
 
 
+async def test_the_ids_of_groups_are_in_the_order_of_arrival(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    await run_with(services)
+    for number in range(20):
+        assert await submit(services, RUN, [named(f"g{number}")]) == NEW
+        await asyncio.sleep(0.002)  # ids count milliseconds
+    ((lane, count),) = (await redis_client.hgetall(RunKeys(RUN).lanes)).items()
+    in_order = await redis_client.zrange(RunKeys(RUN).lane(lane.decode()), 0, -1)
+    assert int(count) == 20
+    assert in_order == sorted(in_order)
+
+
 async def test_one_id_at_the_same_time_is_one_group(process: Callable[..., Process], redis_client: Redis) -> None:
     """As when a worker gives up on a reply and repeats itself while the first request is still under way."""
     services, _ = process()

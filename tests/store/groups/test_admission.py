@@ -285,6 +285,14 @@ async def test_groups_that_wait_can_count_as_of_another_version(store: Store) ->
     await store.books()
 
 
+async def test_entries_of_many_groups_come_in_the_order_asked_for(store: Store) -> None:
+    await store.admit(encoded(), ids=["one"])
+    asked = [*map(str, range(1500)), "one", *map(str, range(1500, 2500)), "one"]
+    found = await store.groups.entries(RUN, asked)
+    assert [asked[n] for n, entry in enumerate(found) if entry is not None] == ["one", "one"]
+    assert len(found) == len(asked)
+
+
 async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store: Store) -> None:
     await store.admit(encoded(version=3), ids=["one"], place=Placement(0, buffered=True, policy_version=3))
     (lane,) = await store.groups.buffer_heads(RUN, {(0, 2): (1, 1)})
