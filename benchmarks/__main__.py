@@ -79,6 +79,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the contestants are ended on the way out
     effort = QUICK if asked.quick else FULL
     effort = replace(effort, depths=FULL.depths) if asked.deep else effort
+    machine.prepare()
     results = uvloop.run(measure(asked.sections or list(SECTIONS), effort))
     described = machine.describe()
     for folder in [asked.output, *[REPOSITORY / "docs" / "design"] * asked.publish]:

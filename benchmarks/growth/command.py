@@ -64,6 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     effort = QUICK if asked.quick else FULL
     sizes = {name: value for name, value in vars(asked).items() if hasattr(effort, name) and value is not None}
     effort = replace(effort, **sizes)
+    machine.prepare()
     results = uvloop.run(measure(asked.cases or list(CASES), Versions(trees), effort))
     described = machine.describe()
     text = page(results, trees, described)
@@ -91,7 +92,8 @@ def page(results: Results, trees: Sequence[Tree], described: Mapping[str, Any]) 
 
 Measured by `python -m benchmarks growth`. **A** is the CPU time of all API processes, **V** that of Valkey, a call;
 p50 and p99 are wall time. Each figure is the median over rounds; where versions stand side by side, each round measures
-all of them. CPU time hardly depends on what else the machine does; wall time does.
+all of them. CPU time depends less on what else the machine does than wall time. On a virtual machine whose cores are
+shared, it still differs by half between one minute and the next, so compare figures of one run only.
 
 | machine | |
 | --- | --- |
