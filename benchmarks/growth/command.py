@@ -65,24 +65,28 @@ def main(arguments: Sequence[str]) -> None:
     sizes = {name: value for name, value in vars(asked).items() if hasattr(effort, name) and value is not None}
     effort = replace(effort, **sizes)
     machine.prepare()
-    results = uvloop.run(measure(asked.cases or list(CASES), Versions(trees), effort))
-    described = machine.describe()
-    text = page(results, trees, described)
-    for folder in [asked.output, *[REPOSITORY / "docs" / "design"] * asked.publish]:
+    described, results = machine.describe(), Results()
+
+    def keep(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "growth.json").write_text(json.dumps(results.as_json(described), indent=1) + "\n")
-        (folder / "growth.md").write_text(text)
-    print(text)
+        (folder / "growth.md").write_text(page(results, trees, described))
+
+    uvloop.run(measure(asked.cases or list(CASES), Versions(trees), effort, results, lambda: keep(asked.output)))
+    if asked.publish:
+        keep(REPOSITORY / "docs" / "design")
+    print(page(results, trees, described))
 
 
-async def measure(cases: Sequence[str], versions: Versions, effort: Effort) -> Results:
-    """Run cases one after the other."""
-    results = Results()
+async def measure(
+    cases: Sequence[str], versions: Versions, effort: Effort, results: Results, keep: Callable[[], None]
+) -> None:
+    """Run cases one after the other. Keep the results after each, in case that a later one fails."""
     for name in cases:
         began = time.perf_counter()
         await CASES[name](versions, effort, results)
+        keep()
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    return results
 
 
 def page(results: Results, trees: Sequence[Tree], described: Mapping[str, Any]) -> str:

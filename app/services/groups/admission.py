@@ -17,7 +17,6 @@ from app.services.runs.warnings import RunWarnings
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
-from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import (
@@ -52,14 +51,14 @@ class Admission:
     def __init__(
         self,
         runs: RunStore,
-        groups: GroupStore,
+        commits: GroupCommit,
         capacity: RunCapacity,
         relief: ReplayEviction,
         warnings: RunWarnings,
         history: HistoryRecorder,
     ) -> None:
         self._runs = runs
-        self._commits = GroupCommit(groups)
+        self._commits = commits
         self._capacity = capacity
         self._relief = relief
         self._warnings = warnings

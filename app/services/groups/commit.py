@@ -3,6 +3,9 @@
 The script that admits groups costs Redis more for the call than for the groups, and so does a round trip of this
 process. So submissions that arrive in one turn of the event loop share a commit. While two commits are in progress,
 small submissions wait and share the next one. Under little load each is committed alone, under high load many together.
+
+Several processes keep Redis busy between them. Then each has one commit at a time, which also waits as long as the
+event loop brings more submissions.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +29,7 @@ from app.store.groups.store import GroupStore
 _TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this process idle while Redis stores it
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
 _AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
+_TURNS = 3  # of the event loop, in which it reads what has come and gets to a commit with it
 _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
 log = logging.getLogger("lachesis.commits")
@@ -79,13 +83,17 @@ class GroupCommit:
     Args:
         groups: Stores them.
         longest_wait_s: How long a submission waits for commits in progress.
+        shares_redis: Whether other processes of this service commit, too.
     """
 
-    def __init__(self, groups: GroupStore, longest_wait_s: float = _LONGEST_WAIT_S) -> None:
+    def __init__(
+        self, groups: GroupStore, longest_wait_s: float = _LONGEST_WAIT_S, *, shares_redis: bool = False
+    ) -> None:
         self._groups = groups
         self._longest_wait_s = longest_wait_s
+        self._shares_redis = shares_redis
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._slots = asyncio.Semaphore(1 if shares_redis else _AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
@@ -117,6 +125,8 @@ class GroupCommit:
         waiting = self._waiting[run]
         has_slot = await self._enter(waiting)
         try:
+            if self._shares_redis:
+                await _gather(waiting)
             together = _take(waiting)
             if waiting:
                 self._start(self._commit_next(run))
@@ -129,7 +139,7 @@ class GroupCommit:
 
     async def _enter(self, waiting: Iterable[_Submission]) -> bool:
         """Take a slot for these submissions. Return False if they need none, or have waited long enough for one."""
-        if sum(submission.placed.payload_bytes for submission in waiting) >= _ENOUGH_BYTES:
+        if _payload_bytes(waiting) >= _ENOUGH_BYTES:
             return False
         if not self._slots.locked():
             return await self._slots.acquire()
@@ -164,6 +174,19 @@ class GroupCommit:
         stored = await self._groups.admit(run, submissions, preconditions, observations_of(groups, placements, context))
         _warn(run, context, together, stored)
         return stored
+
+
+async def _gather(waiting: Collection[_Submission]) -> None:
+    """Wait while more submissions come, until there are as many as a commit takes."""
+    before = 0
+    while before < len(waiting) and _payload_bytes(waiting) < _TOGETHER_BYTES:
+        before = len(waiting)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+
+def _payload_bytes(submissions: Iterable[_Submission]) -> int:
+    return sum(submission.placed.payload_bytes for submission in submissions)
 
 
 def _new_id() -> str:

@@ -6,6 +6,7 @@ from app.services.groups.admission import Admission
 from app.services.groups.annotations import GroupAnnotator
 from app.services.groups.arrivals import Arrivals
 from app.services.groups.atropos_ingest import AtroposIngest
+from app.services.groups.commit import GroupCommit
 from app.services.groups.contents import GroupContentReader
 from app.services.groups.deletion import GroupDeletion
 from app.services.groups.history import GroupHistories
@@ -44,9 +45,12 @@ class GroupServices:
         warnings: RunWarnings,
         eviction: ReplayEviction,
         recorder: HistoryRecorder,
+        *,
+        shares_redis: bool,
     ) -> "GroupServices":
-        """Build the use cases on the stores."""
-        admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings, recorder)
+        """Build the use cases on the stores. Other processes of the service may use the same Redis."""
+        commits = GroupCommit(stores.groups, shares_redis=shares_redis)
+        admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
         contents = GroupContentReader(stores.listed_groups, histories)
         return cls(

@@ -77,12 +77,13 @@ def submissions(rng: Random) -> list[list[EncodedGroup]]:
     return made
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("transacts", [True, False], ids=["in one transaction", "one after the other"])
 async def test_submissions_that_come_together_fare_as_one_after_the_other(
-    process: Callable[..., Process], redis_client: Redis, transacts: bool
+    process: Callable[..., Process], redis_client: Redis, transacts: bool, workers: int
 ) -> None:
     """Of those that are refused nothing is stored, whatever came with them."""
-    services, _ = process()
+    services, _ = process(workers=workers)
     services.connection.transacts = transacts
     rng = Random(seed_of(FUZZ))
     results, refused = Counter[str](), 0
@@ -139,15 +140,17 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
 
 
 @pytest.mark.parametrize(
-    ("longest_wait_s", "commits"), [(3600.0, 3), (0.0, 10)], ids=["until one ends", "not that long"]
+    ("longest_wait_s", "shares_redis", "commits"),
+    [(3600.0, False, 3), (3600.0, True, 2), (0.0, False, 10), (0.0, True, 10)],
+    ids=["until one of two ends", "until the one ends", "not that long", "not that long for one"],
 )
-async def test_those_that_come_while_two_commits_are_in_progress_wait_and_share_the_next(
-    process: Callable[..., Process], redis_client: Redis, longest_wait_s: float, commits: int
+async def test_those_that_come_while_commits_are_in_progress_wait_and_share_the_next(
+    process: Callable[..., Process], redis_client: Redis, longest_wait_s: float, shares_redis: bool, commits: int
 ) -> None:
     services, _ = process()
     await run_with(services)
     now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
-    group_commit = GroupCommit(services.groups.store, longest_wait_s)
+    group_commit = GroupCommit(services.groups.store, longest_wait_s, shares_redis=shares_redis)
 
     async def submit_in_turn() -> None:
         senders = []
@@ -158,6 +161,27 @@ async def test_those_that_come_while_two_commits_are_in_progress_wait_and_share_
                 await asyncio.sleep(0)
         await redis_client.client_unpause()
         assert await asyncio.gather(*senders) == [NEW] * 10
+
+    counted = await calls(redis_client, submit_in_turn)
+    assert counted["exec"] == commits
+
+
+@pytest.mark.parametrize(("groups", "payload_bytes", "commits"), [(10, 100, 1), (16, 60_000, 2)])
+async def test_one_of_several_processes_waits_while_more_come_until_a_commit_is_full(
+    process: Callable[..., Process], redis_client: Redis, groups: int, payload_bytes: int, commits: int
+) -> None:
+    services, _ = process()
+    await run_with(services)
+    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    group_commit = GroupCommit(services.groups.store, shares_redis=True)
+
+    async def submit_in_turn() -> None:
+        senders = []
+        for n in range(groups):
+            group = replace(placed(f"g{n}", now), groups=[replace(named(f"g{n}"), payload=b"x" * payload_bytes)])
+            senders.append(asyncio.create_task(group_commit.commit(RUN, group)))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*senders) == [NEW] * groups
 
     counted = await calls(redis_client, submit_in_turn)
     assert counted["exec"] == commits
