@@ -139,6 +139,16 @@ class Server:
                 return
             await asyncio.sleep(0.2)
 
+    async def rewritten(self) -> None:
+        """Let Valkey rewrite its append-only file now, and not by itself from now on.
+
+        While a child process writes the file, Valkey copies each page of memory that it changes.
+        """
+        self.redis.config_set("auto-aof-rewrite-percentage", 0)
+        await self.settled()
+        self.redis.bgrewriteaof()
+        await self.settled()
+
     def stop(self) -> None:
         """End its processes."""
         self.hang_up()
