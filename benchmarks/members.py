@@ -86,7 +86,7 @@ class Members:
         store = self._server.redis
         (records,) = store.scan_iter("*{bench}:members", count=10_000)
         prefix = records.decode().removesuffix("members")
-        joined, heard = store.hget(records, "0:m0"), store.zscore(f"{prefix}members_heard", "0:m0") or 0.0
+        joined, heard = store.hget(records, "0:m0"), float(store.hget(f"{prefix}run", "clock_ms") or 0)
         with store.pipeline() as all_at_once:
             for number in range(ENVIRONMENTS, members):
                 name = f"{number % ENVIRONMENTS}:m{number}"
