@@ -96,8 +96,8 @@ def page(results: Results, trees: Sequence[Tree], described: Mapping[str, Any]) 
 
 Measured by `python -m benchmarks growth`. **A** is the CPU time of all API processes, **V** that of Valkey, a call;
 p50 and p99 are wall time. Each figure is the median over rounds; where versions stand side by side, each round measures
-all of them. CPU time depends less on what else the machine does than wall time. On a virtual machine whose cores are
-shared, it still differs by half between one minute and the next, so compare figures of one run only.
+all of them. CPU time depends less on what else the machine does than wall time. On a virtual machine with shared cores
+it still differs by half from minute to minute. So compare figures of one run only.
 
 | machine | |
 | --- | --- |
