@@ -148,6 +148,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     attacks = [name for name in ATTACKS if not asked.attacks or any(words in name for words in asked.attacks)]
     results = Results()
+    machine.prepare()
     with Versions((Tree("here", asked.tree.resolve()),)).running() as (server,):
         uvloop.run(measure(server, attacks, asked.rounds, asked.seconds, results))
     print(json.dumps(machine.describe()))

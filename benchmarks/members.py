@@ -192,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure")
     parser.add_argument("--processes", type=int, default=1, help="API processes")
     asked = parser.parse_args(arguments)
+    machine.prepare()
     with Versions((Tree("here", REPOSITORY),)).running(asked.processes, _SLOTS) as (server,):
         found = uvloop.run(measure(server, asked.members, asked.seconds))
     print(json.dumps(machine.describe()))

@@ -140,11 +140,10 @@ class Server:
             await asyncio.sleep(0.2)
 
     async def rewritten(self) -> None:
-        """Let Valkey rewrite its append-only file now, and not by itself from now on.
+        """Let Valkey rewrite its append-only file now, so that it does not do so soon by itself.
 
         While a child process writes the file, Valkey copies each page of memory that it changes.
         """
-        self.redis.config_set("auto-aof-rewrite-percentage", 0)
         await self.settled()
         self.redis.bgrewriteaof()
         await self.settled()

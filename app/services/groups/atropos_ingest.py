@@ -107,7 +107,7 @@ class AtroposIngest:
     async def _release(self, run: str, wanted: dict[LaneId, tuple[int, int]], view: RunView, release_ms: int) -> int:
         released = 0
         for lane in await self._groups.buffer_heads(run, wanted):
-            entries = await self._groups.entries(run, [head.group_id for head in lane.heads]) if lane.heads else []
+            entries = await self._groups.entries(run, [head.group_id for head in lane.heads])
             overdue = [
                 PlannedGroup(head.arrival, head.group_id, lane.environment, lane.size)
                 for head, entry in zip(lane.heads, entries, strict=True)

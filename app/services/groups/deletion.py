@@ -116,7 +116,7 @@ class GroupDeletion:
             for (start, _), part in zip(chosen, slices, strict=True)
             for group in part.groups
         ]
-        entries = await self._groups.entries(run, [group_id for group_id, _ in found]) if found else []
+        entries = await self._groups.entries(run, [group_id for group_id, _ in found])
         meant = [
             (group_id, entry.lane)
             for (group_id, state), entry in zip(found, entries, strict=True)

@@ -48,7 +48,7 @@ class GroupServices:
         *,
         shares_redis: bool,
     ) -> "GroupServices":
-        """Build the use cases on the stores. Other processes of the service may use the same Redis."""
+        """Build the use cases on the stores. ``shares_redis``: whether other processes of the service commit, too."""
         commits = GroupCommit(stores.groups, shares_redis=shares_redis)
         admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)

@@ -158,7 +158,7 @@ class GroupListing:
             return _ListingStep([], section_after(section, wanted.sections))
         at, lanes = merged
         newest = await self._newest(run, at, lanes, most)
-        entries = await self._groups.entries(run, [group_id for _, group_id in newest]) if newest else []
+        entries = await self._groups.entries(run, [group_id for _, group_id in newest])
         looked_at: list[tuple[GroupRow | None, Position]] = [
             (None if entry is None else held_group(group_id, entry, section, view), at._replace(arrival=arrival))
             for (arrival, group_id), entry in zip(newest, entries, strict=True)
@@ -192,7 +192,7 @@ class GroupListing:
         groups = await self._groups_of(run, section, batch_id)
         first = at.place if at is not None and (at.step, at.batch_id) == (step, batch_id) else 0
         part = groups[first : first + most]
-        entries = await self._groups.entries(run, [group.group_id for group in part]) if part else []
+        entries = await self._groups.entries(run, [group.group_id for group in part])
         end = await self._batches.end_of(run, batch_id) if section == KEPT else None
         ended_ms = None if end is None else end.clock_ms
         looked_at: list[tuple[GroupRow | None, Position]] = []

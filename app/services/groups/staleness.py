@@ -119,7 +119,7 @@ class Staleness:
     ) -> list[tuple[str, LaneId]]:
         """Return the groups at the front of a lane that are too old. A lane is in order of arrival."""
         (oldest,) = await heads(run, {lane: (queued, DROPPED_AT_ONCE)})
-        entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
+        entries = await self._groups.entries(run, [head.group_id for head in oldest.heads])
         pairs = zip(oldest.heads, entries, strict=True)
         return [(head.group_id, lane) for head, entry in pairs if entry and drop_reason_now(entry, view) == "expired"]
 

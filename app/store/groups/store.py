@@ -200,7 +200,7 @@ class GroupStore:
         ]
         found = await self._connection.pipeline([("ZRANGE", place, 0, -1) for place in places]) if places else []
         group_ids = [group.decode() for groups in found for group in groups]
-        entries = await self.entries(run, group_ids) if group_ids else []
+        entries = await self.entries(run, group_ids)
         return sum(entry.payload_bytes for entry in entries if entry is not None)
 
     async def latest(self, run: str) -> bytes | None:
@@ -303,7 +303,7 @@ class GroupStore:
         known = {given: parse_known(text.decode()) for given, text in zip(given_ids, found, strict=True) if text}
         lately = {given for given, one in known.items() if one.ended is None or one.ended.entry.accepted_ms > since_ms}
         others = known.keys() - lately
-        entries = await self.entries(run, [known[given].group_id for given in others]) if others else []
+        entries = await self.entries(run, [known[given].group_id for given in others])
         return frozenset(lately | {given for given, entry in zip(others, entries, strict=True) if entry})
 
     async def remembered(self, run: str) -> int:

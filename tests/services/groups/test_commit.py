@@ -46,6 +46,23 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
     await join(services, run=run)
 
 
+async def context_of_a_new_run(services: Services) -> AdmissionContext:
+    await run_with(services)
+    return AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+
+
+async def commit_in_turn(
+    group_commit: GroupCommit, sent: Sequence[PlacedGroups], turns: int
+) -> list[asyncio.Task[list[Outcome] | None]]:
+    """Start to commit submissions, one after so many turns of the event loop."""
+    senders = []
+    for each in sent:
+        senders.append(asyncio.create_task(group_commit.commit(RUN, each)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    return senders
+
+
 async def submit(
     services: Services, run: str, groups: Sequence[EncodedGroup], account: LimitedAccount | None = None
 ) -> Told:
@@ -148,17 +165,12 @@ async def test_those_that_come_while_commits_are_in_progress_wait_and_share_the_
     process: Callable[..., Process], redis_client: Redis, longest_wait_s: float, shares_redis: bool, commits: int
 ) -> None:
     services, _ = process()
-    await run_with(services)
-    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    now = await context_of_a_new_run(services)
     group_commit = GroupCommit(services.groups.store, longest_wait_s, shares_redis=shares_redis)
 
     async def submit_in_turn() -> None:
-        senders = []
         await redis_client.client_pause(3_600_000, all=False)  # nothing is written until the test allows it
-        for n in range(10):
-            senders.append(asyncio.create_task(group_commit.commit(RUN, placed(f"g{n}", now))))
-            for _ in range(10):
-                await asyncio.sleep(0)
+        senders = await commit_in_turn(group_commit, [placed(f"g{n}", now) for n in range(10)], 10)
         await redis_client.client_unpause()
         assert await asyncio.gather(*senders) == [NEW] * 10
 
@@ -171,16 +183,13 @@ async def test_one_of_several_processes_waits_while_more_come_until_a_commit_is_
     process: Callable[..., Process], redis_client: Redis, groups: int, payload_bytes: int, commits: int
 ) -> None:
     services, _ = process()
-    await run_with(services)
-    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    now = await context_of_a_new_run(services)
+    payload = b"x" * payload_bytes
+    sent = [replace(placed(f"g{n}", now), groups=[replace(named(f"g{n}"), payload=payload)]) for n in range(groups)]
     group_commit = GroupCommit(services.groups.store, shares_redis=True)
 
     async def submit_in_turn() -> None:
-        senders = []
-        for n in range(groups):
-            group = replace(placed(f"g{n}", now), groups=[replace(named(f"g{n}"), payload=b"x" * payload_bytes)])
-            senders.append(asyncio.create_task(group_commit.commit(RUN, group)))
-            await asyncio.sleep(0)
+        senders = await commit_in_turn(group_commit, sent, 1)
         assert await asyncio.gather(*senders) == [NEW] * groups
 
     counted = await calls(redis_client, submit_in_turn)
@@ -283,8 +292,7 @@ def placed(name: str, context: AdmissionContext) -> PlacedGroups:
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
     services, _ = process()
-    await run_with(services)
-    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    now = await context_of_a_new_run(services)
     before = replace(now, epoch=now.epoch - 1)
     commits = GroupCommit(services.groups.store)
     views = [now, before, now, now, before]

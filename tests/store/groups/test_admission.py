@@ -291,6 +291,7 @@ async def test_entries_of_many_groups_come_in_the_order_asked_for(store: Store) 
     found = await store.groups.entries(RUN, asked)
     assert [asked[n] for n, entry in enumerate(found) if entry is not None] == ["one", "one"]
     assert len(found) == len(asked)
+    assert await store.groups.entries(RUN, []) == []
 
 
 async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store: Store) -> None:

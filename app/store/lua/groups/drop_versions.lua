@@ -45,8 +45,8 @@ local lanes, changed = {}, {}
 for n in ipairs(group_ids) do
   local name = leaving.lane[n]
   if name then
-    local numbers = lanes[name] or {}
-    lanes[name], numbers[#numbers + 1] = numbers, n
+    lanes[name] = lanes[name] or {}
+    table.insert(lanes[name], n)
   end
 end
 for name, numbers in pairs(lanes) do

@@ -4,7 +4,7 @@
 local function forget_payloads(run, groups, unreferenced, ids)
   local latest, marks = redis.call('HGET', run, 'latest'), {}
   for _, group in ipairs(ids) do
-    if latest ~= group then marks[#marks + 1], marks[#marks + 2] = '-1', group end
+    if latest ~= group then marks[#marks + 1], marks[#marks + 2] = -1, group end
   end
   write_list('HDEL', groups, ids)
   write_list('ZADD', unreferenced, marks)
