@@ -1,8 +1,9 @@
 """``python -m benchmarks.members``: many workers of one run at their real rhythm, on a part of the machine.
 
 Each member sends a heartbeat every 15 s. If it runs no group, it asks to start one; it submits a group a minute.
-A trainer takes batches as fast as they form. Requests are sent when they are due, whether earlier ones were answered or
-not, and their time counts from then. Members expire after 30 s of silence: who is missing in the end expired falsely.
+A trainer takes batches as fast as they form, and sets a policy version after each. Requests are sent when they are due,
+whether earlier ones were answered or not, and their time counts from then. Members expire after 30 s of silence: who is
+missing in the end expired falsely.
 """
 
 import argparse
@@ -32,7 +33,7 @@ HEARTBEAT_S = 15.0
 GROUP_S = 60.0
 TTL_S = 30
 SHAPE = Shape(4, 64)
-BATCHES_A_MINUTE = 4
+BATCH_GROUPS = 1024
 
 _LOOK_S = 0.002
 _SLOTS = {"LACHESIS_ENVIRONMENT_TTL_S": str(TTL_S)}
@@ -144,27 +145,35 @@ class Training(Protocol):
     batches: int
 
 
-async def train(server: Server, load: Training) -> None:
+async def train(server: Server, load: Training, *, sets_versions: bool = False) -> None:
     """Take batches and acknowledge them, until the end."""
+    versions = itertools.count(1)
     while not load.ended:
         reply = await server.call(native.take_batch(binary=True, wait_s=1))
         if reply.status == 201:
             await server.call(native.acknowledge(reply))
             load.batches += 1
+            if sets_versions:
+                version = {"policy_version": next(versions)}
+                await server.call(native.post_json(f"{RUN}/policy-version", version).replace(b"POST", b"PUT", 1))
 
 
 async def measure(server: Server, members: int, seconds: float) -> dict[str, float]:
     """Simulate the members for some seconds, after as long as a heartbeat takes to come around."""
-    server.fresh("bench", batch_size=members // BATCHES_A_MINUTE * SHAPE.sequences, keep_batches=0)
+    # Each member may run a group: the groups of all of them are in so many batches.
+    allowed = -(-members // BATCH_GROUPS)
+    batch_size = BATCH_GROUPS * SHAPE.sequences
+    server.fresh("bench", batch_size=batch_size, keep_batches=0, max_staleness=allowed)
     everybody = Members(server, members)
-    tasks = [asyncio.create_task(everybody.live()), asyncio.create_task(train(server, everybody.rhythm))]
+    training = train(server, everybody.rhythm, sets_versions=True)
+    tasks = [asyncio.create_task(everybody.live()), asyncio.create_task(training)]
     await everybody.join()
     await asyncio.sleep(2 * HEARTBEAT_S)
     rhythm = everybody.rhythm
     rhythm.forget()
-    before, began_s = server.cpu_s(), time.perf_counter()
+    before, own_s, began_s = server.cpu_s(), time.process_time(), time.perf_counter()
     await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    elapsed_s, after = time.perf_counter() - began_s, server.cpu_s()
+    elapsed_s, own_s, after = time.perf_counter() - began_s, time.process_time() - own_s, server.cpu_s()
     rhythm.ended = True
     await asyncio.gather(*tasks)
     scale = FULL_SCALE / members
@@ -179,6 +188,7 @@ async def measure(server: Server, members: int, seconds: float) -> dict[str, flo
         "group p99, ms": 1000 * quantile(rhythm.groups_s or [0.0], 0.99),
         "heartbeats refused": rhythm.refused,
         "falsely expired": members - sum(one["members"] for one in environments),
+        "cores of this load": own_s / elapsed_s,
         "API cores": (after[0] - before[0]) / elapsed_s,
         f"API cores at {FULL_SCALE:,} members": scale * (after[0] - before[0]) / elapsed_s,
         f"Valkey cores at {FULL_SCALE:,} members": scale * (after[1] - before[1]) / elapsed_s,
@@ -188,7 +198,7 @@ async def measure(server: Server, members: int, seconds: float) -> dict[str, flo
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print what came out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.members", description=__doc__)
-    parser.add_argument("--members", type=int, default=10_000, help="members (default: a tenth of the full scale)")
+    parser.add_argument("--members", type=int, default=20_000, help="members (default: a fifth of the full scale)")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure")
     parser.add_argument("--processes", type=int, default=1, help="API processes")
     asked = parser.parse_args(arguments)

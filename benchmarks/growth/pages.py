@@ -119,10 +119,10 @@ def made_up_span(seed: int, groups: int) -> HistorySpan:
     for name in [f"env{number}" for number in range(1, ENVIRONMENTS)] + ["env"]:
         for _ in range(groups):
             values = {"reward": numbers.random(), "length": numbers.lognormvariate(6, 0.5)}
-            late = {"staleness_out": float(numbers.randrange(4)), "waiting_s": numbers.expovariate(0.1)}
+            late = {"staleness_out": [float(numbers.randrange(4))], "waiting_s": [numbers.expovariate(0.1)]}
             for way, more in (("in", {}), ("out", late)):
                 counted = {f"{what}_{way}": count for what, count in counts.items()}
-                tally.note(name, counted, {f"{what}_{way}": value for what, value in values.items()} | more)
+                tally.note(name, counted, {f"{what}_{way}": [value] for what, value in values.items()} | more)
     span = tally.close()
     for name in span.environments:
         own = span.of(name)

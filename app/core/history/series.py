@@ -1,6 +1,6 @@
 """Describe what happened in a run in a span of time, so that spans can be added up."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.history.sketch import Sketch
@@ -127,17 +127,17 @@ class Tally:
         self.span = HistorySpan()
         self._values: dict[tuple[str, str], list[float]] = {}  # by environment and name
 
-    def note(self, environment: str, counts: Mapping[str, float], values: Mapping[str, float | None]) -> None:
-        """Count something of an environment, and of the run. A value that is None does not count."""
+    def note(self, environment: str, counts: Mapping[str, float], values: Mapping[str, Sequence[float | None]]) -> None:
+        """Count something of an environment, and of the run. Values that are None do not count."""
         environment = self.span.own_name(environment)
         facts = self.span.of(environment)
         for name, by in counts.items():
             facts.count(name, by)
             self.span.run.count(name, by)
-        for name, value in values.items():
-            if value is not None:
+        for name, new in values.items():
+            if known := [value for value in new if value is not None]:
                 waiting = self._values.setdefault((environment, name), [])
-                waiting.append(value)
+                waiting += known
                 if len(waiting) >= _MOST_PENDING:
                     self._count(environment, name)
 

@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.batches.heads import suffices
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
 from app.core.model import BatchPlan, Lane, NotReady
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
+from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import QueueView
 from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
@@ -138,10 +140,14 @@ class BatchFormation:
 
         Args:
             run: The run's name.
-            view: The run.
+            view: The run; ``view.config`` must be set.
             returning: Groups of batches that will be dissolved, because their size differs from the run's batch size.
             mixing: Whether the batch may have groups from the replay buffer.
         """
+        assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
+        needed = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)
+        if not returning and not suffices(needed, view.lanes):
+            return await self._decide_fresh(view, ()), None
         lanes = await self._retrieval.lanes(run, view, self._timing.environment_ttl_ms)
         if returning:
             lanes = with_returned(view, lanes, returning)

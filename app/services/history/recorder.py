@@ -1,5 +1,6 @@
 """Count in memory what passes through this process, for the history of runs."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from app.core.batches.leases import Lease, LeasedGroup
@@ -29,22 +30,23 @@ class HistoryRecorder:
         environments: Mapping[int, EnvironmentRecord],
     ) -> None:
         """Count the groups that are new, whether they are stored or dropped on arrival."""
-        tally = self._tally(run)
+        came = defaultdict[int | None, list[EncodedGroup]](list)
         for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
             if not outcome.repeated:
-                tokens = group.weight.tokens
-                counts = {
-                    "groups_in": 1,
-                    "sequences_in": group.size,
-                    "tokens_in": tokens,
-                    "bytes_in": len(group.payload),
-                }
-                reward = mean(group.rewards) if len(group.rewards) else None
-                tally.note(
-                    series_name(placement.environment, environments),
-                    counts,
-                    {"reward_in": reward, "length_in": tokens / group.size},
-                )
+                came[placement.environment].append(group)
+        tally = self._tally(run)
+        for environment, own in came.items():
+            counts = {
+                "groups_in": len(own),
+                "sequences_in": sum(group.size for group in own),
+                "tokens_in": sum(group.weight.tokens for group in own),
+                "bytes_in": sum(len(group.payload) for group in own),
+            }
+            values = {
+                "reward_in": [mean(group.rewards) for group in own if len(group.rewards)],
+                "length_in": [group.weight.tokens / group.size for group in own],
+            }
+            tally.note(series_name(environment, environments), counts, values)
 
     def handed_out(
         self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], rewards: Sequence[float | None]
@@ -64,20 +66,24 @@ class HistoryRecorder:
         facts.count("relaxed_batches", int(lease.relaxed))
         if lease.sharding is not None:
             facts.measure("rank_imbalance", lease.sharding.balance.imbalance)
+        went = defaultdict[int | None, list[tuple[LeasedGroup, float | None]]](list)
         for group, reward in zip(groups, rewards, strict=False):
+            went[group.environment].append((group, reward))
+        version, now_ms = view.policy_version, view.clock_ms
+        for environment, own in went.items():
             counts = {
-                "groups_out": 1,
-                "sequences_out": group.size,
-                "tokens_out": group.tokens,
-                "bytes_out": group.payload_bytes,
+                "groups_out": len(own),
+                "sequences_out": sum(group.size for group, _ in own),
+                "tokens_out": sum(group.tokens for group, _ in own),
+                "bytes_out": sum(group.payload_bytes for group, _ in own),
             }
-            values = {
-                "reward_out": reward,
-                "length_out": group.tokens / group.size,
-                "staleness_out": staleness(group.policy_version, view.policy_version),
-                "waiting_s": max(0, view.clock_ms - group.accepted_ms) / 1000,
+            values: dict[str, list[float | None]] = {
+                "reward_out": [reward for _, reward in own],
+                "length_out": [group.tokens / group.size for group, _ in own],
+                "staleness_out": [staleness(group.policy_version, version) for group, _ in own],
+                "waiting_s": [max(0, now_ms - group.accepted_ms) / 1000 for group, _ in own],
             }
-            tally.note(series_name(group.environment, view.environments), counts, values)
+            tally.note(series_name(environment, view.environments), counts, values)
 
     def runs(self) -> list[str]:
         """Return the runs with counts."""

@@ -6,6 +6,8 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from pydantic_core import to_json
+
 from app.core.batches.leases import Lease, LeasedGroup, Replayed, returned
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
@@ -355,7 +357,8 @@ def _kept_lease(batch_id: str, text: str) -> KeptLease:
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:
     """Encode the groups of a batch. The deep copies of `dataclasses.asdict` took a tenth of the time of a take."""
-    return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) | _replay_part(group) for group in groups])
+    values = [dict(zip(_FIELDS, _values(group), strict=True)) | _replay_part(group) for group in groups]
+    return to_json(values).decode()
 
 
 def _replay_part(group: LeasedGroup) -> dict[str, Any]:

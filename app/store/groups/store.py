@@ -180,11 +180,21 @@ class GroupStore:
     async def entries_and_payloads(
         self, run: str, group_ids: Sequence[str], others: Sequence[str]
     ) -> tuple[list[StoredGroup | None], list[bytes | None]]:
-        """Read index entries, and payloads of these and other groups, in one round trip; None where one is missing."""
+        """Read index entries, and payloads of these and other groups; None where one is missing.
+
+        Many are read in parts, each in one round trip. The last part has the payloads of the other groups.
+        """
         keys = RunKeys(run)
-        own: Command = ("HMGET", keys.groups, *group_ids)
-        entries, payloads = await self._connection.pipeline([own, ("MGET", *map(keys.payload, (*group_ids, *others)))])
-        return [None if entry is None else parse_entry(entry.decode()) for entry in entries], list(payloads)
+        entries: list[StoredGroup | None] = []
+        payloads: list[bytes | None] = []
+        for first in range(0, len(group_ids), _ENTRIES_AT_ONCE):
+            part = group_ids[first : first + _ENTRIES_AT_ONCE]
+            with_payload = part if first + _ENTRIES_AT_ONCE < len(group_ids) else [*part, *others]
+            own: Command = ("HMGET", keys.groups, *part)
+            found, held = await self._connection.pipeline([own, ("MGET", *map(keys.payload, with_payload))])
+            entries += [None if entry is None else parse_entry(entry.decode()) for entry in found]
+            payloads += held
+        return entries, payloads
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.core.batches.heads import lanes_to_read, with_unread
+from app.core.batches.heads import lanes_to_read, suffices, with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.planning import decide, with_returned
 from app.core.environments.live import LiveEnvironments
 from app.core.model import Lane, LaneId
-from app.core.replay.mixing import mix
+from app.core.replay.mixing import fresh_needed, mix
 from app.core.runs.view import RunView
 from tests.core.batches.oracle import Group, lanes_of
 from tests.core.views import EMPTY, environment
@@ -95,6 +95,35 @@ def test_a_mixture_from_some_lanes_is_the_mixture_from_all(
     queued, read = chosen_of(every, batch_size, live, by_age(queue))
     found = mix(batch_size, fraction, with_unread(queued, read), drawn, live.shares, {})  # type: ignore[arg-type]
     assert found == mix(batch_size, fraction, every, drawn, live.shares, {})  # type: ignore[arg-type]
+
+
+@examples(500)
+@given(queues, st.integers(2, 60), st.sampled_from([0.0, 0.1, 0.5, 0.8, 1.0]), shares, debts, st.booleans())
+def test_a_queue_with_too_few_sequences_is_not_read_for_the_same_decision(
+    queue: list[Group],
+    batch_size: int,
+    fraction: float,
+    promised: dict[int, dict[str, float]],
+    owed: dict[int, int],
+    long_since: bool,
+) -> None:
+    since = 0 if long_since else None
+    view = view_of(batch_size, promised, clock_ms=60_000, debts=owed, conflict_since_ms=since, last_batch_ms=0)
+    every = lanes_of(queue, batch_size)
+    view = replace(view, lanes={(lane.environment, lane.size): lane.queued for lane in every})
+    needed = fresh_needed(batch_size, fraction)
+    assume(not suffices(needed, view.lanes))
+    assert sum(group.size for group in queue) < needed
+    assert decide(view, (), TTL_MS, PATIENCE_MS) == decide(view, every, TTL_MS, PATIENCE_MS)
+    candidates: list[LaneId] = [(None, 1)] * batch_size
+    assert mix(batch_size, fraction, every, candidates, view.live(TTL_MS).shares, {}) is None
+
+
+def test_a_queue_suffices_from_the_first_group_that_completes_it() -> None:
+    queued: dict[LaneId, int] = {(1, 4): 2, (None, 3): 1}
+    assert suffices(11, queued)
+    assert not suffices(12, queued)
+    assert not suffices(1, {})
 
 
 @given(queues, st.integers(1, 14), shares)

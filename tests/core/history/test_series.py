@@ -15,7 +15,7 @@ happenings = st.lists(
 def tallied(events: list[tuple[str, int, float | None]]) -> HistorySpan:
     tally = Tally()
     for environment, count, value in events:
-        tally.note(environment, {"groups": count}, {"reward": value})
+        tally.note(environment, {"groups": count}, {"reward": [value]})
         tally.span.run.measure("queued", count)
         tally.span.run.lasts["step"] = count
     return tally.close()
@@ -43,7 +43,7 @@ def test_spans_add_up(parts: list[list[tuple[str, int, float | None]]]) -> None:
 def test_a_tally_counts_many_values() -> None:
     tally = Tally()
     for n in range(5000):
-        tally.note("math", {}, {"reward": n % 2})
+        tally.note("math", {}, {"reward": [n % 2]})
     assert tally.close().environments["math"].sketches["reward"].quantiles([0, 1]) == [0, 1]
 
 
@@ -54,7 +54,7 @@ def test_ten_thousand_environments_take_bounded_room() -> None:
     ]
     tally = Tally()
     for n in range(10_000):
-        tally.note(f"t{n}", {"groups": 1}, {"reward": n})
+        tally.note(f"t{n}", {"groups": 1}, {"reward": [n]})
     total = added([*spans, tally.close()])
     assert len(total.environments) == MOST_ENVIRONMENTS + 1
     assert sum(facts.counts["groups"] for facts in total.environments.values()) == 600 + 10_000

@@ -368,7 +368,7 @@ async def test_who_follows_a_history_reads_what_a_new_reader_reads(
 
     async def add(minute: int, sequences: int) -> None:
         tally = Tally()
-        tally.note("math", {"sequences_in": sequences}, {"reward_in": sequences / 10, "length_in": 5.0})
+        tally.note("math", {"sequences_in": sequences}, {"reward_in": [sequences / 10], "length_in": [5.0]})
         await redis_client.xadd(key, {"facts": encode_span(tally.close())}, f"{(begin_s + 60 * minute) * 1000}-0")
 
     async def found(services: Services, first: int = 0) -> list[Any]:
