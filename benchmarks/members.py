@@ -87,14 +87,15 @@ class Members:
         store = self._server.redis
         (records,) = store.scan_iter("*{bench}:members", count=10_000)
         prefix = records.decode().removesuffix("members")
-        joined, heard = store.hget(records, "0:m0"), float(store.hget(f"{prefix}run", "clock_ms") or 0)
+        joined = store.hget(records, "0:m0")
+        names = [f"{number % ENVIRONMENTS}:m{number}" for number in range(members)]
         with store.pipeline() as all_at_once:
             for number in range(ENVIRONMENTS, members):
-                name = f"{number % ENVIRONMENTS}:m{number}"
-                all_at_once.hset(records, name, joined)
-                all_at_once.zadd(f"{prefix}members_heard", {name: heard})
+                all_at_once.hset(records, names[number], joined)
                 all_at_once.hincrby(f"{prefix}member_counts", str(number % ENVIRONMENTS), 1)
             all_at_once.execute()
+        now_ms = float(store.hget(f"{prefix}run", "clock_ms") or 0)
+        store.zadd(f"{prefix}members_heard", dict.fromkeys(names, now_ms))
         now_s = time.perf_counter()
         for number in range(members):
             heapq.heappush(self._due, Due(now_s + self._random.uniform(0, HEARTBEAT_S), number, False))
