@@ -4,9 +4,10 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -80,21 +81,22 @@ def main() -> None:
     effort = QUICK if asked.quick else FULL
     effort = replace(effort, depths=FULL.depths) if asked.deep else effort
     machine.prepare()
-    results = uvloop.run(measure(asked.sections or list(SECTIONS), effort))
     described = machine.describe()
-    for folder in [asked.output, *[REPOSITORY / "docs" / "design"] * asked.publish]:
-        report.write(folder, results, described)
+    results = uvloop.run(measure(asked.sections or list(SECTIONS), effort, described, asked.output))
+    if asked.publish:
+        report.write(REPOSITORY / "docs" / "design", results, described)
     print(report.page(results, described))
 
 
-async def measure(sections: list[str], effort: Effort) -> Results:
-    """Run sections one after the other."""
+async def measure(sections: list[str], effort: Effort, described: Mapping[str, Any], folder: Path) -> Results:
+    """Run sections one after the other. Keep the results in a folder after each."""
     results = Results()
     with arena(effort) as everyone:
         for name in SECTIONS:
             if name in sections:
                 began = time.perf_counter()
                 await SECTIONS[name](everyone, results)
+                report.write(folder, results, described)
                 print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     return results
 

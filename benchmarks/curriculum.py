@@ -22,7 +22,7 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 
 import numpy as np
@@ -150,7 +150,8 @@ def train(job: Job) -> Trained:
     """Let a curriculum choose what a learner trains on, and learn from how it went."""
     student = learner(job.case, job.seed)
     learnable = (student.difficulty < OUT_OF_REACH) & ~student.flips
-    policy = replace(STRATEGIES[job.strategy], seed=job.seed, total_steps=TOTAL_STEPS[job.case])
+    given = {"seed": job.seed, "total_steps": TOTAL_STEPS[job.case]}
+    policy = STRATEGIES[job.strategy].model_copy(update=given)
     curriculum = Population.of(policy, ITEMS, [str(each) for each in student.category])
     reached, curve = MOST_STEPS, list[float]()
     for step in range(MOST_STEPS + 1):
