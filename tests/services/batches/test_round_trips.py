@@ -97,6 +97,20 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     assert (await services.curriculum.administration.facts(RUN, NAME)).census.updates == 10_000 + 5
 
 
+async def test_a_take_reads_groups_only_if_there_are_enough(services: Services, redis_client: Redis) -> None:
+    run = "four"
+    await services.runs.administration.create(run, config(4), Policy())
+    await services.batches.dispatch.take(run, BatchRequest())  # the first starts the run
+
+    async def reads_after(name: str) -> int:
+        await services.groups.native.submit(run, [replace(encoded(3, 0), group_id=name)])
+        counted = await calls(redis_client, lambda: services.batches.dispatch.take(run, BatchRequest()))
+        return counted["zrange"]
+
+    too_few = await reads_after("g1")
+    assert await reads_after("g2") == too_few + 1, "two groups of three are enough, and do not fit"
+
+
 async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
     services: Services, redis_client: Redis
 ) -> None:
