@@ -92,14 +92,15 @@ class _Queue(Generic[Q, R]):
             was empty.
         serving: The lock of the task that serves the waiters.
         in_turn: Whether this queue uses the turn of this process.
-        in_this_turn: The requests that are served before the turn ends. None while the end of the turn is not due.
+        in_this_turn: The requests that waited when the turn began. If other processes want the turn, only these are
+            served before it ends. So no request is served twice in a turn while other processes wait.
     """
 
     last: R | None
     waiters: dict[_Waiter[Q, R], None] = field(default_factory=dict)
     serving: asyncio.Lock = field(default_factory=asyncio.Lock)
     in_turn: bool = False
-    in_this_turn: set[_Waiter[Q, R]] | None = None
+    in_this_turn: set[_Waiter[Q, R]] = field(default_factory=set)
 
     def requests(self) -> list[Q]:
         return [waiter.request for waiter in self.waiters]
@@ -296,16 +297,16 @@ class LongPoll(Generic[Q, R]):
         turns = self._policy.turns
         if turns is None or not (queue.in_turn or turns.is_crowded(run)):
             return True
-        if queue.in_turn and turns.is_ending(run):
-            if queue.in_this_turn is None:
-                queue.in_this_turn = set(queue.waiters)
-            if next(iter(queue.waiters), None) not in queue.in_this_turn:
-                await self._leave_turn(run, queue)
-        queue.in_turn = await (turns.keep(run) if queue.in_turn else turns.enter(run))
+        if queue.in_turn and turns.is_ending(run) and next(iter(queue.waiters), None) not in queue.in_this_turn:
+            await self._leave_turn(run, queue)
+        if queue.in_turn:
+            queue.in_turn = await turns.keep(run)
+        else:
+            queue.in_turn = await turns.enter(run)
+            queue.in_this_turn = set(queue.waiters)
         return queue.in_turn
 
     async def _leave_turn(self, run: str, queue: _Queue[Q, R]) -> None:
-        queue.in_this_turn = None
         if queue.in_turn and self._policy.turns is not None:
             queue.in_turn = False
             await self._policy.turns.leave(run, listens=True, again=bool(queue.waiters))

@@ -1,8 +1,8 @@
 """Let API processes take turns in serving a run, so that they do not plan the same batch again and again.
 
 Correctness does not depend on turns: a commit fails if the run has changed. A process asks for the turn only while it
-meets others there. It has the turn until others want it and it has served all who waited for it by then. Then the next
-process has it, in the order in which they asked. So every trainer gets a batch in each round of the processes.
+meets others there. It has the turn until others want it and it has served all who waited when the turn began. Then the
+next process has it, in the order in which they asked. So every trainer gets a batch in each round of the processes.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from app.store.runs.turns import GRANTED, NEWS, TURN_MS, WANTED, TurnStore
 _TURN_S = TURN_MS / 1000
 _CROWDED_S = 5.0  # how long a process expects others after it met one
 _LOOK_EACH_S = 0.25  # trainers that are slower hardly ever meet
-_LOOK_IN_TURN_S = 0.05  # a process that serves one after the other does not hear that it is wanted
+_LOOK_IN_TURN_S = 0.02  # a process that serves one after the other does not hear that it is wanted
 _ASK_AGAIN_S = 0.5  # word that it is this process's turn may be lost
 _FORGOTTEN_S = 60.0
 
