@@ -17,6 +17,11 @@ LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 
 
+def sequences_in(groups: Mapping[LaneId, int]) -> int:
+    """Return the number of sequences of so many groups in each lane."""
+    return sum(size * count for (_, size), count in groups.items())
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class QueuedGroup:
     """The values of a queued group that selection needs.

@@ -1,7 +1,5 @@
 """Tell which lanes a batch can take groups from, so that not every lane of a deep queue has to be read.
 
-If the queue has fewer sequences than a batch must take from it, no batch can form, and no lane has to be read.
-
 Groups of one size can replace each other if no share limits their environments. So only the oldest
 ``batch_size // size`` of them matter (`app.core.batches.selection`). They are in as many lanes: those whose oldest
 groups are the oldest. Lanes of other environments all count.
@@ -11,11 +9,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from app.core.model import Lane, LaneId
-
-
-def suffices(needed: int, queued: Mapping[LaneId, int]) -> bool:
-    """Return whether ``queued`` groups, by lane, have ``needed`` sequences."""
-    return sum(size * groups for (_, size), groups in queued.items()) >= needed
 
 
 def lanes_to_read(

@@ -1,9 +1,8 @@
 """Forecast how stale a group will be when it is trained on, if the environments go on as they do now."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.model import LaneId
+from app.core.model import sequences_in
 from app.core.runs.view import DemandView
 
 
@@ -44,7 +43,7 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     """
     if view.config is None:
         return None
-    waiting = _sequences(view.lanes) + _sequences(view.buffers)
+    waiting = sequences_in(view.lanes) + sequences_in(view.buffers)
     running = sum(
         max(0, groups) * view.environments[key].group_size
         for key, groups in view.running.items()
@@ -54,10 +53,6 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     batches = begun + (waiting + running) / view.config.batch_size
     versions = batches / view.trained.per_version
     return ExpectedStaleness(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
-
-
-def _sequences(groups: Mapping[LaneId, int]) -> int:
-    return sum(size * count for (_, size), count in groups.items())
 
 
 def _detail(view: DemandView, versions: float, waiting: int, running: int, begun: int) -> str:

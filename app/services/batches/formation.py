@@ -9,11 +9,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.batches.heads import suffices
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
-from app.core.model import BatchPlan, Lane, NotReady
+from app.core.model import BatchPlan, Lane, NotReady, sequences_in
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
 from app.core.replay.mixing import fresh_needed
@@ -146,7 +145,7 @@ class BatchFormation:
         """
         assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
         needed = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)
-        if not returning and not suffices(needed, view.lanes):
+        if not returning and sequences_in(view.lanes) < needed:  # no batch can form: no lane has to be read
             return await self._decide_fresh(view, ()), None
         lanes = await self._retrieval.lanes(run, view, self._timing.environment_ttl_ms)
         if returning:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app.core.access.queued import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
-from app.core.model import LaneId, PlannedGroup
+from app.core.model import LaneId, PlannedGroup, sequences_in
 from app.core.runs.view import RunView
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
@@ -95,7 +95,7 @@ class AtroposIngest:
             wanted = {lane: (count, max(1, environment.group_size // lane[1])) for lane, count in own.items()}
             planned = completed_set(environment.group_size, await self._groups.buffer_heads(run, wanted))
             if not planned:
-                return sum(size * count for (_, size), count in own.items())
+                return sequences_in(own)
             await self._groups.release_buffered(run, planned)
 
     async def release_overdue(self, run: str, view: RunView, release_ms: int) -> int:

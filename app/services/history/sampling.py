@@ -12,6 +12,7 @@ from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
 from app.core.history.curricula import MOST_CURRICULA, add_items
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, HistorySpan
 from app.core.history.totals import RUN, increases, of_others
+from app.core.model import sequences_in
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
 from app.services.history.recorder import series_name
@@ -93,7 +94,7 @@ class HistorySampler:
         if reason is not None:
             facts.texts[f"{BLOCKED}{cause}"] = reason
         facts.measure("queued_groups", view.totals.queued_groups)
-        facts.measure("queued_sequences", sum(size * groups for (_, size), groups in view.lanes.items()))
+        facts.measure("queued_sequences", sequences_in(view.lanes))
         facts.lasts |= {"step": view.step, "policy_version": view.policy_version}
         queued: defaultdict[int | None, int] = defaultdict(int)
         for (environment, _), groups in view.lanes.items():

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.core.batches.heads import lanes_to_read, suffices, with_unread
+from app.core.batches.heads import lanes_to_read, with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.planning import decide, with_returned
 from app.core.environments.live import LiveEnvironments
-from app.core.model import Lane, LaneId
+from app.core.model import Lane, LaneId, sequences_in
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.runs.view import RunView
 from tests.core.batches.oracle import Group, lanes_of
@@ -112,18 +112,16 @@ def test_a_queue_with_too_few_sequences_is_not_read_for_the_same_decision(
     every = lanes_of(queue, batch_size)
     view = replace(view, lanes={(lane.environment, lane.size): lane.queued for lane in every})
     needed = fresh_needed(batch_size, fraction)
-    assume(not suffices(needed, view.lanes))
+    assume(sequences_in(view.lanes) < needed)
     assert sum(group.size for group in queue) < needed
     assert decide(view, (), TTL_MS, PATIENCE_MS) == decide(view, every, TTL_MS, PATIENCE_MS)
     candidates: list[LaneId] = [(None, 1)] * batch_size
     assert mix(batch_size, fraction, every, candidates, view.live(TTL_MS).shares, {}) is None
 
 
-def test_a_queue_suffices_from_the_first_group_that_completes_it() -> None:
-    queued: dict[LaneId, int] = {(1, 4): 2, (None, 3): 1}
-    assert suffices(11, queued)
-    assert not suffices(12, queued)
-    assert not suffices(1, {})
+def test_sequences_are_counted_over_all_lanes() -> None:
+    assert sequences_in({(1, 4): 2, (None, 3): 1}) == 11
+    assert sequences_in({}) == 0
 
 
 @given(queues, st.integers(1, 14), shares)
