@@ -174,7 +174,7 @@ class GroupStore:
         for first in range(0, len(group_ids), _ENTRIES_AT_ONCE):
             part = group_ids[first : first + _ENTRIES_AT_ONCE]
             replies = await self._connection.call("HMGET", RunKeys(run).groups, *part)
-            found += [None if reply is None else parse_entry(reply.decode()) for reply in replies]
+            found += map(_entry, replies)
         return found
 
     async def entries_and_payloads(
@@ -192,7 +192,7 @@ class GroupStore:
             with_payload = part if first + _ENTRIES_AT_ONCE < len(group_ids) else [*part, *others]
             own: Command = ("HMGET", keys.groups, *part)
             found, held = await self._connection.pipeline([own, ("MGET", *map(keys.payload, with_payload))])
-            entries += [None if entry is None else parse_entry(entry.decode()) for entry in found]
+            entries += map(_entry, found)
             payloads += held
         return entries, payloads
 
@@ -388,3 +388,7 @@ def _unlink(keys: RunKeys, unnamed: Sequence[bytes]) -> list[Command]:
 def _starvation(pairs: Sequence[bytes]) -> Starvation | None:
     words = [word.decode() for word in pairs]
     return parse_starvation(dict(zip(words[::2], words[1::2], strict=True))) if words else None
+
+
+def _entry(reply: bytes | None) -> StoredGroup | None:
+    return None if reply is None else parse_entry(reply.decode())
