@@ -50,6 +50,7 @@ from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
 from app.services.environments.factory import EnvironmentServices
 from app.services.events.factory import EventServices
+from app.services.groups.commit_lock import CommitLock
 from app.services.groups.factory import GroupServices
 from app.services.groups.token_text import TokenText
 from app.services.history.factory import HistoryServices
@@ -216,9 +217,7 @@ def wire(settings: ServiceSettings, connection: RedisClient, durability: str, wo
     capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
     warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
     replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
-    groups = GroupServices.create(
-        stores, capacity, warnings, replay.eviction, recorder, shares_redis=settings.workers > 1
-    )
+    groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service())
     batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
     environments = EnvironmentServices.create(
         stores, batches.retention, warnings, timing.environment_ttl_ms, settings.max_new_environments_per_minute

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 
 import uvicorn
@@ -19,6 +20,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
 from app.logs import log_config
+from app.services.groups.commit_lock import shared_lock
 from app.settings import ServiceSettings
 from app.tuning import no_collection
 
@@ -44,10 +46,18 @@ def run_workers(
         announce: Called once, when all processes serve.
 
     Returns:
-        The exit code: 0 after a signal, 1 if the application did not start (its log says why).
+        The exit code: 0 after a signal, 1 if the application did not start (the log says why).
     """
     config = _uvicorn_config(settings, app, tls)
-    return _run_here(config, listener, announce) if settings.workers == 1 else _run_many(config, listener, announce)
+    if settings.workers == 1:
+        return _run_here(config, listener, announce)
+    with ExitStack() as until_the_end:
+        try:
+            until_the_end.enter_context(shared_lock())
+        except OSError as error:
+            logger.error("cannot make a temporary file: %s (TMPDIR names the folder for it)", error)
+            return 1
+        return _run_many(config, listener, announce)
 
 
 def raise_on_stop_signals() -> None:

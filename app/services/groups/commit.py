@@ -4,8 +4,7 @@ The script that admits groups costs Redis more for the call than for the groups,
 process. So submissions that arrive in one turn of the event loop share a commit. While two commits are in progress,
 small submissions wait and share the next one. Under little load each is committed alone, under high load many together.
 
-Several processes keep Redis busy between them. Then each has one commit at a time, which also waits as long as the
-event loop brings more submissions.
+Several processes keep Redis busy between them. Then one of them commits at a time, and submissions to the others meet.
 """
 
 import asyncio
@@ -21,6 +20,7 @@ from typing import Any
 from app.core.access.queued import LimitedAccount
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
+from app.services.groups.commit_lock import CommitLock
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Placement, Preconditions, Stored
@@ -82,18 +82,18 @@ class GroupCommit:
 
     Args:
         groups: Stores them.
+        lock: The lock that this process shares with others that commit, if there are any.
         longest_wait_s: How long a submission waits for commits in progress.
-        shares_redis: Whether other processes of this service commit, too.
     """
 
     def __init__(
-        self, groups: GroupStore, longest_wait_s: float = _LONGEST_WAIT_S, *, shares_redis: bool = False
+        self, groups: GroupStore, lock: CommitLock | None = None, longest_wait_s: float = _LONGEST_WAIT_S
     ) -> None:
         self._groups = groups
         self._longest_wait_s = longest_wait_s
-        self._shares_redis = shares_redis
+        self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._slots = asyncio.Semaphore(1 if shares_redis else _AT_A_TIME)
+        self._slots = asyncio.Semaphore(1 if lock else _AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
@@ -125,8 +125,10 @@ class GroupCommit:
         waiting = self._waiting[run]
         has_slot = await self._enter(waiting)
         try:
-            if self._shares_redis:
+            if self._lock:
                 await _gather(waiting)
+                if has_slot:
+                    await self._lock.acquire(self._longest_wait_s)
             together = _take(waiting)
             if waiting:
                 self._start(self._commit_next(run))
@@ -135,7 +137,7 @@ class GroupCommit:
             await self._commit_group(run, together)
         finally:
             if has_slot:
-                self._slots.release()
+                self._leave()
 
     async def _enter(self, waiting: Iterable[_Submission]) -> bool:
         """Take a slot for these submissions. Return False if they need none, or have waited long enough for one."""
@@ -147,6 +149,11 @@ class GroupCommit:
             async with asyncio.timeout(self._longest_wait_s):
                 return await self._slots.acquire()
         return False
+
+    def _leave(self) -> None:
+        if self._lock:
+            self._lock.release()
+        self._slots.release()
 
     async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
         results: Sequence[AdmissionResult | Exception]

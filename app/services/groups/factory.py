@@ -7,6 +7,7 @@ from app.services.groups.annotations import GroupAnnotator
 from app.services.groups.arrivals import Arrivals
 from app.services.groups.atropos_ingest import AtroposIngest
 from app.services.groups.commit import GroupCommit
+from app.services.groups.commit_lock import CommitLock
 from app.services.groups.contents import GroupContentReader
 from app.services.groups.deletion import GroupDeletion
 from app.services.groups.history import GroupHistories
@@ -45,11 +46,10 @@ class GroupServices:
         warnings: RunWarnings,
         eviction: ReplayEviction,
         recorder: HistoryRecorder,
-        *,
-        shares_redis: bool,
+        commit_lock: CommitLock | None,
     ) -> "GroupServices":
-        """Build the use cases on the stores. ``shares_redis``: whether other processes of the service commit, too."""
-        commits = GroupCommit(stores.groups, shares_redis=shares_redis)
+        """Build the use cases on the stores. ``commit_lock``: what this process shares with others that commit."""
+        commits = GroupCommit(stores.groups, commit_lock)
         admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
         contents = GroupContentReader(stores.listed_groups, histories)

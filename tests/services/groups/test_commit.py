@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.api.deps import Services
 from app.core.access.queued import LimitedAccount
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
+from app.services.groups.commit_lock import PATH_VARIABLE, CommitLock
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
@@ -94,13 +96,20 @@ def submissions(rng: Random) -> list[list[EncodedGroup]]:
     return made
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("commits_alone", [True, False], ids=["of one process", "of several processes"])
 @pytest.mark.parametrize("transacts", [True, False], ids=["in one transaction", "one after the other"])
 async def test_submissions_that_come_together_fare_as_one_after_the_other(
-    process: Callable[..., Process], redis_client: Redis, transacts: bool, workers: int
+    process: Callable[..., Process],
+    redis_client: Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    transacts: bool,
+    commits_alone: bool,
 ) -> None:
     """Of those that are refused nothing is stored, whatever came with them."""
-    services, _ = process(workers=workers)
+    if not commits_alone:
+        monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "lock"))
+    services, _ = process()
     services.connection.transacts = transacts
     rng = Random(seed_of(FUZZ))
     results, refused = Counter[str](), 0
@@ -157,16 +166,22 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
 
 
 @pytest.mark.parametrize(
-    ("longest_wait_s", "shares_redis", "commits"),
-    [(3600.0, False, 3), (3600.0, True, 2), (0.0, False, 10), (0.0, True, 10)],
+    ("longest_wait_s", "commits_alone", "commits"),
+    [(3600.0, True, 3), (3600.0, False, 2), (0.0, True, 10), (0.0, False, 10)],
     ids=["until one of two ends", "until the one ends", "not that long", "not that long for one"],
 )
 async def test_those_that_come_while_commits_are_in_progress_wait_and_share_the_next(
-    process: Callable[..., Process], redis_client: Redis, longest_wait_s: float, shares_redis: bool, commits: int
+    process: Callable[..., Process],
+    redis_client: Redis,
+    tmp_path: Path,
+    longest_wait_s: float,
+    commits_alone: bool,
+    commits: int,
 ) -> None:
     services, _ = process()
     now = await context_of_a_new_run(services)
-    group_commit = GroupCommit(services.groups.store, longest_wait_s, shares_redis=shares_redis)
+    lock = None if commits_alone else CommitLock(str(tmp_path / "lock"))
+    group_commit = GroupCommit(services.groups.store, lock, longest_wait_s)
 
     async def submit_in_turn() -> None:
         await redis_client.client_pause(3_600_000, all=False)  # nothing is written until the test allows it
@@ -180,13 +195,12 @@ async def test_those_that_come_while_commits_are_in_progress_wait_and_share_the_
 
 @pytest.mark.parametrize(("groups", "payload_bytes", "commits"), [(10, 100, 1), (16, 60_000, 2)])
 async def test_one_of_several_processes_waits_while_more_come_until_a_commit_is_full(
-    process: Callable[..., Process], redis_client: Redis, groups: int, payload_bytes: int, commits: int
+    process: Callable[..., Process], redis_client: Redis, tmp_path: Path, groups: int, payload_bytes: int, commits: int
 ) -> None:
     services, _ = process()
     now = await context_of_a_new_run(services)
-    payload = b"x" * payload_bytes
-    sent = [replace(placed(f"g{n}", now), groups=[replace(named(f"g{n}"), payload=payload)]) for n in range(groups)]
-    group_commit = GroupCommit(services.groups.store, shares_redis=True)
+    sent = [placed(f"g{n}", now, payload_bytes) for n in range(groups)]
+    group_commit = GroupCommit(services.groups.store, CommitLock(str(tmp_path / "lock")))
 
     async def submit_in_turn() -> None:
         senders = await commit_in_turn(group_commit, sent, 1)
@@ -194,6 +208,40 @@ async def test_one_of_several_processes_waits_while_more_come_until_a_commit_is_
 
     counted = await calls(redis_client, submit_in_turn)
     assert counted["exec"] == commits
+
+
+async def test_those_that_come_while_another_process_commits_share_the_next(
+    process: Callable[..., Process], redis_client: Redis, tmp_path: Path
+) -> None:
+    services, _ = process()
+    now = await context_of_a_new_run(services)
+    of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
+    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    await of_another_process.acquire(0)
+
+    async def submit_in_turn() -> None:
+        senders = await commit_in_turn(group_commit, [placed(f"g{n}", now) for n in range(10)], 10)
+        assert not any(sender.done() for sender in senders)
+        of_another_process.release()
+        assert await asyncio.gather(*senders) == [NEW] * 10
+
+    counted = await calls(redis_client, submit_in_turn)
+    assert counted["exec"] == 1
+    await asyncio.wait_for(of_another_process.acquire(3600), 60)
+
+
+@pytest.mark.parametrize(("longest_wait_s", "payload_bytes"), [(0.01, 100), (3600.0, 200_000)], ids=["long", "large"])
+async def test_a_large_one_and_one_that_waited_long_do_not_wait_for_another_process(
+    process: Callable[..., Process], tmp_path: Path, longest_wait_s: float, payload_bytes: int
+) -> None:
+    services, _ = process()
+    now = await context_of_a_new_run(services)
+    of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
+    await of_another_process.acquire(0)
+    group_commit = GroupCommit(services.groups.store, own, longest_wait_s)
+    for name in ("first", "second"):
+        assert await asyncio.wait_for(group_commit.commit(RUN, placed(name, now, payload_bytes)), 60) == NEW
+    of_another_process.release()
 
 
 async def test_the_ids_of_groups_are_in_the_order_of_arrival(
@@ -286,8 +334,8 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
     assert len((await books_of(redis_client, RUN))["queued"]) == 6
 
 
-def placed(name: str, context: AdmissionContext) -> PlacedGroups:
-    return PlacedGroups(context, [named(name)], [Placement(0)])
+def placed(name: str, context: AdmissionContext, payload_bytes: int = 100) -> PlacedGroups:
+    return PlacedGroups(context, [replace(named(name), payload=b"x" * payload_bytes)], [Placement(0)])
 
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:

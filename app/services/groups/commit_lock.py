@@ -1,0 +1,83 @@
+"""Let the API processes of a service commit in turn, so that submissions to a process that waits meet.
+
+The processes share a file, and lock it. If the process that holds the lock dies, the system releases it.
+"""
+
+import asyncio
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+PATH_VARIABLE = "LACHESIS_COMMIT_LOCK"
+"""The environment variable that tells API processes the path of their file."""
+
+
+class CommitLock:
+    """A lock that one process holds at a time. In each process one task may ask for it at a time.
+
+    Args:
+        path: The file that the processes share.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        self._thread = ThreadPoolExecutor(1, "commit-lock")
+        self._request: asyncio.Future[None] | None = None
+        self._is_wanted = False
+
+    @classmethod
+    def of_service(cls) -> "CommitLock | None":
+        """Return the lock that the supervisor made for its processes. None if there is none."""
+        path = os.environ.get(PATH_VARIABLE)
+        return cls(path) if path else None
+
+    async def acquire(self, longest_wait_s: float) -> None:
+        """Wait for the lock, but no longer than this."""
+        if self._request is None:
+            if self._take_if_free():
+                return
+            loop = asyncio.get_running_loop()
+            self._request = loop.run_in_executor(self._thread, fcntl.flock, self._file, fcntl.LOCK_EX)
+            self._request.add_done_callback(self._granted)
+        self._is_wanted = True
+        try:
+            await asyncio.wait([self._request], timeout=longest_wait_s)
+        finally:
+            self._is_wanted = False
+
+    def release(self) -> None:
+        """Let another process have the lock, if this one holds it."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _take_if_free(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _granted(self, _: asyncio.Future[None]) -> None:
+        self._request = None
+        if not self._is_wanted:  # nobody waits any more
+            self.release()
+
+
+@contextmanager
+def shared_lock() -> Iterator[None]:
+    """Make the file of the lock for the processes that start until the block ends.
+
+    Raises:
+        OSError: There is no folder for temporary files.
+    """
+    with tempfile.NamedTemporaryFile(prefix="lachesis-commits-") as file:
+        os.environ[PATH_VARIABLE] = file.name
+        try:
+            yield
+        finally:
+            del os.environ[PATH_VARIABLE]
