@@ -5,6 +5,7 @@ process. So submissions that arrive in one turn of the event loop share a commit
 small submissions wait and share the next one. Under little load each is committed alone, under high load many together.
 
 Several processes keep Redis busy between them. Then one of them commits at a time, and submissions to the others meet.
+A process to which submissions come one by one does not wait for the others.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ _TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this pro
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
 _AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
 _TURNS = 3  # of the event loop, in which it reads what has come and gets to a commit with it
+_OFTEN_ALONE = 8  # commits in a row: under little load, waiting for other processes saves nothing
 _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
 log = logging.getLogger("lachesis.commits")
@@ -94,6 +96,7 @@ class GroupCommit:
         self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
         self._slots = asyncio.Semaphore(1 if lock else _AT_A_TIME)
+        self._commits_alone = 0  # the last so many had one submission each
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
@@ -126,10 +129,11 @@ class GroupCommit:
         has_slot = await self._enter(waiting)
         try:
             if self._lock:
-                await _gather(waiting)
-                if has_slot:
+                if has_slot and self._commits_alone < _OFTEN_ALONE:
                     await self._lock.acquire(self._longest_wait_s)
+                await _gather(waiting)
             together = _take(waiting)
+            self._commits_alone = self._commits_alone + 1 if len(together) == 1 else 0
             if waiting:
                 self._start(self._commit_next(run))
             else:

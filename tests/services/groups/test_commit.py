@@ -244,6 +244,25 @@ async def test_a_large_one_and_one_that_waited_long_do_not_wait_for_another_proc
     of_another_process.release()
 
 
+async def test_one_to_which_submissions_come_one_by_one_does_not_wait_for_another_process(
+    process: Callable[..., Process], tmp_path: Path
+) -> None:
+    services, _ = process()
+    now = await context_of_a_new_run(services)
+    of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
+    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    for n in range(8):
+        assert await group_commit.commit(RUN, placed(f"alone{n}", now)) == NEW
+    await of_another_process.acquire(0)
+    together = (group_commit.commit(RUN, placed(f"together{n}", now)) for n in range(3))
+    assert await asyncio.wait_for(asyncio.gather(*together), 60) == [NEW] * 3
+    waits = asyncio.create_task(group_commit.commit(RUN, placed("after", now)))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(waits), 0.05)
+    of_another_process.release()
+    assert await waits == NEW
+
+
 async def test_the_ids_of_groups_are_in_the_order_of_arrival(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
