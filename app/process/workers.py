@@ -55,7 +55,7 @@ def run_workers(
         try:
             until_the_end.enter_context(shared_lock())
         except OSError as error:
-            logger.error("cannot make a temporary file: %s (TMPDIR names the folder for it)", error)
+            logger.error("cannot make a temporary file to lock: %s (TMPDIR names the folder for it)", error)
             return 1
         return _run_many(config, listener, announce)
 

@@ -389,7 +389,7 @@ def test_a_lock_needs_a_place(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "cannot make a temporary file: " in line
+    assert "cannot make a temporary file to lock: " in line
     assert "TMPDIR" in line
 
 

@@ -73,9 +73,11 @@ def shared_lock() -> Iterator[None]:
     """Make the file of the lock for the processes that start until the block ends.
 
     Raises:
-        OSError: There is no folder for temporary files.
+        OSError: There is no folder for temporary files, or its file system has no locks.
     """
     with tempfile.NamedTemporaryFile(prefix="lachesis-commits-") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_UN)
         os.environ[PATH_VARIABLE] = file.name
         try:
             yield
