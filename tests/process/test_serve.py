@@ -361,42 +361,6 @@ def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, 
     assert not is_running(redis)
 
 
-# Several processes
-
-
-def test_the_processes_share_a_lock_for_their_commits_until_the_service_ends(serve: Serve) -> None:
-    service = serve(["app", "serve"], LACHESIS_WORKERS="2")
-    locks = [lock for pid in service.descendants for lock in open_files(pid) if "lachesis-commits-" in lock.name]
-    assert len(locks) == 2
-    assert len(set(locks)) == 1
-    service.process.terminate()
-    assert service.process.wait(20) == 0
-    assert not locks[0].exists()
-
-
-def test_a_lock_needs_a_place(tmp_path: Path) -> None:
-    program = "import sys, tempfile; from app.cli.main import main; tempfile.tempdir = sys.argv.pop(); main()"
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    settings = {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(tmp_path / "data"), "LACHESIS_WORKERS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, "serve", str(tmp_path / "missing")],
-        cwd=ROOT,
-        env=own | {"PYTHONPATH": "clients"} | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "cannot make a temporary file to lock: " in line
-    assert "TMPDIR" in line
-
-
-def open_files(pid: int) -> list[Path]:
-    return [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
-
-
 # Killing
 
 

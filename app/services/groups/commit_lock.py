@@ -33,7 +33,7 @@ class CommitLock:
 
     @classmethod
     def of_service(cls) -> "CommitLock | None":
-        """Return the lock that the supervisor made for its processes. None if there is none."""
+        """Open the lock that the supervisor made. Return None if this process commits alone."""
         path = os.environ.get(PATH_VARIABLE)
         return cls(path) if path else None
 
@@ -64,7 +64,7 @@ class CommitLock:
 
     def _granted(self, _: asyncio.Future[None]) -> None:
         self._request = None
-        if not self._is_wanted:  # nobody waits any more
+        if not self._is_wanted:  # the task that asked has gone on
             self.release()
 
 
