@@ -1,4 +1,4 @@
-"""Run the service: start Redis, then the API processes on one socket. Stop them in reverse order."""
+"""Run the service: start Redis, then the API processes on one port. Stop them in reverse order."""
 
 import asyncio
 import errno
@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import sys
+from contextlib import ExitStack
 
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.issuer_client import IssuerClient
@@ -55,15 +56,18 @@ def _serve(settings: ServiceSettings, app: str) -> int:
     files = TlsFiles.of(settings)
     tls = None if files is None else TlsContexts(files)
     try:
-        listener = listen(settings.host, settings.port)
+        listeners = one_each(listen(settings.host, settings.port), settings.workers)
     except OSError as error:
         used = error.errno == errno.EADDRINUSE
         return _fail(
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
         )
-    address, port = listener.getsockname()[:2]
-    with listener, open_store(settings) as store:
+    address, port = listeners[0].getsockname()[:2]
+    with ExitStack() as until_the_end:
+        for listener in listeners:
+            until_the_end.enter_context(listener)
+        store = until_the_end.enter_context(open_store(settings))
         if not (has_sources or _may_listen(settings, address, store.url)):
             return _fail(
                 f"LACHESIS_HOST={settings.host} is not a loopback address, and the service has no authentication: "
@@ -80,8 +84,8 @@ def _serve(settings: ServiceSettings, app: str) -> int:
                 settings.published_on,
             )
         os.environ["LACHESIS_REDIS_URL"] = store.url
-        line = _announcement(settings, listener, store)
-        code = run_workers(settings, app, listener, tls, lambda: print(line, flush=True))
+        line = _announcement(settings, listeners[0], store)
+        code = run_workers(settings, app, listeners, tls, lambda: print(line, flush=True))
     if code == 0:
         try:
             print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
@@ -109,6 +113,22 @@ def listen(host: str, port: int) -> socket.socket:
     family, _, _, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
     # Listening, not only bound: otherwise two services could both hold the port.
     return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+
+
+def one_each(listener: socket.socket, processes: int) -> list[socket.socket]:
+    """Exchange a listening socket for one per process, so that Linux spreads connections over the processes evenly.
+
+    If processes share a socket, the one that wakes first takes most connections of a burst. Other systems do not spread
+    connections, so there they share it.
+
+    Raises:
+        OSError: Another program took the address in between.
+    """
+    if processes == 1 or sys.platform != "linux":
+        return [listener]
+    family, address = listener.family, listener.getsockname()[:2]
+    listener.close()  # it was bound alone: no other service has the port
+    return [socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=True) for _ in range(processes)]
 
 
 def _announcement(settings: ServiceSettings, listener: socket.socket, store: Store) -> str:

@@ -1,4 +1,4 @@
-"""Run the API on one listening socket: in this process, or in several supervised ones."""
+"""Run the API on one port: in this process, or in several supervised ones."""
 
 import logging
 import multiprocessing
@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import FrameType
 
@@ -34,14 +34,18 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_workers(
-    settings: ServiceSettings, app: str, listener: socket.socket, tls: TlsContexts | None, announce: Callable[[], None]
+    settings: ServiceSettings,
+    app: str,
+    listeners: Sequence[socket.socket],
+    tls: TlsContexts | None,
+    announce: Callable[[], None],
 ) -> int:
-    """Serve ``app`` on ``listener`` until a signal ends it; requests in flight finish first.
+    """Serve ``app`` until a signal ends it; requests in flight finish first.
 
     Args:
         settings: The settings. The processes read the same ones from the environment and the file.
         app: The ASGI application as ``module:attribute``.
-        listener: A listening socket.
+        listeners: Listening sockets: one for each process, or one that all share.
         tls: The certificates for TLS; None for plain HTTP.
         announce: Called once, when all processes serve.
 
@@ -50,14 +54,14 @@ def run_workers(
     """
     config = _uvicorn_config(settings, app, tls)
     if settings.workers == 1:
-        return _run_here(config, listener, announce)
+        return _run_here(config, listeners[0], announce)
     with ExitStack() as until_the_end:
         try:
             until_the_end.enter_context(shared_lock())
         except OSError as error:
             logger.error("cannot make a temporary file to lock: %s (TMPDIR names the folder for it)", error)
             return 1
-        return _run_many(config, listener, announce)
+        return _run_many(config, listeners, announce)
 
 
 def raise_on_stop_signals() -> None:
@@ -180,7 +184,7 @@ class _Supervisor(Multiprocess):
         self.failed = False
 
     def init_processes(self) -> None:
-        self.processes = [self._started() for _ in range(self.processes_num)]
+        self.processes = [self._started(index) for index in range(self.processes_num)]
         while (
             not self._announced and not self.should_exit.is_set() and all(p.process.is_alive() for p in self.processes)
         ):
@@ -198,7 +202,7 @@ class _Supervisor(Multiprocess):
                 self.should_exit.set()
                 return
             logger.error("API process %s ended by itself (code %s); starting another", process.pid, process.exitcode)
-            self.processes[index] = self._started()
+            self.processes[index] = self._started(index)
         if not self._announced:
             self._announce_if_ready()
 
@@ -226,14 +230,15 @@ class _Supervisor(Multiprocess):
         else:
             time.sleep(0.02)
 
-    def _started(self) -> _WorkerProcess:
-        worker = _WorkerProcess(self.config, self.sockets)
+    def _started(self, index: int) -> _WorkerProcess:
+        # This process keeps all sockets open. So connections to a process that died wait for its replacement.
+        worker = _WorkerProcess(self.config, [self.sockets[index % len(self.sockets)]])
         worker.start()
         return worker
 
 
-def _run_many(config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> int:
-    supervisor = _Supervisor(config, [listener], announce)
+def _run_many(config: uvicorn.Config, listeners: Sequence[socket.socket], announce: Callable[[], None]) -> int:
+    supervisor = _Supervisor(config, list(listeners), announce)
     try:
         supervisor.run()
     finally:

@@ -203,10 +203,12 @@ def test_an_unreachable_redis_is_one_line_without_the_password(serve: Serve, url
     assert "pa55word" not in line
 
 
-def test_an_address_in_use_is_reported_in_one_line(serve: Serve) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        line = failed_start(serve(LACHESIS_PORT=str(taken.getsockname()[1])))
-    assert "the address is in use" in line
+@workers
+def test_an_address_in_use_is_reported_in_one_line(serve: Serve, workers: str) -> None:
+    first = serve(LACHESIS_WORKERS=workers)
+    second = serve(LACHESIS_WORKERS=workers, LACHESIS_PORT=str(httpx.URL(first.url).port))
+    assert "the address is in use" in failed_start(second)
+    assert first.ask()
 
 
 def test_data_in_use_is_reported_in_one_line_that_names_the_process(serve: Serve) -> None:
@@ -364,12 +366,12 @@ def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, 
 # Killing
 
 
-def test_a_killed_worker_is_replaced_while_the_others_serve(serve: Serve) -> None:
+def test_a_killed_worker_is_replaced_and_every_new_connection_is_answered(serve: Serve) -> None:
     service = serve(LACHESIS_WORKERS="2")
     killed, other = service.worker_pids(2)
     os.kill(killed, signal.SIGKILL)
-    wait_until("it is gone", lambda: not is_running(killed))
-    assert service.ask() == other
+    answered = {service.ask() for _ in range(10)}  # by the other one, or by the replacement when it is there
+    assert killed not in answered
     (replacement,) = service.worker_pids(2) - {other}
     assert replacement != killed
     assert f"API process {killed} ended by itself (code -9)" in service.complained

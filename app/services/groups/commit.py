@@ -1,8 +1,9 @@
 """Commit submissions that arrive at the same time together (group commit).
 
-The script that admits groups costs Redis more for the call than for the groups, and so does a round trip of this
-process. So submissions that arrive in one turn of the event loop share a commit. While two commits are in progress,
-small submissions wait and share the next one. Under little load each is committed alone, under high load many together.
+A commit costs Redis more for the call and the fsync than for a small group, and so does a round trip of this process.
+So a commit starts when a turn of the event loop brings no further submissions, and takes all that wait. While two
+commits are in progress, small submissions wait for the next one. Under little load each is committed alone, under high
+load many together.
 
 Several processes keep Redis busy between them. Then one of them commits at a time, and submissions to the others meet.
 A process to which submissions come one by one does not wait for the others.
@@ -30,7 +31,6 @@ from app.store.groups.store import GroupStore
 _TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this process idle while Redis stores it
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
 _AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
-_TURNS = 3  # of the event loop, in which it reads what has come and gets to a commit with it
 _OFTEN_ALONE = 8  # commits in a row: under little load, waiting for other processes saves nothing
 _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
@@ -128,10 +128,9 @@ class GroupCommit:
         waiting = self._waiting[run]
         has_slot = await self._enter(waiting)
         try:
-            if self._lock:
-                if has_slot and self._commits_alone < _OFTEN_ALONE:
-                    await self._lock.acquire(self._longest_wait_s)
-                await _gather(waiting)
+            if self._lock and has_slot and self._commits_alone < _OFTEN_ALONE:
+                await self._lock.acquire(self._longest_wait_s)
+            await _gather(waiting)
             together = _take(waiting)
             self._commits_alone = self._commits_alone + 1 if len(together) == 1 else 0
             if waiting:
@@ -188,12 +187,11 @@ class GroupCommit:
 
 
 async def _gather(waiting: Collection[_Submission]) -> None:
-    """Wait while more submissions come, until there are as many as a commit takes."""
+    """Wait while each turn of the event loop brings more submissions, until there are as many as a commit takes."""
     before = 0
     while before < len(waiting) and _payload_bytes(waiting) < _TOGETHER_BYTES:
         before = len(waiting)
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 def _payload_bytes(submissions: Iterable[_Submission]) -> int:
