@@ -29,7 +29,7 @@ from lachesis.wire.blob import (
     Header,
     TensorInfo,
     read_header,
-    tensor,
+    view,
     with_metadata,
 )
 from lachesis.wire.columns import DETAILS, Column, Ragged
@@ -224,7 +224,7 @@ def flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) ->
         raise InvalidField(f"has dtype {info.dtype}, not {' or '.join(dtypes)}", path)
     if len(info.shape) != 1:
         raise InvalidField(f"has {len(info.shape)} dimensions, not 1: send the rows one after another", path)
-    return tensor(blob, info)
+    return view(blob, info)  # of bytes or a view of bytes, so it is read-only
 
 
 def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:

@@ -140,7 +140,10 @@ class _Deadline:
 
 
 def _is_gzip(request: Request) -> bool:
-    coding = b", ".join(headers_of(request.scope, b"content-encoding")).decode("latin-1").strip().lower()
+    codings = headers_of(request.scope, b"content-encoding")
+    if not codings:
+        return False
+    coding = b", ".join(codings).decode("latin-1").strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):
         raise UnsupportedEncoding(f"Content-Encoding {reprlib.repr(coding)}; send the body as it is, or as gzip")
     return coding.endswith("gzip")

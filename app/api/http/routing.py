@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -163,10 +163,10 @@ class NativeRoute(GuardedRoute):
         handle = super().unguarded_handler()
         known = frozenset(_query_names(self.dependant))
 
-        async def checked(request: Request) -> Response:
+        def checked(request: Request) -> Coroutine[Any, Any, Response]:
             if request.scope["query_string"]:
                 _check_query(request, known)
-            return await handle(request)
+            return handle(request)
 
         return checked
 

@@ -50,6 +50,7 @@ from app.services.access.credentials import PeerCertificate
 from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
+_SEPARATORS_BYTES = len(": \r\n")
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
 _PROTOCOL_STATE = (
@@ -284,11 +285,11 @@ class Protocol(HttpToolsProtocol):
         if self._turned_away:
             self._refuse(self._turned_away)
             return
-        if not self._limits.expecting and not self._replying and not self._receiving:
-            self._limits.expect()
         super().data_received(b"")  # ends the time that an idle connection may stay
         before = self._unfinished
         self._parse(data)
+        if not (self._limits.expecting or self._replying) and (self._unfinished is not None or not self._receiving):
+            self._limits.expect()
         goes_on = before is not None and before is self._unfinished  # maybe after a request that is being answered
         unfinished = self._limits.expecting or goes_on
         if unfinished and not self.transport.is_closing() and not self._limits.count_received(len(data)):
@@ -361,7 +362,7 @@ class Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._limits.count_parsed(len(name) + len(value) + len(": \r\n"))
+        self._limits.count_parsed(len(name) + len(value) + _SEPARATORS_BYTES)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

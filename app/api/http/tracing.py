@@ -195,23 +195,25 @@ def traced(answer: Handler, endpoint: Callable[..., Any]) -> Handler:
         return answer
     name, only_below = declared
 
-    async def watched(request: Request) -> Response:
+    def watched(request: Request) -> Coroutine[Any, Any, Response]:
         tracing: Tracing | None = request.scope["state"]["services"].tracing
         span = None if tracing is None else tracing.begin(request, name, only_below=only_below)
-        if span is None:
-            return await answer(request)
-        request.scope[_SPAN] = span
-        try:
-            reply = await answer(request)
-            span.answered(reply.status_code)
-            return reply
-        except Exception as error:
-            span.failed(error)
-            raise
-        finally:
-            span.end()
+        return answer(request) if span is None else _in_span(span, answer, request)
 
     return watched
+
+
+async def _in_span(span: RequestSpan, answer: Handler, request: Request) -> Response:
+    request.scope[_SPAN] = span
+    try:
+        reply = await answer(request)
+        span.answered(reply.status_code)
+        return reply
+    except Exception as error:
+        span.failed(error)
+        raise
+    finally:
+        span.end()
 
 
 def span_of(request: Request) -> RequestSpan | None:

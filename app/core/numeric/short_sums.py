@@ -13,12 +13,13 @@ def total(values: NDArray[np.integer]) -> int:
     return int(values.sum(dtype=np.int64))
 
 
-def total_of_squares(values: NDArray[np.integer]) -> int:
-    """Return the sum of the squares of whole numbers. It must fit into 64 bits."""
+def totals(values: NDArray[np.integer]) -> tuple[int, int]:
+    """Return the sum of whole numbers, and the sum of their squares. Both must fit into 64 bits."""
     if len(values) <= _FEW:
-        return sum([value * value for value in values.tolist()])
+        numbers = values.tolist()
+        return sum(numbers), sum([number * number for number in numbers])
     wide = values.astype(np.int64, copy=False)
-    return int(wide.dot(wide))
+    return int(wide.sum()), int(wide.dot(wide))
 
 
 def mean(values: NDArray[np.floating]) -> float:

@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.core.numeric.short_sums import total, total_of_squares
+from app.core.numeric.short_sums import totals
 from lachesis.wire.errors import InvalidField
 
 Costs = NDArray[np.float64]
@@ -56,7 +56,7 @@ class Weight:
 
 def weigh(lengths: NDArray[np.integer], declared: float | None = None) -> Weight:
     """Return the weight of a group. ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
-    return Weight(total(lengths), total_of_squares(lengths), declared)
+    return Weight(*totals(lengths), declared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ A process to which submissions come one by one does not wait for the others.
 
 import asyncio
 import logging
-import secrets
+import random
 import time
 from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Sequence
@@ -55,11 +55,6 @@ class PlacedGroups:
     room: AdmissionLimits = NO_LIMIT
     account: LimitedAccount | None = None
 
-    @property
-    def payload_bytes(self) -> int:
-        """Return the bytes of all payloads."""
-        return sum(len(group.payload) for group in self.groups)
-
     def given_ids(self) -> set[str]:
         """Return the ids that senders gave."""
         return {group.group_id for group in self.groups if group.group_id is not None}
@@ -68,6 +63,7 @@ class PlacedGroups:
 @dataclass(frozen=True, slots=True)
 class _Submission:
     placed: PlacedGroups
+    payload_bytes: int
     result: asyncio.Future[list[Outcome] | None]
 
     def resolve(self, result: AdmissionResult | Exception) -> None:
@@ -109,7 +105,8 @@ class GroupCommit:
             QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
-        submission = _Submission(placed, asyncio.get_running_loop().create_future())
+        payload_bytes = sum([len(group.payload) for group in placed.groups])
+        submission = _Submission(placed, payload_bytes, asyncio.get_running_loop().create_future())
         if run in self._waiting:
             self._waiting[run].append(submission)
         else:
@@ -195,7 +192,7 @@ async def _gather(waiting: Collection[_Submission]) -> None:
 
 
 def _payload_bytes(submissions: Iterable[_Submission]) -> int:
-    return sum(submission.placed.payload_bytes for submission in submissions)
+    return sum([submission.payload_bytes for submission in submissions])
 
 
 def _new_id() -> str:
@@ -203,7 +200,7 @@ def _new_id() -> str:
 
     Ids in the order of arrival keep groups that leave together close to each other in the sorted sets of Redis.
     """
-    return f"{time.time_ns() // 1_000_000:011x}{secrets.randbits(52):013x}"
+    return f"{time.time_ns() // 1_000_000:011x}{random.getrandbits(52):013x}"
 
 
 def _take(waiting: deque[_Submission]) -> list[_Submission]:
@@ -213,11 +210,11 @@ def _take(waiting: deque[_Submission]) -> list[_Submission]:
     them have the same id.
     """
     first = waiting.popleft()
-    together, ids, size_bytes = [first], first.placed.given_ids(), first.placed.payload_bytes
+    together, ids, size_bytes = [first], first.placed.given_ids(), first.payload_bytes
     while waiting:
         placed = waiting[0].placed
         own_ids = placed.given_ids()
-        size_bytes += placed.payload_bytes
+        size_bytes += waiting[0].payload_bytes
         alike = placed.context == first.placed.context and placed.room == first.placed.room
         if size_bytes > _TOGETHER_BYTES or not alike or not ids.isdisjoint(own_ids):
             break

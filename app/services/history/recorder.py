@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
@@ -13,6 +14,17 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 
 _MOST_NAME = 200  # characters of an environment's name; names with the same beginning count together
+_MOST_UNCOUNTED = 1024  # arrivals of a run: to count many together costs less
+
+
+class _Arrival(NamedTuple):
+    """A group that came in, of the environment with this name in a history."""
+
+    environment: str
+    sequences: int
+    tokens: int
+    size_bytes: int
+    reward: float | None
 
 
 class HistoryRecorder:
@@ -20,6 +32,7 @@ class HistoryRecorder:
 
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}
+        self._uncounted: dict[str, list[_Arrival]] = {}
 
     def submitted(
         self,
@@ -30,23 +43,31 @@ class HistoryRecorder:
         environments: Mapping[int, EnvironmentRecord],
     ) -> None:
         """Count the groups that are new, whether they are stored or dropped on arrival."""
-        came = defaultdict[int | None, list[EncodedGroup]](list)
+        uncounted = self._uncounted.setdefault(run, [])
         for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
             if not outcome.repeated:
-                came[placement.environment].append(group)
-        tally = self._tally(run)
+                name = series_name(placement.environment, environments)
+                reward = mean(group.rewards) if len(group.rewards) else None
+                uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
+        if len(uncounted) >= _MOST_UNCOUNTED:
+            self._count_arrivals(run)
+
+    def _count_arrivals(self, run: str) -> None:
+        came = defaultdict[str, list[_Arrival]](list)
+        for arrival in self._uncounted.pop(run, ()):
+            came[arrival.environment].append(arrival)
         for environment, own in came.items():
             counts = {
                 "groups_in": len(own),
-                "sequences_in": sum(group.size for group in own),
-                "tokens_in": sum(group.weight.tokens for group in own),
-                "bytes_in": sum(len(group.payload) for group in own),
+                "sequences_in": sum(arrival.sequences for arrival in own),
+                "tokens_in": sum(arrival.tokens for arrival in own),
+                "bytes_in": sum(arrival.size_bytes for arrival in own),
             }
             values = {
-                "reward_in": [mean(group.rewards) for group in own if len(group.rewards)],
-                "length_in": [group.weight.tokens / group.size for group in own],
+                "reward_in": [arrival.reward for arrival in own],
+                "length_in": [arrival.tokens / arrival.sequences for arrival in own],
             }
-            tally.note(series_name(environment, environments), counts, values)
+            self._tally(run).note(environment, counts, values)
 
     def handed_out(
         self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], rewards: Sequence[float | None]
@@ -87,10 +108,11 @@ class HistoryRecorder:
 
     def runs(self) -> list[str]:
         """Return the runs with counts."""
-        return list(self._tallies)
+        return list(self._tallies | self._uncounted)
 
     def take(self, run: str) -> HistorySpan:
         """Fetch the counts of a run, and start again."""
+        self._count_arrivals(run)
         tally = self._tallies.pop(run, None)
         return HistorySpan() if tally is None else tally.close()
 
