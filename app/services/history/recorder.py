@@ -63,7 +63,7 @@ class HistoryRecorder:
                 "tokens_in": sum(arrival.tokens for arrival in own),
                 "bytes_in": sum(arrival.size_bytes for arrival in own),
             }
-            values = {
+            values: dict[str, list[float | None]] = {
                 "reward_in": [arrival.reward for arrival in own],
                 "length_in": [arrival.tokens / arrival.sequences for arrival in own],
             }
