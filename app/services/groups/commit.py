@@ -28,7 +28,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
 
-_TOGETHER_BYTES = 512 * 1024  # of payload: a larger commit would leave this process idle while Redis stores it
+_TOGETHER_BYTES = 768 * 1024  # of payload: larger commits would leave this process idle while Redis stores them
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
 _AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
 _OFTEN_ALONE = 8  # commits in a row: under little load, waiting for other processes saves nothing

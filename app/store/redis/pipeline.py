@@ -10,6 +10,7 @@ redis-py reads the URL, asyncio connects, and hiredis packs and parses. All thre
 """
 
 import asyncio
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ Argument = str | bytes | memoryview | int | float
 Command = tuple[Argument, ...]
 
 _COPIED_BYTES = 8 * 1024  # a shorter argument is rather copied than sent by itself
+_SEND_BUFFER_BYTES = 1024 * 1024  # of a Unix socket, so that a commit leaves at once. Linux may give less (wmem_max)
 _INCOMPLETE = object()
 _TOO_MANY_CLIENTS = "ERR max number of clients reached"
 _ERRORS: Mapping[str, type[RedisError]] = {
@@ -193,6 +195,8 @@ class RedisConnection(asyncio.Protocol):
         address, loop = self._address, asyncio.get_running_loop()
         if isinstance(address, UnixDomainSocketConnection):
             self._transport, _ = await loop.create_unix_connection(lambda: self, address.path)
+            connection: socket.socket = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         else:
             assert isinstance(address, TcpConnection)  # noqa: S101 - redis-py has no third kind
             tls = address.ssl_context.get() if isinstance(address, SSLConnection) else None
