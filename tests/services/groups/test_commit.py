@@ -159,7 +159,7 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
 
     small = [[named(f"small{n}")] for n in range(40)]
     assert await transactions(small) == 1
-    large = [[replace(named(f"large{n}"), payload=b"x" * 300_000)] for n in range(3)]
+    large = [[replace(named(f"large{n}"), payload=b"x" * 400_000)] for n in range(3)]
     assert await transactions(large) == 3
     assert await transactions([[named("alone"), named("with-it")]]) == 1
     assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 40 + 3 + 2
