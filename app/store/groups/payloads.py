@@ -1,6 +1,7 @@
 """Write payloads first and their index second (ADR 2)."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Protocol
 
 from app.store.groups import scripts
@@ -29,12 +30,15 @@ async def write_then_index(
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
     # after its reservations. Before the reservations, the name could be removed again in between.
-    commands: list[Command] = [("ZADD", RUNS, "NX", 0, keys.name)]
-    commands += [("SET", keys.payload(name), payload) for name, payload in payloads.items()]
-    total_bytes = sum(len(payload) for payload in payloads.values())
+    announce: Command = ("ZADD", RUNS, "NX", 0, keys.name)
+    written = [(keys.payload(name), payload) for name, payload in payloads.items()]
+    total_bytes = sum(map(len, payloads.values()))
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
-        replies = await connection.transact([*commands, index(reserved=False)])
+        # One command for all payloads: in a transaction, Redis answers each command with a system call.
+        together: list[Command] = [("MSET", *chain.from_iterable(written))] if written else []
+        replies = await connection.transact([announce, *together, index(reserved=False)])
     else:
-        reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))]
-        replies = await connection.pipeline([*(reserve if payloads else []), *commands, index(reserved=True)])
+        reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
+        each: list[Command] = [("SET", *pair) for pair in written]
+        replies = await connection.pipeline([*reserve, announce, *each, index(reserved=True)])
     return replies[-1]

@@ -13,7 +13,8 @@ import asyncio
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import hiredis
 from redis.asyncio import ConnectionPool
@@ -269,20 +270,28 @@ def _checked(replies: list[Any]) -> list[Any]:
 
 
 def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
-    """Lay commands out as Redis reads them, in pieces that need not be joined; a large last argument is a piece."""
+    """Lay commands out as Redis reads them, in pieces that need not be joined; a large argument is a piece."""
     pieces: list[bytes | memoryview] = []
     small: list[bytes] = []
     for command in commands:
-        last = command[-1]
-        if isinstance(last, (bytes, memoryview)) and len(last) > _COPIED_BYTES:
-            before = _packed(command[:-1]).partition(b"\r\n")[2]
-            small.append(b"*%d\r\n%b$%d\r\n" % (len(command), before, len(last)))
-            pieces += (b"".join(small), last)
-            small = [b"\r\n"]
-        else:
+        large = [n for n, argument in enumerate(command) if _is_large(argument)]
+        if not large:
             small.append(_packed(command))
+            continue
+        small.append(b"*%d\r\n" % len(command))
+        for start, end in pairwise((-1, *large, len(command))):
+            if end - start > 1:
+                small.append(_packed(command[start + 1 : end]).partition(b"\r\n")[2])
+            if end < len(command):
+                value = cast("bytes | memoryview", command[end])
+                pieces += (b"%b$%d\r\n" % (b"".join(small), len(value)), value)
+                small = [b"\r\n"]
     pieces.append(b"".join(small))
     return pieces
+
+
+def _is_large(argument: Argument) -> bool:
+    return isinstance(argument, (bytes, memoryview)) and len(argument) > _COPIED_BYTES
 
 
 def _packed(command: Command) -> bytes:
