@@ -21,8 +21,8 @@ from tests.services.replay.moves import buffer_of
 
 OF_WHAT_IS_NAMED = {
     *("evalsha", "exec", "exists", "hdel", "hexists", "hget", "hincrby", "hlen", "hmget", "hset", "multi", "publish"),
-    *("mset", "sadd", "set", "strlen", "time", "unlink", "zadd", "zcard", "zmscore", "zrank", "zrem", "zremrangebyscore"),
-    "zscore",
+    *("mset", "sadd", "strlen", "time", "unlink", "zadd", "zcard", "zmscore", "zrank", "zrem", "zremrangebyscore"),
+    *("set", "zscore"),
 }
 """Commands whose work is by what they name or remove, and at most by the logarithm of all else that a key holds."""
 
