@@ -274,7 +274,11 @@ def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
     pieces: list[bytes | memoryview] = []
     small: list[bytes] = []
     for command in commands:
-        large = [n for n, argument in enumerate(command) if _is_large(argument)]
+        large = [
+            n
+            for n, argument in enumerate(command)
+            if isinstance(argument, (bytes, memoryview)) and len(argument) > _COPIED_BYTES
+        ]
         if not large:
             small.append(_packed(command))
             continue
@@ -288,10 +292,6 @@ def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
                 small = [b"\r\n"]
     pieces.append(b"".join(small))
     return pieces
-
-
-def _is_large(argument: Argument) -> bool:
-    return isinstance(argument, (bytes, memoryview)) and len(argument) > _COPIED_BYTES
 
 
 def _packed(command: Command) -> bytes:
