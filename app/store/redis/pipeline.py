@@ -270,18 +270,17 @@ def _checked(replies: list[Any]) -> list[Any]:
 
 
 def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
-    """Lay commands out as Redis reads them, in pieces that need not be joined; a large argument is a piece."""
+    """Lay commands out as Redis reads them, in pieces that need not be joined.
+
+    A large argument is a piece, if the last argument of its command is large, too.
+    """
     pieces: list[bytes | memoryview] = []
     small: list[bytes] = []
     for command in commands:
-        large = [
-            n
-            for n, argument in enumerate(command)
-            if isinstance(argument, (bytes, memoryview)) and len(argument) > _COPIED_BYTES
-        ]
-        if not large:
+        if not _is_large(command[-1]):  # a look at all arguments of all commands would cost more than it saves
             small.append(_packed(command))
             continue
+        large = [n for n, argument in enumerate(command) if _is_large(argument)]
         small.append(b"*%d\r\n" % len(command))
         for start, end in pairwise((-1, *large, len(command))):
             if end - start > 1:
@@ -292,6 +291,10 @@ def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
                 small = [b"\r\n"]
     pieces.append(b"".join(small))
     return pieces
+
+
+def _is_large(argument: Argument) -> bool:
+    return isinstance(argument, (bytes, memoryview)) and len(argument) > _COPIED_BYTES
 
 
 def _packed(command: Command) -> bytes:
