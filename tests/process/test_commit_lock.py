@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.processes import open_files
 from tests.e2e.service import Service
 from tests.e2e.venv import REPOSITORY
 
 pytestmark = pytest.mark.long
-
-
-def open_files(pid: int) -> list[Path]:
-    return [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 def test_the_processes_share_a_lock_until_the_service_ends(tmp_path: Path) -> None:

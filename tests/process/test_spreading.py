@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import open_files, wait_until
 from tests.e2e.service import Service
 
 pytestmark = [
@@ -19,7 +19,7 @@ CONNECTIONS = 64  # all of them miss one of four processes once in 20 million ru
 
 
 def sockets(pid: int) -> int:
-    return sum(entry.readlink().name.startswith("socket:") for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return sum(file.name.startswith("socket:") for file in open_files(pid))
 
 
 def test_each_process_gets_connections_of_a_burst(tmp_path: Path) -> None:

@@ -288,7 +288,8 @@ class Protocol(HttpToolsProtocol):
         super().data_received(b"")  # ends the time that an idle connection may stay
         before = self._unfinished
         self._parse(data)
-        if not (self._limits.expecting or self._replying) and (self._unfinished is not None or not self._receiving):
+        in_body = self._receiving and self._unfinished is None
+        if not (self._limits.expecting or self._replying or in_body):
             self._limits.expect()
         goes_on = before is not None and before is self._unfinished  # maybe after a request that is being answered
         unfinished = self._limits.expecting or goes_on

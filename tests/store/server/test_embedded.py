@@ -18,7 +18,7 @@ from app.store.server import embedded
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.engine import Engine, find_server
 from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
-from tests.e2e.processes import is_running, wait_until
+from tests.e2e.processes import is_running, open_files, wait_until
 
 ROOT = Path(__file__).parents[3]
 SERVICE = """
@@ -179,7 +179,7 @@ def test_an_existing_directory_becomes_private(data_dir: Path, permissive_umask:
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
 def test_it_listens_on_its_socket_alone(data_dir: Path) -> None:
     with EmbeddedRedis.start(data_dir) as server:
-        opened = {os.readlink(link) for link in Path(f"/proc/{server.pid}/fd").iterdir()}
+        opened = set(map(str, open_files(server.pid)))
         kinds = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "unix")
         tables = {kind: Path(f"/proc/{server.pid}/net/{kind}") for kind in kinds}
         lines = {kind: table.read_text().splitlines()[1:] for kind, table in tables.items() if table.exists()}
