@@ -14,8 +14,8 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.states import DropReason
 
-DROPPED_AT_ONCE = 128
-"""Groups that a script drops, within about 3 ms. Redis serves no other request during that time."""
+DROPPED_AT_ONCE = 192
+"""Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""
 
 _REST = 2  # a sweep in the background rests this many times as long as it works
 _PAGES_AT_ONCE = 2
