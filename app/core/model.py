@@ -19,7 +19,7 @@ LaneId = tuple[int | None, int]
 
 def sequences_in(groups: Mapping[LaneId, int]) -> int:
     """Return the number of sequences of so many groups in each lane."""
-    return sum(size * count for (_, size), count in groups.items())
+    return sum([size * count for (_, size), count in groups.items()])
 
 
 @dataclass(frozen=True, slots=True, order=True)

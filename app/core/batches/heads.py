@@ -23,12 +23,8 @@ def lanes_to_read(
         by_age: The lanes, by their oldest groups. Lanes that are not in ``queued`` are left out. If lanes of
             ``queued`` are missing that may matter, all lanes are returned.
     """
-    found, unlimited, oldest = [], Counter[int](), iter(by_age)
-    for lane in queued:
-        if lane[0] in limited:
-            found.append(lane)
-        else:
-            unlimited[lane[1]] += 1
+    found, oldest = [lane for lane in queued if lane[0] in limited], iter(by_age)
+    unlimited = Counter([size for environment, size in queued if environment not in limited])
     missing = {size: most for size, lanes in unlimited.items() if (most := min(lanes, batch_size // size))}
     while missing:
         old = next(oldest, None)

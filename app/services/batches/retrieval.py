@@ -17,6 +17,8 @@ from lachesis.wire.states import DropReason
 MANY_LANES = 128
 """So many lanes are not all read, and rules that look at them delay other requests."""
 
+_LANES_AT_FIRST = 2  # for each sequence of a batch: mostly, the oldest lanes are enough
+
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
@@ -52,8 +54,11 @@ class Retrieval:
         batch_size = 0 if view.config is None else view.config.batch_size
         chosen: Collection[LaneId] = view.lanes
         if len(view.lanes) >= MANY_LANES:
-            by_age = await self._groups.lanes_by_age(run)
-            chosen = lanes_to_read(batch_size, view.lanes, view.live(ttl_ms).limited, by_age)
+            limited = view.live(ttl_ms).limited
+            by_age = await self._groups.lanes_by_age(run, _LANES_AT_FIRST * batch_size)
+            chosen = lanes_to_read(batch_size, view.lanes, limited, by_age)
+            if len(chosen) == len(view.lanes):  # the oldest lanes were too few, or all lanes matter
+                chosen = lanes_to_read(batch_size, view.lanes, limited, await self._groups.lanes_by_age(run))
         lanes = await self._heads(run, view, chosen, batch_size)
         if len(chosen) == len(view.lanes) or all(lane.heads for lane in lanes):
             return lanes

@@ -104,10 +104,11 @@ class GroupStore:
         """
         return await self._heads(wanted, RunKeys(run).lane)
 
-    async def lanes_by_age(self, run: str) -> Iterator[LaneId]:
-        """Read which lanes have groups, the one with the oldest group first."""
-        names = await self._connection.call("ZRANGE", RunKeys(run).lane_heads, 0, -1)
-        return (parse_lane_name(name.decode()) for name in names)
+    async def lanes_by_age(self, run: str, most: int | None = None) -> Iterator[LaneId]:
+        """Read which lanes have groups, the one with the oldest group first: all lanes, or at most so many."""
+        last = -1 if most is None else most - 1
+        names = await self._connection.call("ZRANGE", RunKeys(run).lane_heads, 0, last)
+        return map(parse_lane_name, names)
 
     async def queued(self, run: str, groups: Sequence[tuple[LaneId, str]]) -> list[bool]:
         """Return which of these groups, by lane and id, wait in the queue."""

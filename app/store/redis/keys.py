@@ -191,9 +191,9 @@ def lane_name(environment: int | None, size: int) -> str:
 
 
 @lru_cache(maxsize=_MOST_LANES)
-def parse_lane_name(name: str) -> tuple[int | None, int]:
-    """Decode what `lane_name` encoded."""
-    environment, size = name.split(":")
+def parse_lane_name(name: str | bytes) -> tuple[int | None, int]:
+    """Decode what `lane_name` encoded, as text or as Redis gives it."""
+    environment, size = (name.decode() if isinstance(name, bytes) else name).split(":")
     return (None if environment == NONE else int(environment)), int(size)
 
 

@@ -214,7 +214,7 @@ def _texts(a_hash: Hash) -> dict[str, str]:
 
 
 def _lanes(a_hash: Hash) -> dict[LaneId, int]:
-    return {parse_lane_name(name.decode()): int(count) for name, count in a_hash.items()}
+    return {parse_lane_name(name): int(count) for name, count in a_hash.items()}
 
 
 def _leases(a_hash: Hash) -> tuple[Lease, ...]:
