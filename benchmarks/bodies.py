@@ -34,23 +34,28 @@ def float32(value: float) -> float:
 
 
 def group(shape: Shape, rng: random.Random, env_id: int | None = None) -> dict[str, object]:
-    """Make up a group with tokens, masks, scores and the sampler's logprobs.
-
-    Logprobs are float32 values, as models give them, spelled as the doubles that Python makes of them; 1.0 on the
-    prompt.
-    """
+    """Make up a group with tokens, masks, scores and the sampler's logprobs."""
     prompt = int(shape.tokens * PROMPT_FRACTION)
     tokens = [[rng.randrange(VOCABULARY) for _ in range(shape.tokens)] for _ in range(shape.sequences)]
     return {
         "tokens": tokens,
         "masks": [[-100] * prompt + row[prompt:] for row in tokens],
         "scores": [rng.random() for _ in range(shape.sequences)],
-        "inference_logprobs": [
-            [1.0] * prompt + [float32(-rng.expovariate(1.0)) for _ in range(shape.tokens - prompt)]
-            for _ in range(shape.sequences)
-        ],
+        "inference_logprobs": logprobs(shape, rng),
         "env_id": env_id,
     }
+
+
+def logprobs(shape: Shape, rng: random.Random) -> list[list[float]]:
+    """Make up logprobs: float32 values, as models give them, spelled as the doubles that Python makes of them.
+
+    They are 1.0 on the prompt.
+    """
+    prompt = int(shape.tokens * PROMPT_FRACTION)
+    return [
+        [1.0] * prompt + [float32(-rng.expovariate(1.0)) for _ in range(shape.tokens - prompt)]
+        for _ in range(shape.sequences)
+    ]
 
 
 @cache

@@ -1,6 +1,16 @@
 """How much to measure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
+
+from benchmarks.results import Results
+
+WARM_UPS = 2  # rounds
+WARM_UP_NOTE = (
+    f"The first {WARM_UPS} rounds warm up and do not count: on a virtual machine, memory that is used for the first "
+    "time costs several times as much."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +82,9 @@ QUICK = Effort(
     queued_groups=10_000,
     watched_s=20.0,
 )
+
+
+def warmed_up(effort: Effort, results: Results) -> Iterator[Results]:
+    """Yield where to note the figures of each round. Those of the first rounds are thrown away."""
+    yield from (Results() for _ in range(WARM_UPS))
+    yield from repeat(results, effort.rounds)

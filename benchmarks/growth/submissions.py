@@ -1,11 +1,12 @@
 """What a submission costs under load: in binary by the number of API processes, in JSON, and with a token."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import count
 
 from benchmarks import native
 from benchmarks.bodies import Shape, bodies, http_post, redis_set
-from benchmarks.growth.effort import Effort
+from benchmarks.growth.effort import WARM_UP_NOTE, Effort, warmed_up
 from benchmarks.growth.server import Server, Versions
 from benchmarks.load import RedisCaller, Request, closed_loop
 from benchmarks.memory import NEVER_A_BATCH
@@ -24,8 +25,9 @@ TABLE = Table(
     "ms",
     False,
     (),
-    "A closed loop. The bare `SET` writes the same bytes to the same Valkey, over as many connections. One commit "
-    "stores the submissions that meet. Valkey rewrites its append-only file between the rounds, not during them.",
+    "A closed loop. The services with one and with several processes take turns. The bare `SET` writes the same bytes "
+    "to the Valkey of one process, over as many connections. One commit stores the submissions that meet. Valkey "
+    f"rewrites its append-only file between the rounds, not during them. {WARM_UP_NOTE}",
 )
 JSON_TABLE = Table(
     "growth_json",
@@ -33,7 +35,7 @@ JSON_TABLE = Table(
     "ms",
     False,
     (),
-    "Groups in JSON, as environments of Atropos send them. A closed loop, one API process.",
+    f"Groups in JSON, as environments of Atropos send them. A closed loop, one API process. {WARM_UP_NOTE}",
 )
 ACCESS_TABLE = Table(
     "growth_access",
@@ -49,16 +51,17 @@ ACCESS_TABLE = Table(
 async def measure(versions: Versions, effort: Effort, results: Results) -> None:
     """Send groups to one process and to several, and the same bytes to Valkey."""
     numbers = count()
-    for processes in PROCESSES:
-        with versions.running(processes) as servers:
-            for _ in range(effort.rounds):
+    with ExitStack() as stack:
+        fleets = [(processes, stack.enter_context(versions.running(processes))) for processes in PROCESSES]
+        for kept in warmed_up(effort, results):
+            for processes, servers in fleets:
                 for server in servers:
-                    await one_round(server, processes, numbers, effort, results)
+                    await one_round(server, processes, numbers, effort, kept)
     with versions.running() as servers:
-        for _ in range(effort.rounds):
+        for kept in warmed_up(effort, results):
             for server in servers:
                 for shape in JSON_SHAPES:
-                    await one_round_of_json(server, shape, effort, results)
+                    await one_round_of_json(server, shape, effort, kept)
 
 
 async def measure_access(versions: Versions, effort: Effort, results: Results) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 
 from benchmarks import native
 from benchmarks.bodies import Shape
-from benchmarks.growth.effort import Effort
+from benchmarks.growth.effort import WARM_UP_NOTE, Effort, warmed_up
 from benchmarks.growth.server import Server, Versions, quantile
 from benchmarks.load import HttpCaller, RequestFailed
 from benchmarks.results import Results, Table
@@ -30,7 +31,8 @@ FULL_QUEUE = Table(
     False,
     (),
     f"Each takes a batch of {GROUPS} groups of {SHAPE}, acknowledges it, and takes the next. A retry is a batch that "
-    "was read and lost to another trainer. Least and most are batches per trainer.",
+    "was read and lost to another trainer. Least and most are batches per trainer. The services with one and with "
+    f"several processes take turns. {WARM_UP_NOTE}",
 )
 DRY = Table(
     "growth_waiting_trainers",
@@ -56,13 +58,15 @@ class Taken:
 
 async def measure(versions: Versions, effort: Effort, results: Results) -> None:
     """Let trainers empty a queue, and wait at one that is empty."""
-    for processes in PROCESSES:
-        with versions.running(processes) as servers:
-            for _ in range(effort.rounds):
+    with ExitStack() as stack:
+        fleets = [(processes, stack.enter_context(versions.running(processes))) for processes in PROCESSES]
+        for kept in warmed_up(effort, results):
+            for processes, servers in fleets:
                 for server in servers:
-                    await full_queue(server, processes, results)
-            for trainers in WAITING:
-                for _ in range(effort.rounds):
+                    await full_queue(server, processes, kept)
+        for trainers in WAITING:
+            for _ in range(effort.rounds):
+                for processes, servers in fleets:
                     for server in servers:
                         await dry(server, processes, trainers, 4 * effort.seconds, results)
 
