@@ -1,10 +1,12 @@
 """Let the API processes of a service commit in turn, so that submissions to a process that waits meet.
 
-The processes share a file, and lock it. If the process that holds the lock dies, the system releases it.
+The processes share a file, and lock it. If the process that holds the lock dies, the system releases it. Only how many
+submissions meet depends on the lock. So if the system refuses it, the processes go on without it.
 """
 
 import asyncio
 import fcntl
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from contextlib import contextmanager
 
 PATH_VARIABLE = "LACHESIS_COMMIT_LOCK"
 """The environment variable that tells API processes the path of their file."""
+
+log = logging.getLogger("lachesis.commits")
 
 
 class CommitLock:
@@ -30,6 +34,7 @@ class CommitLock:
         self._thread = ThreadPoolExecutor(1, "commit-lock")
         self._request: asyncio.Future[None] | None = None
         self._is_wanted = False
+        self._is_refused = False
 
     @classmethod
     def of_service(cls) -> "CommitLock | None":
@@ -38,9 +43,9 @@ class CommitLock:
         return cls(path) if path else None
 
     async def acquire(self, longest_wait_s: float) -> None:
-        """Wait for the lock, but no longer than this."""
+        """Wait for the lock, but no longer than this. If the system refuses the lock, do not wait."""
         if self._request is None:
-            if self._take_if_free():
+            if self._take_if_free() or self._is_refused:
                 return
             loop = asyncio.get_running_loop()
             self._request = loop.run_in_executor(self._thread, fcntl.flock, self._file, fcntl.LOCK_EX)
@@ -53,19 +58,32 @@ class CommitLock:
 
     def release(self) -> None:
         """Let another process have the lock, if this one holds it."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        except OSError as error:
+            self._refused(error)
 
     def _take_if_free(self) -> bool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:
+            self._refused(error)
+            return False
         return True
 
-    def _granted(self, _: asyncio.Future[None]) -> None:
+    def _granted(self, request: asyncio.Future[None]) -> None:
         self._request = None
-        if not self._is_wanted:  # the task that asked has gone on
+        if isinstance(error := request.exception(), OSError):
+            self._refused(error)
+        elif not self._is_wanted:  # the task that asked has gone on
             self.release()
+
+    def _refused(self, error: OSError) -> None:
+        if not self._is_refused:
+            log.warning("the system refuses the lock for commits: API processes no longer commit in turn: %s", error)
+        self._is_refused = True
 
 
 @contextmanager

@@ -112,6 +112,34 @@ async def test_the_lock_of_a_process_that_is_killed_is_free(path: Path) -> None:
         await asyncio.wait_for(waiting, 60)
 
 
+async def test_a_lock_that_the_system_refuses_delays_nobody(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = os.dup(0)
+    os.close(file)  # the next file that is opened gets this number
+    lock = CommitLock(str(path))
+    os.close(file)
+    for _ in range(2):
+        await asyncio.wait_for(lock.acquire(_FOREVER_S), 60)
+        lock.release()
+    assert [record.message.partition(": API")[0] for record in caplog.records] == [
+        "the system refuses the lock for commits"
+    ]
+
+
+async def test_a_lock_that_is_refused_after_others_held_it_delays_nobody(path: Path) -> None:
+    holder = CommitLock(str(path))
+    await holder.acquire(0)
+    file = os.dup(0)
+    os.close(file)
+    lock = CommitLock(str(path))
+    waiting = asyncio.create_task(lock.acquire(_FOREVER_S))
+    await asyncio.sleep(0)
+    holder.release()
+    await asyncio.wait_for(waiting, 60)
+    os.close(file)
+    lock.release()
+    await asyncio.wait_for(lock.acquire(_FOREVER_S), 60)
+
+
 def test_processes_find_the_lock_until_their_supervisor_ends() -> None:
     assert CommitLock.of_service() is None
     with shared_lock():
