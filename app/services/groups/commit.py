@@ -1,12 +1,12 @@
 """Commit submissions that arrive at the same time together (group commit).
 
 A commit costs Redis more for the call and the fsync than for a small group, and so does a round trip of this process.
-So a commit starts when a turn of the event loop brings no further submissions, and takes all that wait. While two
-commits are in progress, small submissions wait for the next one. Under little load each is committed alone, under high
-load many together.
+So a commit starts when a turn of the event loop brings no further submissions, and takes all that wait. While a commit
+is in progress, small submissions wait for the next one. Under little load each is committed alone, under high load many
+together.
 
-Several processes keep Redis busy between them. Then one of them commits at a time, and submissions to the others meet.
-A process to which submissions come one by one does not wait for the others.
+Of several processes, too, one commits at a time, and submissions to the others meet. A process to which submissions
+come one by one does not wait for the others.
 """
 
 import asyncio
@@ -30,7 +30,6 @@ from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 768 * 1024  # of payload: larger commits would leave this process idle while Redis stores them
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
-_AT_A_TIME = 2  # with one, Redis and this process would wait for each other; with more, fewer submissions would meet
 _OFTEN_ALONE = 8  # commits in a row: under little load, waiting for other processes saves nothing
 _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
@@ -91,7 +90,7 @@ class GroupCommit:
         self._longest_wait_s = longest_wait_s
         self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._slots = asyncio.Semaphore(1 if lock else _AT_A_TIME)
+        self._turn = asyncio.Lock()  # of the small commits of this process
         self._commits_alone = 0  # the last so many had one submission each
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -123,9 +122,9 @@ class GroupCommit:
     async def _commit_next(self, run: str) -> None:
         """Commit submissions of a run that wait. Others may join them until a commit in progress ends."""
         waiting = self._waiting[run]
-        has_slot = await self._enter(waiting)
+        has_turn = await self._enter(waiting)
         try:
-            if self._lock and has_slot and self._commits_alone < _OFTEN_ALONE:
+            if self._lock and has_turn and self._commits_alone < _OFTEN_ALONE:
                 await self._lock.acquire(self._longest_wait_s)
             await _gather(waiting)
             together = _take(waiting)
@@ -136,24 +135,24 @@ class GroupCommit:
                 del self._waiting[run]
             await self._commit_group(run, together)
         finally:
-            if has_slot:
+            if has_turn:
                 self._leave()
 
     async def _enter(self, waiting: Iterable[_Submission]) -> bool:
-        """Take a slot for these submissions. Return False if they need none, or have waited long enough for one."""
+        """Wait for the turn of these submissions. Return False if they need none, or have waited long enough for it."""
         if _payload_bytes(waiting) >= _ENOUGH_BYTES:
             return False
-        if not self._slots.locked():
-            return await self._slots.acquire()
+        if not self._turn.locked():
+            return await self._turn.acquire()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._longest_wait_s):
-                return await self._slots.acquire()
+                return await self._turn.acquire()
         return False
 
     def _leave(self) -> None:
         if self._lock:
             self._lock.release()
-        self._slots.release()
+        self._turn.release()
 
     async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
         results: Sequence[AdmissionResult | Exception]

@@ -167,10 +167,10 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
 
 @pytest.mark.parametrize(
     ("longest_wait_s", "commits_alone", "commits"),
-    [(3600.0, True, 3), (3600.0, False, 2), (0.0, True, 10), (0.0, False, 10)],
-    ids=["until one of two ends", "until the one ends", "not that long", "not that long for one"],
+    [(3600.0, True, 2), (3600.0, False, 2), (0.0, True, 10), (0.0, False, 10)],
+    ids=["until it ends", "until that of one of several processes ends", "not that long", "not that long for others"],
 )
-async def test_those_that_come_while_commits_are_in_progress_wait_and_share_the_next(
+async def test_those_that_come_while_a_commit_is_in_progress_wait_and_share_the_next(
     process: Callable[..., Process],
     redis_client: Redis,
     tmp_path: Path,
