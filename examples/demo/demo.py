@@ -155,7 +155,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, default=1000, help="for the environments to make in each run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--port", type=int, default=8000, help="of the service")
+    parser.add_argument("--port", type=int, default=os.environ.get("LACHESIS_PORT", "8000"), help="of the service")
     parser.add_argument("--folder", type=Path, help="keep data, weights and output here; without it, they are deleted")
     parser.add_argument("--no-comparison", action="store_true", help="leave out the run without a curriculum")
     given = parser.parse_args()
