@@ -235,15 +235,17 @@ def rates(samples: Sequence[Sample]) -> dict[int, float]:
     return {environment: max(0, total - oldest.get(environment, 0)) / seconds for environment, total in newest.items()}
 
 
-def expected_s(not_ready: NotReady, arriving: Mapping[int, float]) -> float | None:
+def expected_s(not_ready: NotReady, arriving: Mapping[int, float], gone: Collection[int] = ()) -> float | None:
     """Return the seconds until the missing sequences should have arrived, or None if that is unknown.
 
     Args:
         not_ready: Why there is no batch now.
         arriving: Sequences per second, by environment. An environment without an entry is not known to send any.
+        gone: The environments that are no longer alive. They send nothing, whatever they sent until now.
     """
     if not_ready.blocker not in _SHORTAGES:
         return None
+    arriving = {environment: rate for environment, rate in arriving.items() if environment not in gone}
     waits = [
         _wait(missing, arriving.get(environment, 0.0))
         for environment, missing in not_ready.missing_by_environment.items()

@@ -42,3 +42,10 @@ def test_the_slowest_of_what_is_missing_decides(
     not_ready: NotReady, arriving: dict[int, float], expected: float | None
 ) -> None:
     assert expected_s(not_ready, arriving) == expected
+
+
+def test_environments_that_are_gone_send_nothing_whatever_they_sent() -> None:
+    arriving = {0: 2.0, 1: 1.0}
+    assert expected_s(short(30), arriving, {1}) == 15.0
+    assert expected_s(short(30), arriving, {0, 1}) is None
+    assert expected_s(short(0, env0=8), arriving, {0}) is None
