@@ -8,7 +8,7 @@ from benchmarks.results import Results
 
 WARM_UPS = 2  # rounds
 WARM_UP_NOTE = (
-    f"The first {WARM_UPS} rounds warm up and do not count: on a virtual machine, memory that is used for the first "
+    f"The first {WARM_UPS} rounds warm up and do not count. On a virtual machine, memory that is used for the first "
     "time costs several times as much."
 )
 
