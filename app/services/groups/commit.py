@@ -5,8 +5,8 @@ So a commit starts when a turn of the event loop brings no further submissions, 
 is in progress, small submissions wait for the next one. Under little load each is committed alone, under high load many
 together.
 
-Of several processes, too, one commits at a time, and submissions to the others meet. A process to which submissions
-come one by one does not wait for the others.
+Of several processes, too, one commits at a time, and submissions to the others meet. Where submissions come one by
+one, or each to another run, no commit waits for another.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 768 * 1024  # of payload: larger commits would leave this process idle while Redis stores them
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
-_OFTEN_ALONE = 8  # commits in a row: under little load, waiting for other processes saves nothing
+_OFTEN_ALONE = 8  # commits in a row: if submissions do not meet, waiting saves nothing
 _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
 
 log = logging.getLogger("lachesis.commits")
@@ -124,7 +124,7 @@ class GroupCommit:
         waiting = self._waiting[run]
         has_turn = await self._enter(waiting)
         try:
-            if self._lock and has_turn and self._commits_alone < _OFTEN_ALONE:
+            if self._lock and has_turn:
                 await self._lock.acquire(self._longest_wait_s)
             await _gather(waiting)
             together = _take(waiting)
@@ -140,7 +140,7 @@ class GroupCommit:
 
     async def _enter(self, waiting: Iterable[_Submission]) -> bool:
         """Wait for the turn of these submissions. Return False if they need none, or have waited long enough for it."""
-        if _payload_bytes(waiting) >= _ENOUGH_BYTES:
+        if _payload_bytes(waiting) >= _ENOUGH_BYTES or self._commits_alone >= _OFTEN_ALONE:
             return False
         if not self._turn.locked():
             return await self._turn.acquire()
