@@ -57,7 +57,7 @@ class Retrieval:
             limited = view.live(ttl_ms).limited
             by_age = await self._groups.lanes_by_age(run, _LANES_AT_FIRST * batch_size)
             chosen = lanes_to_read(batch_size, view.lanes, limited, by_age)
-            if len(chosen) == len(view.lanes):  # the oldest lanes were too few, or all lanes matter
+            if len(chosen) == len(view.lanes) and next(by_age, None) is None:  # the oldest lanes were too few
                 chosen = lanes_to_read(batch_size, view.lanes, limited, await self._groups.lanes_by_age(run))
         lanes = await self._heads(run, view, chosen, batch_size)
         if len(chosen) == len(view.lanes) or all(lane.heads for lane in lanes):

@@ -11,7 +11,9 @@ from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
+from app.services.batches.retrieval import Retrieval
 from app.store.redis.keys import RunKeys
+from app.store.runs.store import RunStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -54,6 +56,25 @@ async def test_a_take_reads_as_many_lanes_as_groups_fit(services: Services, redi
     assert names == ["g3", "g4", "g5", f"g{others + 5}"]
     reads = (await redis_client.info("commandstats"))["cmdstat_zrange"]["calls"]
     assert reads == 1 + 5 + 4 + 1, "the order, heads, heads of what is left of lanes, API processes"
+
+
+@pytest.mark.parametrize(
+    ("min_share", "orders"), [(None, 2), (0.01, 1)], ids=["the oldest lanes are too few", "all lanes matter"]
+)
+async def test_the_whole_order_of_lanes_is_read_only_if_its_beginning_is_too_short(
+    services: Services, redis_client: Redis, min_share: float | None, orders: int
+) -> None:
+    for number in range(2 * BATCH_SIZE + 2):
+        await join(services, f"env{number}", min_share=min_share)
+    await send(services, *range(2 * BATCH_SIZE + 1))
+    youngest = 2 * BATCH_SIZE + 1  # the only one of its size, behind all lanes that are read first
+    await services.groups.native.submit(RUN, [replace(encoded(1, 0, youngest), group_id="youngest")])
+    view = await RunStore(services.connection).queue(RUN)
+    await redis_client.config_resetstat()
+    lanes = await Retrieval(services.groups.store).lanes(RUN, view, 3_600_000)
+    reads = (await redis_client.info("commandstats"))["cmdstat_zrange"]["calls"]
+    assert reads == orders + len(lanes)
+    assert (youngest, 1) in {(lane.environment, lane.size) for lane in lanes}
 
 
 async def test_groups_that_come_back_are_the_oldest_again(services: Services, redis_client: Redis) -> None:
