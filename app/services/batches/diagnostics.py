@@ -126,7 +126,8 @@ class Diagnostics:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
-        gone = view.environments.keys() - view.live(self._ttl_ms).records.keys()
+        alive = view.live(self._ttl_ms).records
+        gone = {sender for sender in arriving if sender in view.environments and sender not in alive}
         return BatchDiagnosis(view, why, expected_s(why, arriving, gone), relaxes_s, arriving, arrived)
 
     def _who_must_act(self, run: str, view: RunView) -> str | None:
