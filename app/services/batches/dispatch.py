@@ -285,7 +285,7 @@ class Dispatch:
                 await self._reservations.settle(run)
             return None
         change = self._batches.change(run, seen, batch.lease, view.epoch)
-        return batch if await self._taking.take(run, batch.lease, change) else None
+        return batch if await self._taking.take(run, view, batch.lease, change) else None
 
 
 def _has_batch(result: BatchResult) -> bool:

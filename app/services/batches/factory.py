@@ -83,7 +83,7 @@ class BatchServices:
             dispatch=dispatch,
             long_poll=dispatch.long_poll(partial(stores.changes, listener=worker)),
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
-            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness),
+            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, taking),
             retention=retention,
             diagnostics=Diagnostics(
                 stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings, timing.environment_ttl_ms

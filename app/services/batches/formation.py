@@ -269,7 +269,7 @@ class BatchFormation:
             delays=fetched.rebalanced.delays,
             scarce=decision.scarce,
         )
-        if not await self._taking.take(run, lease, commit):
+        if not await self._taking.take(run, view, lease, commit):
             if lease.replayed:
                 await self._reservations.release(run, lease.batch_id)
             return False

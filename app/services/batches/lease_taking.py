@@ -1,17 +1,30 @@
 """Lease a batch to a requester."""
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease, returned
+from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchRequest
 
+_MOST_KNOWN = 1000  # leases of all runs
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLease:
+    """A lease that this process has handed out, with the policy and the epoch of its run at that time."""
+
+    lease: Lease
+    policy: Policy
+    epoch: int
+
 
 class LeaseTaking:
-    """Takes leases for requesters.
+    """Takes leases for requesters, and remembers the last ones. Mostly, the same process ends them.
 
     Attributes:
         handed_out: Batches, and shards of batches, that this process has handed out.
@@ -19,6 +32,7 @@ class LeaseTaking:
 
     def __init__(self, atropos_delivery: AtroposDelivery) -> None:
         self._atropos_delivery = atropos_delivery
+        self._known: OrderedDict[str, KnownLease] = OrderedDict()
         self.handed_out = 0
 
     def lease_for(self, request: BatchRequest | None, view: QueueView, batch: Lease) -> Lease:
@@ -35,9 +49,17 @@ class LeaseTaking:
             trainer=request.trainer,
         )
 
-    async def take(self, run: str, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
-        """Write a lease; False if the run changed in the meantime."""
+    async def take(self, run: str, view: QueueView, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
+        """Write a lease that was decided on a view; False if the run changed in the meantime."""
         # Leases of the native API are held until their deadline, even if the reply is lost.
         taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state == "sending" else write)
         self.handed_out += taken
+        if taken and lease.state == "held" and lease.sharding is None:
+            self._known[lease.batch_id] = KnownLease(lease, view.policy, view.epoch)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
         return taken
+
+    def recall(self, batch_id: str) -> KnownLease | None:
+        """Return the lease of a batch as it was handed out, once; None if that is not known here."""
+        return self._known.pop(batch_id, None)

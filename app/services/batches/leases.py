@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 from app.core.batches.leases import Lease, expired, given_back
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
+from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.rewind import Retention
 from app.services.groups.staleness import Staleness
 from app.services.leases import LeaseKind, LeaseReading
@@ -58,6 +59,7 @@ class BatchLeases:
         retention: Retention,
         reservations: UseReservations,
         staleness: Staleness,
+        taking: LeaseTaking,
     ) -> None:
         self._groups = groups
         self._batches = batches
@@ -65,6 +67,7 @@ class BatchLeases:
         self._retention = retention
         self._reservations = reservations
         self._staleness = staleness
+        self._taking = taking
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
@@ -99,8 +102,17 @@ class BatchLeases:
 
         # The ranks of a step come at the same time. In one process they take turns, so that none of them must retry.
         async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
+            if rank is None and await self._end_unread(run, batch_id, lease_id):
+                return ()
             ended_now = await self._leased.end(run, batch_id, lease_id, "acknowledged", finish)
         return awaited if ended_now else ()
+
+    async def _end_unread(self, run: str, batch_id: str, lease_id: str) -> bool:
+        """End a batch whose lease is as this process handed it out. Return False if it is not, or is not known here."""
+        known = self._taking.recall(batch_id)
+        if known is None or known.lease.lease_id != lease_id:
+            return False
+        return bool(await self._retention.deliver(run, [known.lease], known.policy, known.epoch))
 
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.

@@ -51,7 +51,9 @@ class Retention:
         self._replay = replay
         self._reservations = reservations
 
-    async def deliver(self, run: str, leases: Sequence[Lease], policy: Policy | None = None) -> int:
+    async def deliver(
+        self, run: str, leases: Sequence[Lease], policy: Policy | None = None, epoch: int | None = None
+    ) -> int:
         """End leases whose batches were trained on, if they are unchanged; return how many ended.
 
         Their groups are kept for a rewind within the run's limits. Beyond these, the oldest are released. If the replay
@@ -60,10 +62,12 @@ class Retention:
         Args:
             run: The run's name.
             leases: The leases.
-            policy: The run's policy, if the caller has just read it.
+            policy: The run's policy, if the caller has read it.
+            epoch: The epoch of the run when the policy was read, if that was some time ago. If the epoch has changed,
+                no lease ends.
         """
         policy = policy or (await self._runs.admission_context(run)).policy
-        ended = await self._end(run, leases, policy)
+        ended = await self._end(run, leases, policy, epoch)
         if ended.batches and ended.kept is not None:
             await self._trim(run, ended.kept)
         return len(ended.batches)
@@ -75,8 +79,10 @@ class Retention:
         contents = (group for one in leases for group in one.lease.contents)
         return {environment for environment, _, _ in contents if environment is not None}
 
-    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
-        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.remembered_ms)
+    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy, epoch: int | None = None) -> Acknowledged:
+        ended = await self._batches.acknowledge(
+            run, leases, keep=_keeps(policy), history_ms=policy.remembered_ms, epoch=epoch
+        )
         for lease in leases:
             if lease.batch_id in ended.batches:
                 emit(BatchAcknowledged(run=run, batch=lease.batch_id, step=lease.step))

@@ -49,7 +49,9 @@ class RewoundLease(NamedTuple):
 
 
 @script
-def acknowledge_batches(keys: RunKeys, *, keep: bool, history_ms: int, batches: Sequence[EndedLease]) -> None: ...
+def acknowledge_batches(
+    keys: RunKeys, *, keep: bool, history_ms: int, epoch: int | None, batches: Sequence[EndedLease]
+) -> None: ...
 
 
 @script

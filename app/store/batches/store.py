@@ -181,7 +181,9 @@ class BatchStore:
         )
         return bool(await self._connection.run(command))
 
-    async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> Acknowledged:
+    async def acknowledge(
+        self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int, epoch: int | None = None
+    ) -> Acknowledged:
         """End leases that are still as they were read. Their groups are delivered.
 
         Args:
@@ -189,6 +191,8 @@ class BatchStore:
             leases: The leases.
             keep: Whether their batches are kept for a rewind.
             history_ms: How long the history of their groups is kept.
+            epoch: The epoch that ``keep`` and ``history_ms`` depend on. If it has changed, no lease ends. None if they
+                were just read.
 
         Returns:
             Which ended; how many of their groups entered the replay buffer, in no chunk yet; how many came from
@@ -199,6 +203,7 @@ class BatchStore:
             keys,
             keep=keep,
             history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            epoch=epoch,
             batches=[
                 scripts.EndedLease(lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE)
                 for lease in leases

@@ -2,7 +2,8 @@
 -- acknowledge_batches: end leases whose batches were trained on, or reached their trainer; their groups are delivered.
 --
 -- Returns {list of the batches ended, groups that entered the replay buffer, groups that came from there}. A lease that
--- is in another state by now is skipped. If there is no such run, none is made: {{}, 0, 0}.
+-- is in another state by now is skipped. If there is no such run, none is made: {{}, 0, 0}. The same if the epoch has
+-- changed.
 -- Cost: O(n log m), n the groups of the batches, m those whose end is remembered.
 --
 -- include rows
@@ -25,8 +26,9 @@ local LEFT = KEYS[16]  -- list: 'clock_ms name name ...' of groups that have lef
 local LEDGER = KEYS[17]  -- hash: 'state:environment' -> tokens
 local keep = ARGV[1]  -- 1 to keep the batches for a rewind, else 0
 local history_ms = ARGV[2]  -- how long the end of a batch is remembered
+local epoch = ARGV[3]  -- that the first two depend on, or ''
 -- the leases as they were read; lease_id may be '-'
-local batches = rows(ARGV, 3, {'batch_id', 'seen', 'step', 'lease_id'})
+local batches = rows(ARGV, 4, {'batch_id', 'seen', 'step', 'lease_id'})
 -- include clock
 -- include bulk
 -- include mark_payloads
@@ -40,6 +42,7 @@ local batches = rows(ARGV, 3, {'batch_id', 'seen', 'step', 'lease_id'})
 -- include deliver_groups
 
 if redis.call('EXISTS', RUN) == 0 then return {{}, 0, 0} end
+if epoch ~= '' and (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return {{}, 0, 0} end
 for _, batch in ipairs(batches) do
   if redis.call('HGET', LEASE_STATES, batch.batch_id) == batch.seen then
     batch.manifest = redis.call('HGET', LEASES, batch.batch_id)
