@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import time
 import uuid
-from dataclasses import replace
 
 from app.api.codec.group_blob import decode_blobs
 from app.main import wire
@@ -73,7 +72,7 @@ async def put(lachesis: Lachesis, count: int) -> None:
     (group,) = decode_blobs(native.blob(native.made_up(TINY)[0], "one"))
     connection = RedisClient(lachesis.redis_url, 60.0)
     submissions = wire(ServiceSettings(), connection, "").groups.native
-    named = (replace(group, group_id=uuid.uuid4().hex) for _ in range(count))
+    named = (group._replace(group_id=uuid.uuid4().hex) for _ in range(count))
     while some := list(itertools.islice(named, PUT_AT_ONCE)):
         await submissions.submit(RUN.rpartition("/")[2], some)
     await connection.aclose()

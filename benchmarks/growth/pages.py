@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from playwright.async_api import Browser, Page, Request, async_playwright
@@ -91,7 +90,7 @@ async def fill(server: Server, groups: int) -> None:
     connection = RedisClient(f"unix://{server.folder}/data/redis/redis.sock", 60.0)
     submissions = wire(ServiceSettings(), connection, "").groups.native
     owners = itertools.cycle(range(ENVIRONMENTS))
-    named = (replace(group, group_id=uuid.uuid4().hex, environment=next(owners)) for _ in range(groups))
+    named = (group._replace(group_id=uuid.uuid4().hex, environment=next(owners)) for _ in range(groups))
     while some := list(itertools.islice(named, _SENT_AT_ONCE)):
         await submissions.submit(RUN.rpartition("/")[2], some)
     await connection.aclose()

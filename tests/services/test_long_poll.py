@@ -5,7 +5,7 @@ import gc
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -311,5 +311,5 @@ async def test_a_reason_from_before_is_not_given_to_the_next(process: Callable[.
 
     queue = services.batches.dispatch.long_poll(once)
     assert (await queue.take(RUN, BatchRequest(), 0.1, asyncio.Event())).batch is None
-    await services.groups.native.submit(RUN, [replace(encoded(4, 1), group_id="one")])
+    await services.groups.native.submit(RUN, [encoded(4, 1)._replace(group_id="one")])
     assert (await queue.take(RUN, BatchRequest(), 0, asyncio.Event())).batch is not None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,8 +39,7 @@ class Measure(StrEnum):
     EPISODE = "frames*action_dim*cameras"
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(NamedTuple):
     """The numbers that determine the cost of a group, known without its columns.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Admit groups: place them by the last known state of the run, and commit only if that has not changed."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
@@ -36,8 +36,7 @@ _NOBODY = AdmissionContext(0, {})
 Place = Callable[[EncodedGroup, AdmissionContext], Placement]
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedGroups:
+class AdmittedGroups(NamedTuple):
     """Admitted groups, with the context they were placed by, their places and their outcomes."""
 
     context: AdmissionContext
@@ -168,7 +167,7 @@ def checked(
     if sequence is None:
         return filtered(group, place, context.policy)
     if long_sequences == "drop":
-        return replace(place, buffered=False, dropped="too_long")
+        return place._replace(buffered=False, dropped="too_long")
     tokens, most = group.lengths[sequence], context.max_sequence_tokens
     why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"
     raise SequenceTooLong(why, (*group.place, "tokens", sequence))
@@ -180,6 +179,6 @@ def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement
         return place
     match apply_filters(group, policy):
         case FilterMark() as mark:
-            return replace(place, mark=mark)
+            return place._replace(mark=mark)
         case reason:
-            return replace(place, buffered=place.buffered and reason is None, dropped=reason)
+            return place._replace(buffered=place.buffered and reason is None, dropped=reason)

@@ -16,8 +16,8 @@ import time
 from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from app.core.access.queued import LimitedAccount
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
@@ -36,8 +36,7 @@ _LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has 
 log = logging.getLogger("lachesis.commits")
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedGroups:
+class PlacedGroups(NamedTuple):
     """Groups to store, all or none.
 
     Attributes:
@@ -59,8 +58,7 @@ class PlacedGroups:
         return {group.group_id for group in self.groups if group.group_id is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Submission:
+class _Submission(NamedTuple):
     placed: PlacedGroups
     payload_bytes: int
     result: asyncio.Future[list[Outcome] | None]

@@ -1,7 +1,6 @@
 """Describe a group for the store: its payload, and the values that are needed without reading it."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -12,10 +11,10 @@ from app.core.replay.buffer import Versions
 
 Payload = bytes | memoryview
 NO_WEIGHT = Weight(0, 0)
+_NO_NUMBERS = np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedGroup:
+class EncodedGroup(NamedTuple):
     """A checked group, ready to be stored.
 
     Attributes:
@@ -41,8 +40,8 @@ class EncodedGroup:
     versions: Versions | None = None
     place: tuple[str | int, ...] = ()
     item: str | None = None
-    lengths: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
-    rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
+    lengths: NDArray[Any] = _NO_NUMBERS
+    rewards: NDArray[Any] = _NO_NUMBERS
 
 
 def checksum(payload: Payload) -> str:

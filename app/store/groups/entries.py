@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from app.core.access.queued import LimitedAccount
 from app.core.groups.filters import FilterMark
@@ -31,8 +31,7 @@ _WORDS = " ".join(f"%({name})s" for name in ENTRY[1:])
 _ENDED_WORDS = " ".join(f"%({name})s" for name in ENDED_ENTRY[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a submission goes.
 
     Attributes:
@@ -50,8 +49,7 @@ class Placement:
     mark: FilterMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGroup:
+class PendingGroup(NamedTuple):
     """A group on its way in: its columns, its place, and the service's id. A repetition of the id stores nothing."""
 
     group_id: str
@@ -63,8 +61,7 @@ Submission = Sequence[PendingGroup]
 """What a request brings: its groups are stored all or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a group: why it is only counted, or None; and whether its sender had sent it before."""
 
     dropped: DropReason | None = None

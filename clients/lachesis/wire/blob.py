@@ -9,7 +9,6 @@ bytes, and tests compare both. This module exists for two reasons. The library's
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -73,12 +72,11 @@ class TensorInfo(NamedTuple):  # a dataclass would take twice as long to make, a
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The header of a file: its tensors by name, in the order of their bytes, and its metadata."""
 
     tensors: Mapping[str, TensorInfo]
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = MappingProxyType({})
 
 
 def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:

@@ -84,8 +84,7 @@ def lengths_name(column: str, level: int = 0) -> str:
     return f"{column}.{LENGTHS[level]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ragged:
+class Ragged(NamedTuple):
     """Rows of unequal length, as one flat array and the lengths of its rows.
 
     Attributes:
@@ -169,7 +168,7 @@ class Unpacked(NamedTuple):
 
     columns: dict[str, Ragged]
     details: bytes
-    metadata: dict[str, str]
+    metadata: Mapping[str, str]
     tensors: dict[str, NDArray[Any]]
     dtypes: dict[str, str]
 

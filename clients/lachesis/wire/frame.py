@@ -35,7 +35,7 @@ def frame(blobs: Sequence[Buffer], kind: str) -> bytes:
     return b"".join([frame_header([len(blob) for blob in blobs], kind), *blobs])
 
 
-def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, str], list[memoryview]]:
+def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[Mapping[str, str], list[memoryview]]:
     """Cut a frame into its blobs.
 
     Args:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -80,7 +79,7 @@ async def test_dropping_a_batch_again_after_a_lost_answer_is_no_error(
     line, url = lossy
     services, _ = process(url)
     await services.runs.administration.create(RUN, config(2), Policy(max_deliveries=1))
-    await services.groups.native.submit(RUN, [replace(encoded(2, 1), group_id="a")])
+    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(group_id="a")])
     batch = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
     assert batch is not None
     assert (await services.batches.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"

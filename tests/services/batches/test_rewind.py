@@ -1,7 +1,6 @@
 """What was taken may come back in unusual ways; a run's memory of it stays right."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -19,7 +18,7 @@ KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
 def named(name: str, *, version: int | None = None) -> EncodedGroup:
-    return replace(encoded(2, 0), group_id=name, policy_version=version)
+    return encoded(2, 0)._replace(group_id=name, policy_version=version)
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:
@@ -154,7 +153,7 @@ async def test_a_batch_that_comes_back_by_a_rewind_says_what_it_was(
     impatient, _ = process(relax_after_s=0)
     for name in ("half", "other half"):
         await join(impatient, name, min_share=0.5)
-    await services.groups.native.submit(RUN, [replace(named("a"), environment=0), replace(named("b"), environment=1)])
+    await services.groups.native.submit(RUN, [named("a")._replace(environment=0), named("b")._replace(environment=1)])
     first = await taken(impatient)
     assert first.lease.relaxed
     await services.batches.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)

@@ -6,7 +6,7 @@ each call the run is counted again from its keys, and the curriculum is compared
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, cycle
 from typing import Any, TypeVar
 
@@ -137,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(about=new_groups)
     def submit_other_contents_under_a_known_id(self, about: tuple[int | None, str | None, list[float]]) -> None:
         known = next(iter(self._run.known.values()))
-        other = replace(known, payload=b"other" + bytes(known.payload))
+        other = known._replace(payload=b"other" + bytes(known.payload))
         with pytest.raises((GroupExists, QueueFull)):
             self._call(lambda services: services.groups.native.submit(RUN, [self._encoded(*about), other]))
 

@@ -8,7 +8,6 @@ there nothing happens by itself. Whether any groups could complete a batch is wo
 import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
@@ -68,8 +67,8 @@ class CreditsMachine(RuleBasedStateMachine):
         return view
 
     def _submit(self, size: int, environment: int | None, version: int | None) -> bool:
-        group = replace(
-            encoded(size, 0), group_id=f"g{next(self._numbers)}", environment=environment, policy_version=version
+        group = encoded(size, 0)._replace(
+            group_id=f"g{next(self._numbers)}", environment=environment, policy_version=version
         )
         while True:
             try:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -75,7 +74,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     """Queued, with a trainer, or kept for a rewind."""
     services, maintenance = alone
     environment = await come_and_go(alone, "math")
-    group = replace(encoded(2, 0, environment), group_id="g")
+    group = encoded(2, 0, environment)._replace(group_id="g")
     await services.groups.native.submit(RUN, [group])
 
     async def stays() -> bool:
@@ -211,7 +210,7 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
     assert (await registry.heartbeat(RUN, 0, "a", 0, 1)).started == 1
 
     async def meanwhile() -> None:
-        await services.groups.native.submit(RUN, [replace(encoded(2, 0, 0), group_id="g")])
+        await services.groups.native.submit(RUN, [encoded(2, 0, 0)._replace(group_id="g")])
         await registry.heartbeat(RUN, 0, "a", 0)
         assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 

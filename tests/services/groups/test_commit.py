@@ -40,7 +40,7 @@ NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 
 def named(name: str, mark: int = 1, *, version: int | None = None, environment: int = 0) -> EncodedGroup:
-    return replace(encoded(2, mark, environment), group_id=name, policy_version=version, rewards=np.array([1.0, 1.0]))
+    return encoded(2, mark, environment)._replace(group_id=name, policy_version=version, rewards=np.array([1.0, 1.0]))
 
 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:
@@ -159,7 +159,7 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
 
     small = [[named(f"small{n}")] for n in range(40)]
     assert await transactions(small) == 1
-    large = [[replace(named(f"large{n}"), payload=b"x" * 400_000)] for n in range(3)]
+    large = [[named(f"large{n}")._replace(payload=b"x" * 400_000)] for n in range(3)]
     assert await transactions(large) == 3
     assert await transactions([[named("alone"), named("with-it")]]) == 1
     assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 40 + 3 + 2
@@ -354,7 +354,7 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
 
 
 def placed(name: str, context: AdmissionContext, payload_bytes: int = 100) -> PlacedGroups:
-    return PlacedGroups(context, [replace(named(name), payload=b"x" * payload_bytes)], [Placement(0)])
+    return PlacedGroups(context, [named(name)._replace(payload=b"x" * payload_bytes)], [Placement(0)])
 
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
@@ -409,7 +409,7 @@ async def test_filtered_groups_after_accepted_ones_begin_starvation_within_one_c
     await submit(services, RUN, [named("first")])
 
     def good(name: str) -> EncodedGroup:
-        return replace(named(name), rewards=np.array([1.0, 0.0]))
+        return named(name)._replace(rewards=np.array([1.0, 0.0]))
 
     starvations = []
     for turn in range(3):

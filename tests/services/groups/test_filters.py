@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ DROPPED, ACCEPTED = Outcome("zero_variance"), Outcome()
 
 def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -> EncodedGroup:
     group = encoded(len(rewards), 1, environment)
-    return replace(group, group_id=name, rewards=np.array(rewards), payload=f"{name}|".encode())
+    return group._replace(group_id=name, rewards=np.array(rewards), payload=f"{name}|".encode())
 
 
 async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> None:
@@ -49,7 +48,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
     before = (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).grant.groups
     sent = [rewarded("same", SAME), rewarded("mixed", MIXED), rewarded("nobodys", SAME, None)]
     assert await services.groups.native.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
-    again = [replace(outcome, repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
+    again = [outcome._replace(repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
     assert await services.groups.native.submit(RUN, sent) == again
     books = await books_of(redis_client, RUN)
     assert (len(books["queued"]), books["dropped"]) == (1, {"zero_variance": 2})
@@ -68,8 +67,8 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={}, filter_pass_rate={"loss_weight": 0.0})
-    smaller = replace(rewarded("", (1.0,)), group_id=None)
-    whole = [replace(rewarded("", rewards), group_id=None) for rewards in (SAME, MIXED)]
+    smaller = rewarded("", (1.0,))._replace(group_id=None)
+    whole = [rewarded("", rewards)._replace(group_id=None) for rewards in (SAME, MIXED)]
     receipts = await services.groups.atropos.submit(RUN, [smaller, *whole])
     assert [(receipt.buffered, receipt.waiting_sequences) for receipt in receipts] == [
         (True, 1),
@@ -123,7 +122,7 @@ async def test_a_group_that_is_too_old_is_that_whatever_its_rewards(process: Cal
     services, _ = process()
     await run_with(services, filter_zero_variance={"loss_weight": 0.5}, max_staleness=0)
     await services.runs.administration.set_policy_version(RUN, 3)
-    old = replace(rewarded("old", SAME), policy_version=2)
+    old = rewarded("old", SAME)._replace(policy_version=2)
     assert await services.groups.native.submit(RUN, [old]) == [Outcome("stale")]
 
 
@@ -141,7 +140,7 @@ async def test_starvation_is_seen_by_all_processes_told_once_and_ended_by_one_gr
         assert (await services.runs.status.of(RUN)).alert is None
         assert "filters dropped 3 of the last 3 groups" in str((await services.batches.diagnostics.of(RUN)).not_ready)
     assert caplog.messages == []
-    old = replace(rewarded("old", MIXED), policy_version=0)
+    old = rewarded("old", MIXED)._replace(policy_version=0)
     await there.groups.native.submit(RUN, [old, rewarded("there", SAME)])
     await here.groups.native.submit(RUN, [rewarded("more", SAME)])
     for services in (here, there):
@@ -165,7 +164,7 @@ async def test_what_is_kept_with_a_weight_of_0_ends_no_starvation(
     services = process()[0]
     await run_with(services, filter_zero_variance={"loss_weight": loss_weight}, max_staleness=0)
     await services.runs.administration.set_policy_version(RUN, 1)
-    await services.groups.native.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
+    await services.groups.native.submit(RUN, [rewarded("old", MIXED)._replace(policy_version=0)])
     await services.groups.native.submit(RUN, [rewarded("same", SAME)])
     starvation = (await services.environments.registry.view(RUN)).starvation
     assert (starvation.sequences, sum(starvation.dropped.values())) == (sequences, sequences // 2)

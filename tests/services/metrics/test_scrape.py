@@ -1,7 +1,6 @@
 """A scrape does not read runs that sleep, and shows what happened in them all the same."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -63,7 +62,7 @@ async def add_item(services: Services) -> None:
 
 
 async def submit(services: Services) -> None:
-    await services.groups.native.submit(RUN, [replace(encoded(2, 0), group_id="g")])
+    await services.groups.native.submit(RUN, [encoded(2, 0)._replace(group_id="g")])
 
 
 CHANGES: dict[str, Change] = {

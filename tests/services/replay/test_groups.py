@@ -1,7 +1,6 @@
 """Groups that were trained on stay sampleable: what enters the replay buffer, when, how often, and when it is freed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
 def named(mark: int, **fields: Any) -> EncodedGroup:
-    return replace(encoded(2, mark), group_id=f"g{mark}", **fields)
+    return encoded(2, mark)._replace(group_id=f"g{mark}", **fields)
 
 
 async def set_up(process: Process, redis: Redis, policy: Policy = KEEPING, **settings: Any) -> Buffer:
@@ -110,8 +109,8 @@ async def test_a_group_says_where_it_is_from(process: Callable[..., Process], re
     await services.groups.native.submit(
         RUN,
         [
-            replace(
-                own, environment=0, policy_version=3, versions=Versions(3, 4.5, 7, 100), rewards=np.array([0.5, 0.0])
+            own._replace(
+                environment=0, policy_version=3, versions=Versions(3, 4.5, 7, 100), rewards=np.array([0.5, 0.0])
             )
         ],
     )

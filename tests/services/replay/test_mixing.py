@@ -1,7 +1,6 @@
 """Batches that are filled up with groups from the replay buffer: exact, held like any other, and never at a price."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ async def set_up(
 
 async def submit(services: Services, *marks: int, environment: int | None = None, version: int = 0) -> None:
     for mark in marks:
-        group = replace(encoded(2, mark), group_id=f"g{mark}", environment=environment, policy_version=version)
+        group = encoded(2, mark)._replace(group_id=f"g{mark}", environment=environment, policy_version=version)
         await services.groups.native.submit(RUN, [group])
 
 
