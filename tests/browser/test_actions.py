@@ -32,6 +32,18 @@ async def confirm(page: Page, label: str, done: str | re.Pattern[str]) -> None:
     await expect(dialog).to_have_count(0)
 
 
+async def test_a_dialog_opens_again_while_it_is_closing(client: httpx.AsyncClient, show: Open) -> None:
+    """The browser reports the end of a dialog after it has closed it, and may be late."""
+    await make_run(client)
+    page = await show("/runs/run/now")
+    dialog = await opened(page, "Pause serving")
+    button = page.locator("button", has_text="Pause serving").first
+    await button.evaluate("button => { document.querySelector('dialog').close(); button.click(); }")
+    await expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+
+
 async def test_a_run_is_paused_limited_and_resumed_with_the_keyboard_alone(
     client: httpx.AsyncClient, show: Open
 ) -> None:
