@@ -1,7 +1,6 @@
 """Lease a batch to a requester."""
 
 import uuid
-from collections import OrderedDict
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 
@@ -32,7 +31,7 @@ class LeaseTaking:
 
     def __init__(self, atropos_delivery: AtroposDelivery) -> None:
         self._atropos_delivery = atropos_delivery
-        self._known: OrderedDict[str, KnownLease] = OrderedDict()
+        self._known: dict[str, KnownLease] = {}
         self.handed_out = 0
 
     def lease_for(self, request: BatchRequest | None, view: QueueView, batch: Lease) -> Lease:
@@ -57,7 +56,7 @@ class LeaseTaking:
         if taken and lease.state == "held" and lease.sharding is None:
             self._known[lease.batch_id] = KnownLease(lease, view.policy, view.epoch)
             if len(self._known) > _MOST_KNOWN:
-                self._known.popitem(last=False)
+                del self._known[next(iter(self._known))]
         return taken
 
     def recall(self, batch_id: str) -> KnownLease | None:

@@ -13,8 +13,8 @@ export function useMay(permission) {
   return data !== null && data.permissions.includes(permission);
 }
 
-// The dialog is beside the views: what an action changes may take its own button away. Each opening has a number.
-const opened = { action: null, number: 0, redraw: null };
+// The dialog is beside the views: what an action changes may take its own button away. Each opening has an object.
+const opened = { action: null, redraw: null };
 
 /**
  * A button of those who may do it. It opens a dialog.
@@ -28,7 +28,6 @@ export function Action({ needs, label, name, ...action }) {
   if (!useMay(needs)) return null;
   const open = () => {
     opened.action = { label, ...action };
-    opened.number += 1;
     opened.redraw();
   };
   return html`<button type="button" class="small action" aria-label=${name} onClick=${open}>${label}</button>`;
@@ -37,13 +36,13 @@ export function Action({ needs, label, name, ...action }) {
 /** The dialog of the action that was chosen, if there is one. */
 export function Dialog() {
   opened.redraw = useRedraw();
-  const { action, number } = opened;
+  const { action } = opened;
   const close = () => {
-    if (opened.number !== number) return; // the browser is late to say so: the next dialog is open
+    if (opened.action !== action) return; // the browser is late to say so: the next dialog is open
     opened.action = null;
     opened.redraw();
   };
-  return action && html`<${Chosen} key=${number} action=${action} close=${close} />`;
+  return action && html`<${Chosen} key=${action} action=${action} close=${close} />`;
 }
 
 function Chosen({ action, close }) {
