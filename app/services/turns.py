@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from app.store.runs.turns import GRANTED, NEWS, TURN_MS, WANTED, TurnStore
+from app.store.runs.turns import GRANTED, GRANTED_AND_WANTED, NEWS, TURN_MS, WANTED, TurnStore
 
 _TURN_S = TURN_MS / 1000
 _CROWDED_S = 5.0  # how long a process expects others after it met one
@@ -17,6 +17,8 @@ _LOOK_EACH_S = 0.25  # trainers that are slower hardly ever meet
 _LOOK_IN_TURN_S = 0.02  # a process that serves one after the other does not hear that it is wanted
 _ASK_AGAIN_S = 0.5  # word that it is this process's turn may be lost
 _FORGOTTEN_S = 60.0
+_GRANTS = frozenset({GRANTED, GRANTED_AND_WANTED})
+_WANTS = frozenset({WANTED, GRANTED_AND_WANTED})
 
 
 @dataclass(slots=True)
@@ -138,10 +140,13 @@ class Turns:
         turn = self._turns.get(run)
         if turn is None:
             return
-        if GRANTED in news or not news:  # without news a grant may be lost, or came before this process listened
+        was_asked, is_granted = turn.is_asked, not _GRANTS.isdisjoint(news)
+        if is_granted and was_asked:
+            self._grant(turn)
+        elif not news:  # a grant may be lost, or came before this process listened
             turn.asked = 0.0
-        turn.is_wanted |= turn.is_held and WANTED in news
-        if not needed and not turn.is_asked and turn.users == 0 and (turn.is_wanted or GRANTED in news):
+        turn.is_wanted |= turn.is_held and not _WANTS.isdisjoint(news)
+        if not needed and not was_asked and turn.users == 0 and (turn.is_wanted or is_granted):
             await self._pass_on(run, turn, again=False)
 
     def _turn(self, run: str) -> _Turn:
@@ -151,6 +156,12 @@ class Turns:
             self._turns = {name: turn for name, turn in self._turns.items() if turn.users or turn.busy > long_ago}
             turn = self._turns[run] = _Turn(looked=_now())
         return turn
+
+    @staticmethod
+    def _grant(turn: _Turn) -> None:
+        """Begin a turn that another process has passed on. If it came late, a look or a lost batch ends it soon."""
+        now = _now()
+        turn.until, turn.looked, turn.is_asked, turn.is_used, turn.is_wanted = now + _TURN_S, now, False, False, False
 
     async def _renew(self, run: str, turn: _Turn) -> bool:
         """Ask for the turn, if this process does not have it for some time to come."""

@@ -14,7 +14,7 @@ from app.services.turns import Turns
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.notifications import changes
-from app.store.runs.turns import GRANTED, WANTED, TurnStore
+from app.store.runs.turns import GRANTED, GRANTED_AND_WANTED, WANTED, TurnStore
 from tests.services.conftest import RUN, Process, config, encoded
 
 KEYS = RunKeys(RUN)
@@ -109,11 +109,38 @@ async def test_the_holder_hears_that_others_wait_and_the_next_that_it_is_its_tur
     await hear(redis_url, "worker1", GRANTED, lambda: first.leave(RUN, listens=True, again=False))
 
 
-async def test_what_is_heard_too_late_gives_no_second_turn(processes: list[Turns]) -> None:
+async def test_the_next_process_hears_whether_others_wait_for_it(processes: list[Turns], redis_url: str) -> None:
+    first, second, third, _ = processes
+    assert await first.enter(RUN)
+    assert not await second.enter(RUN)
+    assert not await third.enter(RUN)
+    await first.handle_news(RUN, {WANTED}, needed=True)
+    await hear(redis_url, "worker1", GRANTED_AND_WANTED, lambda: first.leave(RUN, listens=True, again=False))
+    await second.handle_news(RUN, {GRANTED_AND_WANTED}, needed=True)
+    assert second.is_held(RUN), "it does not ask again"
+    assert second.is_ending(RUN)
+    assert await second.enter(RUN), "once"
+    await hear(redis_url, "worker2", GRANTED, lambda: second.leave(RUN, listens=True, again=False))
+    await third.handle_news(RUN, {GRANTED}, needed=True)
+    assert third.is_held(RUN)
+    assert not third.is_ending(RUN)
+
+
+async def test_a_grant_without_a_request_for_it_gives_no_turn(processes: list[Turns]) -> None:
     first, second, *_ = processes
     assert await first.enter(RUN)
     await second.handle_news(RUN, {GRANTED}, needed=True)
     assert not await second.enter(RUN)
+
+
+async def test_a_grant_that_came_too_late_gives_no_turn_for_long(processes: list[Turns], redis_client: Redis) -> None:
+    first, second, *_ = processes
+    assert await first.enter(RUN)
+    assert not await second.enter(RUN)
+    await second.handle_news(RUN, {GRANTED}, needed=True)
+    await asyncio.sleep(0.03)  # so it looks again
+    assert not await second.enter(RUN)
+    assert await redis_client.get(KEYS.turn) == b"worker0"
 
 
 async def test_trainers_of_four_processes_read_no_taken_groups_and_get_their_share(

@@ -8,12 +8,15 @@ TURN_MS = 3000
 """How long a process has the turn without asking again. Others wait this long for a process that died."""
 
 GRANTED = b"turn granted"
-"""What a process that listens hears when it gets the turn. It may hear that late, and so it asks again."""
+"""What a process that listens hears when it gets the turn. It may hear this late, after the turn has expired."""
+
+GRANTED_AND_WANTED = b"turn granted and wanted"
+"""What it hears when it gets the turn while another process waits for it."""
 
 WANTED = b"turn wanted"
-"""What it hears when it has the turn and another process waits for it."""
+"""What it hears when it has the turn and another process begins to wait for it."""
 
-NEWS = frozenset({GRANTED, WANTED})
+NEWS = frozenset({GRANTED, GRANTED_AND_WANTED, WANTED})
 
 
 class TurnStore:

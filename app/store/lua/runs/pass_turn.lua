@@ -22,5 +22,6 @@ end
 redis.call('SET', TURN, following, 'PX', turn_ms)
 if again == '1' then redis.call('RPUSH', TURN_QUEUE, worker) end
 redis.call('PEXPIRE', TURN_QUEUE, 10000)
-redis.call('PUBLISH', TURN .. ':' .. following, 'turn granted')
+local waiting = redis.call('LLEN', TURN_QUEUE)
+redis.call('PUBLISH', TURN .. ':' .. following, waiting > 0 and 'turn granted and wanted' or 'turn granted')
 return 1
