@@ -217,7 +217,9 @@ def wire(settings: ServiceSettings, connection: RedisClient, durability: str, wo
     capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
     warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
     replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
-    groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service())
+    groups = GroupServices.create(
+        stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service(), timing.environment_ttl_ms
+    )
     batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
     environments = EnvironmentServices.create(
         stores, batches.retention, warnings, timing.environment_ttl_ms, settings.max_new_environments_per_minute

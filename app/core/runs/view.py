@@ -123,6 +123,15 @@ class RunView(DemandView):
             return None
         return self.starvation
 
+    def gone_senders(self, ttl_ms: int) -> frozenset[int]:
+        """Return the environments that have sent groups and are no longer alive.
+
+        Args:
+            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        """
+        alive = self.live(ttl_ms).records
+        return frozenset(sender for sender in self.sent if sender in self.environments and sender not in alive)
+
     @property
     def dropped_by_reason(self) -> dict[str, int]:
         """Groups dropped, by reason."""

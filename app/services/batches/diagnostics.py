@@ -71,7 +71,7 @@ class Diagnostics:
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return the seconds until a batch should form at the present arrival rates; None if that is unknown."""
-        return expected_s(not_ready, self._arrivals.rates(run))
+        return expected_s(not_ready, self._arrivals.rates(run), self._arrivals.gone(run))
 
     def rates(self, run: str) -> Mapping[int, float]:
         """Return the known arrival rates of environments: trainable sequences per second."""
@@ -126,9 +126,8 @@ class Diagnostics:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
-        alive = view.live(self._ttl_ms).records
-        gone = {sender for sender in arriving if sender in view.environments and sender not in alive}
-        return BatchDiagnosis(view, why, expected_s(why, arriving, gone), relaxes_s, arriving, arrived)
+        expected = expected_s(why, arriving, view.gone_senders(self._ttl_ms))
+        return BatchDiagnosis(view, why, expected, relaxes_s, arriving, arrived)
 
     def _who_must_act(self, run: str, view: RunView) -> str | None:
         return Demand(run, view, self._ttl_ms).who_must_act()

@@ -14,17 +14,27 @@ _MOST_SAMPLES = 64
 
 @dataclass(frozen=True, slots=True)
 class _ArrivalCount:
-    """The counts of a run at a time on its clock, milliseconds: sequences by environment, and groups."""
+    """The counts of a run at a time on its clock, milliseconds: sequences by environment, and groups.
+
+    Attributes:
+        gone: The environments that are no longer alive then.
+    """
 
     clock_ms: int
     sequences: Mapping[int, int]
     arrived: Arrived
+    gone: Collection[int]
 
 
 class Arrivals:
-    """The recent counts of each run, recorded whenever a batch is looked for."""
+    """The recent counts of each run, recorded whenever a batch is looked for.
 
-    def __init__(self) -> None:
+    Args:
+        environment_ttl_ms: Silence after which an environment no longer counts as alive.
+    """
+
+    def __init__(self, environment_ttl_ms: int) -> None:
+        self._ttl_ms = environment_ttl_ms
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def is_due(self, run: str, clock_ms: int) -> bool:
@@ -36,11 +46,16 @@ class Arrivals:
         """Record the counts of a run, if that is due."""
         if self.is_due(run, view.clock_ms):
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
-            self._looks[run].append(_ArrivalCount(view.clock_ms, sequences, _arrived(view)))
+            gone = view.gone_senders(self._ttl_ms)
+            self._looks[run].append(_ArrivalCount(view.clock_ms, sequences, _arrived(view), gone))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over the last minute, sequences per second."""
         return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
+
+    def gone(self, run: str) -> Collection[int]:
+        """Return the environments that sent groups and were no longer alive when the counts were last recorded."""
+        return self._looks[run][-1].gone if run in self._looks else ()
 
     def lately(self, run: str, view: RunView) -> Arrived:
         """Return the groups that came in the last minute as this process saw them; all groups so far if none did."""
