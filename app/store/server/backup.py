@@ -25,7 +25,7 @@ from redis.exceptions import RedisError, ResponseError
 from app.store.redis.keys import FORMAT
 from app.store.server.data_dir import ServerDir, private
 from app.store.server.engine import Engine, find_server
-from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
+from lachesis.wire.errors import LachesisError, StoreUnavailable
 
 _DATA, _MANIFEST = "data.rdb", "manifest.json"
 _BASE, _REST = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
@@ -33,6 +33,10 @@ _LAYOUT = 1
 _PIECE_BYTES = 1024 * 1024
 _LOOK_S = 0.05
 _UNHARMFUL = {"lock", "engine.json"}  # without data beside them: an interrupted restore left them
+
+
+class BackupFailed(LachesisError):
+    """A backup was not made or not restored. The message says what to do."""
 
 
 class BackupManifest(BaseModel):
@@ -63,14 +67,14 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
         lachesis: The version of this service.
 
     Raises:
-        StoreMisconfigured: ``target`` is not empty or cannot be written, or another backup is under way.
+        BackupFailed: ``target`` is not empty or cannot be written, or another backup is under way.
         StoreUnavailable: The server could not save; the message says why.
     """
     home = data_dir.absolute() / "redis"
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(target.iterdir()):
-            raise StoreMisconfigured(f"{target} is not empty: name a directory that is missing or empty")
+            raise BackupFailed(f"{target} is not empty: name a directory that is missing or empty")
         with _alone(home), Redis.from_url(url) as client:
             before, keys = home / "dump.rdb", _save(client)
             with before.open("rb") as saved, _new_file(target / _DATA) as copy:
@@ -90,7 +94,7 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
         )
         _write(target / _MANIFEST, manifest.model_dump_json(indent=2))
     except OSError as error:
-        raise StoreMisconfigured(f"cannot back up {data_dir} into {target}: {error}") from error
+        raise BackupFailed(f"cannot back up {data_dir} into {target}: {error}") from error
     except RedisError as error:
         raise StoreUnavailable(f"the server did not save its data: {error}") from error
     return manifest
@@ -107,13 +111,14 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupM
         binary: The server that will run; None means that of `find_server`.
 
     Raises:
-        StoreMisconfigured: The backup is damaged, incomplete or of another version; or ``data_dir`` has data.
+        BackupFailed: The backup is damaged, incomplete or of another version; or ``data_dir`` has data.
+        StoreMisconfigured: There is no usable server, or a running service has ``data_dir``.
     """
     manifest = _checked(source)
     engine = find_server(binary)[1]
     written_by = Engine.parse(manifest.engine, manifest.engine_version)
     if not engine.can_open(written_by):
-        raise StoreMisconfigured(
+        raise BackupFailed(
             f"{source} was written by {written_by}, which {engine} may not be able to read; "
             "set LACHESIS_REDIS_BIN to that engine or a newer one"
         )
@@ -126,14 +131,14 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupM
         part.mkdir(mode=0o700)
         with (source / _DATA).open("rb") as saved, _new_file(part / _BASE) as copy:
             if _copy(saved, copy) != (manifest.bytes, manifest.sha256):
-                raise StoreMisconfigured(f"{source / _DATA} has changed while it was read")
+                raise BackupFailed(f"{source / _DATA} has changed while it was read: repeat the command")
         _write(part / _REST, "")
         _write(part / "appendonly.aof.manifest", f"file {_BASE} seq 1 type b\nfile {_REST} seq 1 type i\n")
         directory.claim_data(written_by)
         part.rename(directory.home / "appendonlydir")
         _sync(directory.home)
     except OSError as error:
-        raise StoreMisconfigured(f"cannot restore {source} into {data_dir}: {error}") from error
+        raise BackupFailed(f"cannot restore {source} into {data_dir}: {error}") from error
     finally:
         directory.give_back()
     return manifest
@@ -146,16 +151,20 @@ def _checked(source: Path) -> BackupManifest:
         with (source / _DATA).open("rb") as saved:
             found = (os.fstat(saved.fileno()).st_size, hashlib.file_digest(saved, "sha256").hexdigest())
     except FileNotFoundError as error:
-        raise StoreMisconfigured(f"{source} is no complete backup: {error.filename} is missing") from error
+        raise BackupFailed(
+            f"{source} is no complete backup: {error.filename} is missing. Name the directory of a backup"
+        ) from error
     except (OSError, ValueError) as error:
-        raise StoreMisconfigured(f"{source} cannot be read as a backup: {error}") from error
+        raise BackupFailed(f"{source} cannot be read as a backup: {error}") from error
     if manifest.layout != _LAYOUT or manifest.store_format != FORMAT:
-        raise StoreMisconfigured(
+        raise BackupFailed(
             f"{source} is a backup of Lachesis {manifest.lachesis} with stored format {manifest.store_format}; this "
             f"version reads format {FORMAT}. Restore it with that version of the service"
         )
     if found != (manifest.bytes, manifest.sha256):
-        raise StoreMisconfigured(f"{source / _DATA} is damaged: its size or SHA-256 is not that of the manifest")
+        raise BackupFailed(
+            f"{source / _DATA} is damaged: its size or SHA-256 is not that of the manifest. Restore another backup"
+        )
     return manifest
 
 
@@ -163,7 +172,7 @@ def _refuse_data(data_dir: Path) -> None:
     home = data_dir / "redis"
     found = sorted(path.name for path in home.iterdir()) if home.exists() else []
     if data := [name for name in found if name not in _UNHARMFUL and not name.endswith(".part")]:
-        raise StoreMisconfigured(
+        raise BackupFailed(
             f"{home} already has data ({data[0]}): stop the service and move it away, or set LACHESIS_DATA_DIR to "
             "another place"
         )
@@ -176,9 +185,7 @@ def _alone(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreMisconfigured(
-                f"another backup of {home.parent} is under way: wait until it has ended"
-            ) from error
+            raise BackupFailed(f"another backup of {home.parent} is under way: wait until it has ended") from error
         yield
 
 
