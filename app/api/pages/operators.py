@@ -12,12 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Match
 from starlette.types import Scope
 
-from app.api.deps import ServicesDep
+from app.api.deps import NamedRun, ServicesDep
 from app.api.http.compression import compress_if_accepted
 from app.api.http.negotiation import prefers_html
 from app.api.http.routing import DirectRoute, GuardedRoute, requires
@@ -34,7 +34,7 @@ _STYLES = "styles.css"
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _ROOTS = ("/", "/runs/{run}/atropos/")
 _OTHERS = ("/about", "/audit", "/tokens")
-_IN_A_RUN = rf"/runs/[^/]+/(?:{'|'.join(TABS)})"
+_IN_A_RUN = rf"/runs/[^/]+(?:/(?:{'|'.join(TABS)}))?"
 _ROOT = re.compile(r"/|/runs/[^/]+/atropos/")
 _ADDRESS = re.compile(rf"{'|'.join(_OTHERS)}|{_IN_A_RUN}|/pages/.+")
 _SHELL = """<!doctype html>
@@ -142,6 +142,13 @@ for _path in _ROOTS:
     roots.get(_path)(page)
 for _path in (*_OTHERS, "/runs/{run}/{tab:tab}"):
     router.get(_path)(page)
+
+
+@router.get("/runs/{run}")
+@requires(Permission.OPEN)
+async def run_page(run: NamedRun) -> RedirectResponse:
+    """Send a browser to the first view of a run. The address is relative, so that it works behind a proxy."""
+    return RedirectResponse(f"{run}/{TABS[0]}")
 
 
 @direct.get("/pages/{version}/{file:path}")

@@ -97,6 +97,12 @@ async def test_other_files_are_not_served(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"/pages/{VERSION}/{name}")).status_code == 404
 
 
+async def test_the_address_of_a_run_leads_to_its_first_view(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/runs/math-1")
+    assert (reply.status_code, reply.url.join(reply.headers["location"]).path) == (307, "/runs/math-1/now")
+    assert (await client.get("/runs/%5C%5Cother.example")).status_code == 422
+
+
 async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
     for name in ("styles.css", "vendor/uplot/uPlot.esm.js"):
         request = client.build_request("GET", f"/pages/{VERSION}/{name}")
@@ -121,7 +127,7 @@ async def test_every_page_says_that_there_is_no_access_control(start: Start) -> 
     for route in (*operators.roots.routes, *operators.router.routes, *api_docs.router.routes):
         path = re.sub(r"{(\w+)[^}]*}", lambda part: values[part[1]], cast(APIRoute, route).path)
         reply = await insecure.get(path, headers={"accept": BROWSER})
-        if reply.headers["content-type"].startswith("text/html"):
+        if reply.headers.get("content-type", "").startswith("text/html"):
             seen.add(path)
             assert Page(reply.text).attributes.count("role") == 1
             assert "LACHESIS_INSECURE" in reply.text
