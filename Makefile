@@ -9,7 +9,7 @@
 python := .venv/bin/python
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT (127.0.0.1:8000) with a Redis of its own
 	@exec $(python) -m app serve $(ARGS)

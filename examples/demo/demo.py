@@ -52,8 +52,9 @@ def places_of(status: RunStatus) -> Numbers:
 def sentence(policy: Policy, before: float, places: Numbers) -> str:
     """Say how far a run is."""
     solved, taught, equal = reward_of(policy), places["trained on"], places["equal rewards"]
+    updates = "1 update" if policy.updates == 1 else f"{policy.updates} updates"
     return (
-        f"after {policy.updates} updates, the policy solves {solved:.0%} of all tasks ({before:.0%} at first). Of "
+        f"after {updates}, the policy solves {solved:.0%} of all tasks ({before:.0%} at first). Of "
         f"{places['groups']:,} groups, {taught:,} taught it something, and {equal:,} had equal rewards."
     )
 
