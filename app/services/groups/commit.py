@@ -88,7 +88,7 @@ class GroupCommit:
         self._longest_wait_s = longest_wait_s
         self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._turn = asyncio.Lock()  # of the small commits of this process
+        self._turn = asyncio.Semaphore(1)  # of the small commits of this process. A lock hides that others wait for it
         self._commits_alone = 0  # the last so many had one submission each
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -48,7 +48,11 @@ class CommitLock:
             if self._take_if_free() or self._is_refused:
                 return
             loop = asyncio.get_running_loop()
-            self._request = loop.run_in_executor(self._thread, fcntl.flock, self._file, fcntl.LOCK_EX)
+            try:
+                self._request = loop.run_in_executor(self._thread, fcntl.flock, self._file, fcntl.LOCK_EX)
+            except RuntimeError as error:  # no thread can start
+                self._refused(error)
+                return
             self._request.add_done_callback(self._granted)
         self._is_wanted = True
         try:
@@ -80,7 +84,7 @@ class CommitLock:
         elif not self._is_wanted:  # the task that asked has gone on
             self.release()
 
-    def _refused(self, error: OSError) -> None:
+    def _refused(self, error: Exception) -> None:
         if not self._is_refused:
             log.warning("the system refuses the lock for commits: API processes no longer commit in turn: %s", error)
         self._is_refused = True

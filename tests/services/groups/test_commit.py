@@ -6,8 +6,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
 from lachesis.wire.limits import QueueLimitSettings
+from tests.lossy_line import LossyLine
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
 from tests.services.batches.test_round_trips import calls
@@ -331,6 +334,46 @@ async def test_what_another_process_changed_is_seen_by_all_of_them(
     books = await books_of(redis_client, RUN)
     assert (len(books["queued"]), books["dropped"]["stale"]) == (15, 15 + 1)
     assert counted["exec"] < 30
+
+
+async def test_those_that_come_as_a_commit_ends_do_not_wait_long_for_the_next(
+    process: Callable[..., Process], lossy: tuple[LossyLine, str]
+) -> None:
+    """Also those of the moment in which one commit has ended, and the next has not begun."""
+    line, url = lossy
+    services, _ = process(url)
+    now = await context_of_a_new_run(services)
+    group_commit = GroupCommit(services.groups.store, longest_wait_s=0.05)
+    line.hold(rb"never-stored")
+    first = asyncio.create_task(group_commit.commit(RUN, placed("first", now)))
+    slow = asyncio.create_task(group_commit.commit(OTHER_RUN, placed("never-stored", now)))
+    others = []
+    for n in count():
+        if first.done() and n > 100:
+            break
+        others.append(asyncio.create_task(group_commit.commit(f"new{n}", placed(f"g{n}", now))))
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*others) == [None] * len(others), "there are no such runs"
+    assert not slow.done()
+    slow.cancel()
+
+
+async def test_they_go_on_without_a_lock_if_no_thread_can_start(
+    process: Callable[..., Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services, _ = process()
+    now = await context_of_a_new_run(services)
+    of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
+    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    await of_another_process.acquire(0)
+
+    def start(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", start)
+        assert await asyncio.wait_for(group_commit.commit(RUN, placed("first", now)), 60) == NEW
+    assert await asyncio.wait_for(group_commit.commit(RUN, placed("second", now)), 60) == NEW
 
 
 @pytest.mark.parametrize("turns", [1, 2], ids=["before they are committed", "while they are"])
