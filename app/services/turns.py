@@ -33,6 +33,8 @@ class _Turn:
         is_wanted: Whether other processes wait for it.
         is_asked: Whether this process waits for it.
         asked: When it asked last.
+        asking: How many questions have no answer yet.
+        grants: How many grants it has heard of.
         busy: When it planned last.
         looked: When it looked last whether another process has the turn.
     """
@@ -44,6 +46,8 @@ class _Turn:
     is_wanted: bool = False
     is_asked: bool = False
     asked: float = 0.0
+    asking: int = 0
+    grants: int = 0
     busy: float = 0.0
     looked: float = 0.0
 
@@ -140,7 +144,7 @@ class Turns:
         turn = self._turns.get(run)
         if turn is None:
             return
-        was_asked, is_granted = turn.is_asked, not _GRANTS.isdisjoint(news)
+        was_asked, is_granted = turn.is_asked or turn.asking > 0, not _GRANTS.isdisjoint(news)
         if is_granted and was_asked:
             self._grant(turn)
         elif not news:  # a grant may be lost, or came before this process listened
@@ -162,6 +166,7 @@ class Turns:
         """Begin a turn that another process has passed on. If it came late, a look or a lost batch ends it soon."""
         now = _now()
         turn.until, turn.looked, turn.is_asked, turn.is_used, turn.is_wanted = now + _TURN_S, now, False, False, False
+        turn.grants += 1
 
     async def _renew(self, run: str, turn: _Turn) -> bool:
         """Ask for the turn, if this process does not have it for some time to come."""
@@ -175,8 +180,15 @@ class Turns:
             turn.until = 0.0
         if turn.is_asked and now < turn.asked + _ASK_AGAIN_S:
             return False
-        had_turn, turn.asked = turn.is_held, now
-        has_turn, turn.is_wanted = await self._store.ask(run, self._worker)
+        had_turn, turn.asked, grants = turn.is_held, now, turn.grants
+        turn.asking += 1
+        try:
+            has_turn, is_wanted = await self._store.ask(run, self._worker)
+        finally:
+            turn.asking -= 1
+        if not has_turn and turn.grants != grants:
+            return turn.is_held  # the grant came after this answer was given, and overtook it
+        turn.is_wanted = is_wanted
         turn.until, turn.is_asked = (now + _TURN_S if has_turn else 0.0), not has_turn
         turn.is_used = turn.is_used and had_turn
         if turn.is_asked or turn.is_wanted:

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
+from app.services import turns as turns_module
 from app.services.turns import Turns
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
@@ -141,6 +142,48 @@ async def test_a_grant_that_came_too_late_gives_no_turn_for_long(processes: list
     await asyncio.sleep(0.03)  # so it looks again
     assert not await second.enter(RUN)
     assert await redis_client.get(KEYS.turn) == b"worker0"
+
+
+class LateAnswers(TurnStore):
+    """Answers whether a process has the turn only when the test allows it."""
+
+    def __init__(self, connection: RedisClient) -> None:
+        super().__init__(connection)
+        self.asked = asyncio.Event()
+        self.allowed = asyncio.Event()
+        self.allowed.set()
+
+    async def ask(self, run: str, worker: str) -> tuple[bool, bool]:
+        answer = await super().ask(run, worker)
+        self.asked.set()
+        await self.allowed.wait()
+        return answer
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_a_grant_that_overtakes_an_answer_counts(
+    processes: list[Turns], redis_url: str, redis_client: Redis, monkeypatch: pytest.MonkeyPatch, asked_before: bool
+) -> None:
+    """Grants and answers come over different connections."""
+    first, connection = processes[0], RedisClient(redis_url, 5.0)
+    store = LateAnswers(connection)
+    second = Turns(store, "second")
+    assert await first.enter(RUN)
+    if asked_before:
+        assert not await second.enter(RUN)
+        monkeypatch.setattr(turns_module, "_ASK_AGAIN_S", 0.0)
+    store.asked.clear()
+    store.allowed.clear()
+    entering = asyncio.create_task(second.enter(RUN))
+    await store.asked.wait()
+    await first.handle_news(RUN, {WANTED}, needed=True)
+    await first.leave(RUN, listens=True, again=False)
+    assert await redis_client.get(KEYS.turn) == b"second"
+    await second.handle_news(RUN, {GRANTED}, needed=True)
+    store.allowed.set()
+    assert await entering
+    assert second.is_held(RUN)
+    await connection.aclose()
 
 
 async def test_trainers_of_four_processes_read_no_taken_groups_and_get_their_share(
