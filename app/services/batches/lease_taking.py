@@ -11,6 +11,7 @@ from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchRequest
 
 _MOST_KNOWN = 1000  # leases of all runs
+_MOST_KNOWN_SHARES = 64  # environments in a lease that is remembered: it names each of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class LeaseTaking:
         # Leases of the native API are held until their deadline, even if the reply is lost.
         taken = await (self._atropos_delivery.begin(run, lease, write) if lease.state == "sending" else write)
         self.handed_out += taken
-        if taken and lease.state == "held" and lease.sharding is None:
+        is_small = len(lease.contents) + len(lease.debts) <= _MOST_KNOWN_SHARES
+        if taken and lease.state == "held" and lease.sharding is None and is_small:
             self._known[lease.batch_id] = KnownLease(lease, view.policy, view.epoch)
             if len(self._known) > _MOST_KNOWN:
                 del self._known[next(iter(self._known))]

@@ -90,3 +90,14 @@ async def test_only_the_last_leases_are_known(
     leases = [await take(processes[0], f"g{number}") for number in range(3)]
     oldest, *others = [await commands(redis_client, partial(acknowledge, processes[0], lease)) for lease in leases]
     assert oldest > max(others)
+
+
+async def test_a_lease_that_names_many_environments_is_not_known(
+    processes: list[Services], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take memory for each of them."""
+    small = await take(processes[0], "small")
+    monkeypatch.setattr(lease_taking, "_MOST_KNOWN_SHARES", 0)
+    large = await take(processes[0], "large")
+    read, unread = [await commands(redis_client, partial(acknowledge, processes[0], one)) for one in (large, small)]
+    assert read > unread
