@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
-from app.services.batches.request import BatchRequest
 from app.services import turns as turns_module
+from app.services.batches.request import BatchRequest
 from app.services.turns import Turns
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
