@@ -138,12 +138,13 @@ class Demand:
         """
         if self.view.policy.intake_paused:
             return _INTAKE_PAUSED
-        if not self.view.environments or self._has_live_lease:
+        if self._has_live_lease:
             return None
+        if not self.view.environments:  # groups may come without one
+            return None if self.view.totals.accepted_groups else "no environment has joined: start one"
         if not self._alive:
             return "no environment is alive: start one"
-        found = self.completion
-        if not found.possible:
+        if not self._can_complete:
             sizes = sorted({env.group_size for env in self._alive.values()})
             said = (
                 f"live environments make groups of {', '.join(map(str, sizes[:_MOST_SIZES]))}, which complete no batch"
@@ -151,7 +152,7 @@ class Demand:
             return f"{said}: start another environment, or change a group size, a max_share or the batch size"
         if self._horizon == 0:
             return awaited_version(self.view)
-        asked = found.needed if self._nobody_may_start() else None
+        asked = self.completion.needed if self._nobody_may_start() else None
         return None if asked is None else self.asked(asked)
 
     def asked(self, needed: Needed) -> str:
@@ -166,6 +167,15 @@ class Demand:
         return completion(
             self._batch_size, _lanes(self.view, self._alive), self._limits, _makers(self.view, self._alive)
         )
+
+    @property
+    def _can_complete(self) -> bool:
+        """Whether groups of live environments can complete a batch: its fresh part, or all of it."""
+        if self._is_whole or self.completion.possible:
+            return self.completion.possible
+        whole = self.view.config.batch_size if self.view.config else 0
+        lanes, makers = _lanes(self.view, self._alive), _makers(self.view, self._alive)
+        return completion(whole, lanes, self._limits, makers).possible
 
     @cached_property
     def _holds_a_batch(self) -> bool:

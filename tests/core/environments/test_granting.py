@@ -11,7 +11,7 @@ from app.core.batches.leases import Lease
 from app.core.environments.granting import Demand
 from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
-from app.core.runs.settings import Policy
+from app.core.runs.settings import Policy, RunConfig
 from lachesis.wire.errors import RunNotFound
 from tests.core.views import EMPTY, environment
 
@@ -129,6 +129,23 @@ def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> N
     assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).of(0).groups == 0
     assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).who_must_act() is None
     assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
+
+
+def test_a_batch_with_replayed_groups_may_also_be_fresh() -> None:
+    """Groups of 24 and 32 never make the fresh 108 of a batch of 144, but six of 24 make all of it."""
+    environments = {0: environment(0, 24), 1: environment(1, 32)}
+    config = RunConfig(batch_size=144, max_token_len=8, num_steps=1)
+    policy = Policy(fresh_fraction=0.75)
+    view = replace(EMPTY, config=config, environments=environments, policy=policy)
+    assert Demand("run", view, TTL_MS).who_must_act() is None
+    none = replace(view, config=config.model_copy(update={"batch_size": 100}))
+    assert "groups of 24, 32, which complete no batch" in (Demand("run", none, TTL_MS).who_must_act() or "")
+
+
+def test_a_run_to_which_nothing_came_waits_for_an_environment() -> None:
+    assert Demand("run", EMPTY, TTL_MS).who_must_act() == "no environment has joined: start one"
+    totals = replace(EMPTY.totals, accepted_groups=1)
+    assert Demand("run", replace(EMPTY, totals=totals), TTL_MS).who_must_act() is None, "groups may have no environment"
 
 
 def test_an_environment_of_unreliable_sizes_is_asked_one_group_at_a_time() -> None:
