@@ -104,8 +104,8 @@ class Maintenance:
         return self._task is not None and not self._task.done()
 
     def _report_end(self, task: asyncio.Task[None]) -> None:
-        if self._task is None:
-            return  # it was stopped
+        if self._task is None or all(one.cancelling() for one in asyncio.all_tasks()):
+            return  # it was stopped, or the process ends
         error = None if task.cancelled() else task.exception()
         log.critical("maintenance has ended: this process no longer looks after runs, restart it", exc_info=error)
 

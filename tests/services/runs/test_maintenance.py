@@ -140,3 +140,14 @@ async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
         for loop in loops:
             loop.cancel()
     assert (await first.batches.dispatch.take(RUN)).batch is not None
+
+
+def test_the_end_of_a_process_is_no_alarm(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As when a second signal ends it at once: all tasks are cancelled together."""
+
+    async def start() -> None:
+        settings = ServiceSettings(redis_url=SecretStr(redis_url))
+        wire(settings, RedisClient(redis_url, 5.0), "tested").maintenance.start()
+
+    asyncio.run(start())
+    assert [record.message for record in caplog.records if record.name == "lachesis.maintenance"] == []
