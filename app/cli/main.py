@@ -59,7 +59,7 @@ def _help(
 def serve(context: typer.Context) -> None:
     """Start the service, and the embedded Valkey unless LACHESIS_REDIS_URL names another.
 
-    ServiceSettings are environment variables, or lines of a .env file: LACHESIS_HOST,
+    Settings are environment variables, or lines of a .env file: LACHESIS_HOST,
     LACHESIS_PORT, LACHESIS_DATA_DIR, LACHESIS_REDIS_URL, LACHESIS_WORKERS and
     others. docs/reference/service-settings.md has all of them.
     """

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.output import NotWritten, fail, show, show_json
 from lachesis._cli.session import WRONG_USE
-from lachesis.wire.errors import InvalidField, LachesisError
+from lachesis.wire.errors import DatasetNotFound, InvalidField, LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and its users are loaded when needed, so that other commands start fast
@@ -60,6 +60,8 @@ def plan(
         _plan(path, ShardPlanSpec(ranks, cost, equal_episodes, length), out, force, plot, json, cost_per_s)
     except (InvalidField, NotWritten) as error:
         fail(str(error), WRONG_USE)
+    except DatasetNotFound as error:
+        fail(error.detail)  # what the service advises is about its own folder
     except LachesisError as error:
         fail(str(error))
     except OSError as error:

@@ -89,7 +89,8 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]]) -
     except KeyboardInterrupt:
         code = WELL
     except LachesisError as error:
-        fail(str(error), code_of(error))
+        advice = ". Start the service, or correct --url or LACHESIS_URL" if isinstance(error, Unreachable) else ""
+        fail(f"{error}{advice}", code_of(error))
     raise typer.Exit(code)
 
 
