@@ -138,6 +138,16 @@ async def test_the_audit_trail_is_there_for_operators(client: httpx.AsyncClient,
     assert page.url.endswith("/audit?run=math")
 
 
+async def test_the_audit_trail_says_how_often_a_request_came(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    for version in (1, 2, 3):
+        await client.put("/v1/runs/run/policy-version", json={"policy_version": version})
+    page = await show("/audit")
+    row = page.get_by_role("row").filter(has_text="PUT /v1/runs/run/policy-version")
+    await expect(row).to_contain_text("3 times, most recently:")
+    await expect(row.get_by_role("cell").nth(1)).to_have_text("no token")
+
+
 @pytest.mark.parametrize("path", ["/", "/about", "/audit", "/runs/run/now", "/runs/run/shares", "/runs/run/workers"])
 async def test_a_lost_connection_is_shown_and_what_was_there_stays(
     client: httpx.AsyncClient, show: Open, watch: Watch, path: str
@@ -163,6 +173,8 @@ async def test_a_run_that_does_not_exist_is_an_error_with_its_code(show: Open, w
     page = await show("/runs/nothing/now")
     await expect(page.locator("[data-state=error]")).to_contain_text("run_not_found: there is no run nothing")
     await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    await page.get_by_role("link", name="All runs").click()
+    await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
 
 
 async def test_a_hidden_page_asks_for_nothing(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:

@@ -2,7 +2,7 @@
 import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
-import { shown } from "../lib/text.js";
+import { number, shown } from "../lib/text.js";
 import { moment, zone } from "../lib/time.js";
 import { Pages } from "../parts/fields.js";
 import { Panel } from "../parts/panel.js";
@@ -29,6 +29,9 @@ export function AuditView() {
     <//>`;
 }
 
+// Who sent a request: a name, or how the sender was identified.
+const sender = ({ identity, kind }) => identity ?? (kind === "open" ? "no token" : (kind ?? "command line"));
+
 // What changed, as the trail has it: the event, and its fields without the run.
 function words({ event, run: _, ...fields }) {
   return Object.keys(fields).length === 0 ? event : `${event}: ${JSON.stringify(fields.changes ?? fields)}`;
@@ -54,11 +57,12 @@ function Trail({ data, query }) {
             (one) => html`<tr key=${one.id}>
               <td class="number">${moment.format(one.at_s * 1000)}</td>
               <td>
-                <bdi>${shown(one.identity ?? one.kind ?? "command line", 64)}</bdi>${one.role && ` (${one.role})`}
+                <bdi>${shown(sender(one), 64)}</bdi>${one.role && ` (${one.role})`}
               </td>
               <td>${one.run === null ? "" : shown(one.run, 64)}</td>
               <td class="request">
                 <code>${shown(`${one.method} ${one.path}`, 160)}</code>
+                ${one.count > 1 && html` <span class="quiet">${number(one.count)} times, most recently:</span>`}
                 ${one.changes.map(
                   (change, at) => html`<div key=${at} class="quiet">${shown(words(change), 240)}</div>`,
                 )}

@@ -35,7 +35,8 @@ function Failure({ error, retry, role }) {
   return html`<div class="state" data-state="error">
     <p><strong>${shown(error.code)}</strong>: ${shown(error.message, 500)}</p>
     ${error.remedy && html`<p class="quiet">${withCode(shown(error.remedy, 500))}</p>`}
-    <button type="button" onClick=${retry}>Try again</button>
+    ${error.status !== 410 && html`<button type="button" onClick=${retry}>Try again</button>`}
+    ${error.code === "run_not_found" && html` <a href=${root}>All runs</a>`}
   </div>`;
 }
 

@@ -27,7 +27,7 @@ export function TimeBar({ environments = [] }) {
     ${environments.length > 0 && html`<${Environments} environments=${environments} />`}
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
-      Times are of ${zone}. Drag over a chart to look closer.
+      Times are in ${zone}. Drag over a chart to look closer.
       ${range === "1h" && " A younger run is shown from its start."}
       ${time.isLive && ` The newest value still changes: its ${duration(time.step)} are not over.`}
     </span>
