@@ -34,7 +34,7 @@ class _Turn:
         is_asked: Whether this process waits for it.
         asked: When it asked last.
         asking: How many questions have no answer yet.
-        grants: How many grants it has heard of.
+        grants: How many grants came.
         busy: When it planned last.
         looked: When it looked last whether another process has the turn.
     """
