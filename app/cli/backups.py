@@ -20,9 +20,9 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put it: a missing or empty directory.")],
     json: _InJson = False,
 ) -> None:
-    """Back up the embedded Valkey in LACHESIS_DATA_DIR, while the service runs, or when it does not.
+    """Back up the embedded Valkey in LACHESIS_DATA_DIR.
 
-    Everything that was acknowledged before the command began is in the backup.
+    The service may run or not. Everything that was acknowledged before the command began is in the backup.
     """
     from app.process.store import open_store  # late: the other commands need not wait for them
     from app.store.server.backup import make_backup

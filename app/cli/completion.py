@@ -43,5 +43,8 @@ complete -c python -c python3 -n 'string match -q -- "-m app" (string join -- " 
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell to print it for.")],
 ) -> None:
-    """Print the completion for a shell: source <(python -m app completion bash)."""
+    """Print the completion for a shell.
+
+    To use it: source <(python -m app completion bash).
+    """
     typer.echo(_SCRIPTS[shell].replace("VARIABLE", VARIABLE), nl=False)

@@ -31,9 +31,9 @@ _ALL_SETTINGS = "docs/reference/service-settings.md has all settings and their v
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print a finding in each line, as JSON.")] = False,
 ) -> None:
-    """Check settings, Redis, data directory, disk, port, limits, host names and tokens of the service on this machine.
+    """Check the service on this machine.
 
-    Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed. `python -m lachesis doctor`
+    That is: its settings, Redis, data directory, disk, port, limits, host names and tokens. Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed. `python -m lachesis doctor`
     checks the way to the service, on the machine of a trainer or a worker.
     """
     worst = 0

@@ -57,7 +57,9 @@ def _help(
 
 @cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve(context: typer.Context) -> None:
-    """Start the service, and the embedded Valkey unless LACHESIS_REDIS_URL names another.
+    """Start the service, with an embedded Valkey or your Redis.
+
+    It starts the embedded Valkey unless LACHESIS_REDIS_URL names another.
 
     Settings are environment variables, or lines of a .env file: LACHESIS_HOST,
     LACHESIS_PORT, LACHESIS_DATA_DIR, LACHESIS_REDIS_URL, LACHESIS_WORKERS and

@@ -59,7 +59,7 @@ def _valid_id(token: str) -> str:
 _TokenId = Annotated[str, typer.Argument(callback=_valid_id, help="The id of the token, as listed.")]
 
 tokens_cli = typer.Typer(
-    help="Create, list, revoke and rotate tokens, on the server; and open the service again.",
+    help="Create, list, revoke and rotate tokens, on the server.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -16,6 +16,7 @@ from tests.scenarios.native_calls import (
     Batch,
     end,
     ids,
+    join,
     leased_batches,
     make_run,
     submit,
@@ -66,6 +67,19 @@ async def test_when_time_is_up_the_answer_says_what_is_missing(client: httpx.Asy
     reply = await client.post(f"{RUN}/batches", params={"wait_s": 0.2})
     assert (reply.status_code, reply.content) == (204, b"")
     assert reply.headers["lachesis-waiting"].startswith("too_few_sequences: a batch needs 4 sequences; the queue has 2")
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_a_trainer_that_waited_learns_who_must_act(client: httpx.AsyncClient, has_left: bool) -> None:
+    """As `explain` says it."""
+    await make_run(client)
+    if has_left:
+        await client.delete(f"{RUN}/environments/{await join(client, 'math')}")
+    who = "no environment is alive: start one" if has_left else "no environment has joined: start one"
+    reply = await client.post(f"{RUN}/batches", params={"wait_s": 0.1})
+    explained = (await client.get(f"{RUN}/batches/explain")).json()
+    assert explained["detail"].endswith(who)
+    assert reply.headers["lachesis-waiting"] == f"{explained['reason']}: {explained['detail']}"
 
 
 @pytest.mark.parametrize("news", ["a smaller batch size", "a batch given back", "a rewind", "a lease that runs out"])

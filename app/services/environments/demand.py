@@ -57,6 +57,11 @@ class Reading:
         return Demand(self._run, self.view, self._ttl_ms)
 
     @cached_property
+    def who_must_act(self) -> str | None:
+        """Who must act so that a trainer that waits gets a batch. None means that nobody must."""
+        return self.demand.who_must_act()
+
+    @cached_property
     def pacing(self) -> Pacing:
         """How full the queue is."""
         return Pacing(self.view, self._ttl_ms)

@@ -41,9 +41,9 @@ def groups(
     cursor: Annotated[str | None, typer.Option(help="Continue after the last group of an earlier list.")] = None,
     json: InJson = False,
 ) -> None:
-    """List the groups of a run: waiting ones, those in batches, and those that have left.
+    """List the groups of a run.
 
-    If there are more, stderr says how to go on.
+    These are groups that wait, those in batches, and those that have left. If there are more, stderr says how to go on.
     """
     settings = settings_of(url, run)
     filters: dict[str, object] = {"state": state, "environment": environment, "item": item, "dropped": dropped}
@@ -83,7 +83,10 @@ def show(
     tokens: Annotated[int, typer.Option(min=1, help="How many tokens of the sequence to show.")] = 64,
     json: InJson = False,
 ) -> None:
-    """Show where a group is, what happened to it, and what is in it, as far as the token allows that."""
+    """Show where a group is, what happened to it, and its contents.
+
+    Contents need a token that may read them.
+    """
     settings = settings_of(url, run)
 
     async def show_one(sender: Sender) -> int:

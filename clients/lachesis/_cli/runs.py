@@ -1,6 +1,7 @@
 """The commands ``status``, ``top``, ``explain`` and ``events``. They use the HTTP API alone."""
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from contextlib import aclosing
 from importlib.util import find_spec
@@ -63,10 +64,15 @@ def status(
 
 
 def top(url: Url = None) -> None:
-    """Show all runs live, and the status of the chosen one: arrows choose, q quits. It needs the extra `top`."""
+    """Show all runs live, and the status of the chosen one.
+
+    Arrows choose, q quits. It needs a terminal and the extra `top`.
+    """
     if find_spec("textual") is None:
         fail("top needs textual: pip install textual", WRONG_USE)
     settings = settings_of(url, None)
+    if not sys.stdout.isatty():
+        fail("top needs a terminal: use status --watch", WRONG_USE)
 
     async def show(sender: Sender) -> int:
         from lachesis._cli.top import Top  # late: no other command needs textual

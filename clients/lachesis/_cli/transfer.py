@@ -107,6 +107,8 @@ def import_groups(
 
     async def carry(sender: Sender) -> int:
         calls = RunCalls(settings.run)
+        if not folder.is_dir():
+            fail(f"there is no folder {folder}", WRONG_USE)
         archive = _opened(folder)
         if archive is None or not archive.manifest.complete:
             fail(f"{folder} holds no complete export: repeat `lachesis export` to complete it", WRONG_USE)

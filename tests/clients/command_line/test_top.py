@@ -107,3 +107,6 @@ async def test_wrong_use_is_refused_before_the_screen_changes() -> None:
     code, out, err = await piped("top", "--url", "localhost:8000")
     assert (code, out) == (2, "")
     assert "should start with http" in err
+    code, out, err = await piped("top")
+    assert (code, out) == (2, "")
+    assert "top needs a terminal" in err
