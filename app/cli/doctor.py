@@ -33,8 +33,9 @@ def doctor(
 ) -> None:
     """Check the service on this machine.
 
-    That is: its settings, Redis, data directory, disk, port, limits, host names and tokens. Exits with 1 after a problem. Each problem comes with what to type. Nothing is changed. `python -m lachesis doctor`
-    checks the way to the service, on the machine of a trainer or a worker.
+    That is: its settings, Redis, data directory, disk, port, limits, host names and tokens. Exits with 1 after a
+    problem. Each problem comes with what to type. Nothing is changed. `python -m lachesis doctor` checks the way to the
+    service, on the machine of a trainer or a worker.
     """
     worst = 0
     for found in _findings():
