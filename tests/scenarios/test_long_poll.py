@@ -15,6 +15,7 @@ from tests.scenarios.native_calls import (
     RUN,
     Batch,
     end,
+    group,
     ids,
     join,
     leased_batches,
@@ -80,6 +81,17 @@ async def test_a_trainer_that_waited_learns_who_must_act(client: httpx.AsyncClie
     explained = (await client.get(f"{RUN}/batches/explain")).json()
     assert explained["detail"].endswith(who)
     assert reply.headers["lachesis-waiting"] == f"{explained['reason']}: {explained['detail']}"
+
+
+async def test_the_answer_names_an_environment_with_any_name(client: httpx.AsyncClient) -> None:
+    await make_run(client, max_staleness=0)
+    math = await join(client, "数学\r\nevil: 1 ☂", group_size=4)
+    await submit(client, *(group(f"g{n}", 3, environment=math) for n in range(2)))
+    reply = await client.post(f"{RUN}/batches", params={"wait_s": 0.1})
+    assert reply.headers["lachesis-waiting"].endswith(
+        r"environment 0 (\u6570\u5b66\r\nevil: 1 \u2602) must make a group of 4"
+    )
+    assert "evil" not in reply.headers
 
 
 @pytest.mark.parametrize("news", ["a smaller batch size", "a batch given back", "a rewind", "a lease that runs out"])

@@ -33,8 +33,11 @@ log = logging.getLogger("lachesis.api")
 
 
 def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
-    """Build the reply that says why there is no batch, and when to expect one."""
-    why = f"{not_ready.blocker.value}: {not_ready.detail}"
+    """Build the reply that says why there is no batch, and when to expect one.
+
+    Names in the reason may have any characters. A header has printable ASCII, and others as escapes.
+    """
+    why = f"{not_ready.blocker.value}: {not_ready.detail}".replace("…", "...").encode("unicode_escape").decode()
     headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
     if expected_s is not None:
         headers["Lachesis-Expected-S"] = f"{expected_s:.1f}"
