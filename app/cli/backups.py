@@ -25,7 +25,7 @@ def backup(
     The service may run or not. Everything that was acknowledged before the command began is in the backup.
     """
     from app.process.store import open_store  # late: the other commands need not wait for them
-    from app.store.server.backup import make_backup
+    from app.store.server.backup import BackupFailed, make_backup
     from app.store.server.data_dir import has_data
     from app.store.server.embedded import running_url
 
@@ -39,7 +39,7 @@ def backup(
         else:
             with open_store(settings) as store:
                 manifest = make_backup(store.url, home, target, lachesis_version())
-    except (InvalidSettings, LachesisError) as error:
+    except (InvalidSettings, BackupFailed, LachesisError) as error:
         fail(str(error))
     _tell(manifest, f"backed up {home.absolute()}/ into {target}/", json)
 
@@ -48,12 +48,12 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")], json: _InJson = False
 ) -> None:
     """Put a backup into LACHESIS_DATA_DIR, which holds no data yet. Then start the service there."""
-    from app.store.server.backup import restore_backup  # late: the other commands need not wait for it
+    from app.store.server.backup import BackupFailed, restore_backup  # late: the other commands need not wait for it
 
     try:
         settings = _embedded("restore")
         manifest = restore_backup(source, settings.data_dir, settings.redis_bin)
-    except (InvalidSettings, LachesisError) as error:
+    except (InvalidSettings, BackupFailed, LachesisError) as error:
         fail(str(error))
     _tell(manifest, f"restored {source}/ into {settings.data_dir.absolute()}/", json)
 

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError, ResponseError
 from app.store.redis.keys import FORMAT
 from app.store.server.data_dir import ServerDir, private
 from app.store.server.engine import Engine, find_server
-from lachesis.wire.errors import LachesisError, StoreUnavailable
+from lachesis.wire.errors import StoreUnavailable
 
 _DATA, _MANIFEST = "data.rdb", "manifest.json"
 _BASE, _REST = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"
@@ -35,7 +35,7 @@ _LOOK_S = 0.05
 _UNHARMFUL = {"lock", "engine.json"}  # without data beside them: an interrupted restore left them
 
 
-class BackupFailed(LachesisError):
+class BackupFailed(Exception):
     """A backup was not made or not restored. The message says what to do."""
 
 
