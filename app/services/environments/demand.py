@@ -58,7 +58,7 @@ class Reading:
 
     @cached_property
     def who_must_act(self) -> str | None:
-        """Who must act so that a trainer that waits gets a batch. None means that nobody must."""
+        """The sentence that says who must act (`Demand.who_must_act`), or None."""
         return self.demand.who_must_act()
 
     @cached_property
