@@ -58,7 +58,7 @@ class Demand:
         self._ttl_ms = ttl_ms
         self._callers: dict[int, Demand] = {}
         self.view = view
-        whole = view.config.batch_size
+        whole = self._whole = view.config.batch_size
         live = view.live(ttl_ms)
         gone = no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}
         self._alive = {key: env for key, env in live.records.items() if key not in gone}
@@ -109,7 +109,7 @@ class Demand:
         if view.policy.intake_paused:
             outstanding = self._usable[caller] + (now - known) * group_size
             return GroupAllowance(0, Credit(0, 0, outstanding, _INTAKE_PAUSED), self._horizon, view.policy_version)
-        limit = limit_of(caller, view.config.batch_size if view.config else 0, self._limits)
+        limit = limit_of(caller, self._whole, self._limits)
         fits = max(1, group_size) <= limit
         more = (now - known) * group_size if fits else 0
         if self._horizon > 0 and fits:
@@ -164,18 +164,15 @@ class Demand:
     @cached_property
     def completion(self) -> Completion:
         """The environment that completes a batch. The cost is about that of choosing a batch."""
-        return completion(
-            self._batch_size, _lanes(self.view, self._alive), self._limits, _makers(self.view, self._alive)
-        )
+        return self._completion_of(self._batch_size)
 
     @property
     def _can_complete(self) -> bool:
         """Whether groups of live environments can complete a batch: its fresh part, or all of it."""
-        if self._is_whole or self.completion.possible:
-            return self.completion.possible
-        whole = self.view.config.batch_size if self.view.config else 0
-        lanes, makers = _lanes(self.view, self._alive), _makers(self.view, self._alive)
-        return completion(whole, lanes, self._limits, makers).possible
+        return self.completion.possible or (not self._is_whole and self._completion_of(self._whole).possible)
+
+    def _completion_of(self, batch_size: int) -> Completion:
+        return completion(batch_size, _lanes(self.view, self._alive), self._limits, _makers(self.view, self._alive))
 
     @cached_property
     def _holds_a_batch(self) -> bool:
