@@ -107,7 +107,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         connection = RedisClient(url, patience_s, settings.store_timeout_s)
         try:
             connection.transacts = not facts.torn_multi_bug
-            services = wire(settings, connection, facts.summary)
+            services = build_services(settings, connection, facts.summary)
             stored_by.set(services.events.recorder.record)
             services.events.recorder.start()
             await services.access.authenticator.start()
@@ -203,7 +203,9 @@ def _check_permissions(app: FastAPI) -> None:
         raise TypeError(f"{unguarded}: give their router a route_class that checks permissions (GuardedRoute)")
 
 
-def wire(settings: ServiceSettings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
+def build_services(
+    settings: ServiceSettings, connection: RedisClient, durability: str, worker: str | None = None
+) -> Services:
     """Build the use cases of one process.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import redis
 
-from app.main import wire
+from app.main import build_services
 from app.settings import Fsync, ServiceSettings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
@@ -142,7 +142,7 @@ class Lachesis(AtroposSpeaker):
     async def put(self, groups: Sequence[EncodedGroup], count: int) -> None:
         """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
         connection = RedisClient(self.redis_url, 60.0)
-        intake = wire(ServiceSettings(), connection, "").groups.atropos
+        intake = build_services(ServiceSettings(), connection, "").groups.atropos
         endless = itertools.cycle(groups)
         for start in range(0, count, PUT_AT_ONCE):
             await intake.submit("default", list(itertools.islice(endless, min(PUT_AT_ONCE, count - start))))

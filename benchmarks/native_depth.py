@@ -6,7 +6,7 @@ import time
 import uuid
 
 from app.api.codec.group_blob import decode_blobs
-from app.main import wire
+from app.main import build_services
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from benchmarks import native
@@ -71,7 +71,7 @@ async def put(lachesis: Lachesis, count: int) -> None:
     """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
     (group,) = decode_blobs(native.blob(native.made_up(TINY)[0], "one"))
     connection = RedisClient(lachesis.redis_url, 60.0)
-    submissions = wire(ServiceSettings(), connection, "").groups.native
+    submissions = build_services(ServiceSettings(), connection, "").groups.native
     named = (group._replace(group_id=uuid.uuid4().hex) for _ in range(count))
     while some := list(itertools.islice(named, PUT_AT_ONCE)):
         await submissions.submit(RUN.rpartition("/")[2], some)

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Page, Request, async_playwright
 from app.api.codec.group_blob import decode_blobs
 from app.core.history.resolution import DAY_S, HOUR_S
 from app.core.history.series import HistorySpan, Tally
-from app.main import wire
+from app.main import build_services
 from app.settings import ServiceSettings
 from app.store.history.codec import encode_span
 from app.store.redis.client import RedisClient
@@ -88,7 +88,7 @@ async def fill(server: Server, groups: int) -> None:
     """Queue groups through the service's own layers but HTTP, which would take too long."""
     (group,) = decode_blobs(native.blob(native.made_up(TINY)[0], "one"))
     connection = RedisClient(f"unix://{server.folder}/data/redis/redis.sock", 60.0)
-    submissions = wire(ServiceSettings(), connection, "").groups.native
+    submissions = build_services(ServiceSettings(), connection, "").groups.native
     owners = itertools.cycle(range(ENVIRONMENTS))
     named = (group._replace(group_id=uuid.uuid4().hex, environment=next(owners)) for _ in range(groups))
     while some := list(itertools.islice(named, _SENT_AT_ONCE)):

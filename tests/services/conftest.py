@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import RunConfig
-from app.main import wire
+from app.main import build_services
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
@@ -79,7 +79,7 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
     def start(url: str = redis_url, **overrides: object) -> Process:
         settings = ServiceSettings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
         connections.append(RedisClient(url, settings.store_patience_s))
-        services = wire(settings, connections[-1], "tested", f"host{len(connections)}/1/tested")
+        services = build_services(settings, connections[-1], "tested", f"host{len(connections)}/1/tested")
         started.append(services)
         return services, services.maintenance
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.main import wire
+from app.main import build_services
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 from tests.acl_user import unrestricted_url
@@ -27,7 +27,7 @@ class Processes:
         self.redis = Redis.from_url(unrestricted_url(redis_url))  # it may empty the server
         self._connections = [RedisClient(redis_url, 5.0), other(redis_url, 5.0)]
         given = ServiceSettings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
-        self._wired = [wire(given, connection, "tested") for connection in self._connections]
+        self._wired = [build_services(given, connection, "tested") for connection in self._connections]
         for services in self._wired:  # machines compare each answer with what is stored now
             services.environments.demand.most_spent_s = math.inf
 

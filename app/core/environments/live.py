@@ -10,14 +10,6 @@ from app.core.environments.record import EnvironmentRecord, alive_until_ms, is_a
 from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.model import MOST_HINTS, NO_BOUNDS, Bounds
 
-SHARE = 0.05
-"""The part of a core that what all environments of a run have in common may take."""
-
-_FIXED_COST_S = 0.0003
-_COST_OF_EACH_S = 0.000006  # environment or lane
-_CHEAP_S = 0.0005
-_SHORTEST_S = 0.1
-
 
 class LiveEnvironments:
     """The environments of a run that are alive: only these bind.
@@ -202,17 +194,3 @@ def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | Non
     """Return the id of the environment with this name, without building records. None means an unknown name."""
     records = environments.records if isinstance(environments, EnvironmentsById) else environments
     return next((key for key, record in records.items() if record.name == name), None)
-
-
-def shared_for_s(environments: int, lanes: int = 0) -> float:
-    """Return how long what all environments of a run have in common may be shared, seconds.
-
-    0 where it costs little. Else 100 ms, or so long that computing it takes a twentieth of a core.
-    """
-    cost_s = sharing_cost_s(environments, lanes)
-    return 0.0 if cost_s <= _CHEAP_S else max(_SHORTEST_S, cost_s / SHARE)
-
-
-def sharing_cost_s(environments: int, lanes: int) -> float:
-    """Return about the CPU time of reading and computing it: as measured, the same on any machine, under any load."""
-    return _FIXED_COST_S + _COST_OF_EACH_S * (environments + lanes)

@@ -58,7 +58,7 @@ class Dispatch:
         self._reservations = reservations
         self._taking = taking
         self._atropos_delivery = atropos_delivery
-        self._process_turns = turns
+        self._turns = turns
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of runs; held to serve a request
 
     def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
@@ -70,7 +70,7 @@ class Dispatch:
             release=self._release,
             own_errors=_OWN_ERRORS,
             overtaking_news=_LEASE_NEWS,
-            turns=self._process_turns,
+            turns=self._turns,
             shares=_is_of_a_rank,
         )
         return LongPoll(policy, changes)
@@ -104,9 +104,9 @@ class Dispatch:
     async def _take(self, run: str, request: BatchRequest | None, *, compete: bool) -> BatchResult | None:
         """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
         # Concurrent requests would plan the same batch. Within one process they wait for each other.
-        async with in_line(self._turn(run)):
+        async with in_line(self._lock(run)):
             if request is not None:
-                await self._process_turns.look(run)
+                await self._turns.look(run)
             view = await self._runs.queue(run)
             if view.config is not None and not view.started:
                 await self._runs.start(run)
@@ -126,8 +126,8 @@ class Dispatch:
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
                     return BatchResult(None, outcome, sent)
-                self._process_turns.note_others(run)  # most likely another process has taken this batch
-                if not compete and not self._process_turns.is_held(run):
+                self._turns.note_others(run)  # most likely another process has taken this batch
+                if not compete and not self._turns.is_held(run):
                     return None
                 view = await self._runs.queue(run)
         if request is not None:
@@ -149,7 +149,7 @@ class Dispatch:
         Returns:
             Positions in ``requests``, ascending.
         """
-        async with in_line(self._turn(run)):  # the first attempt of a repeated request may be in progress
+        async with in_line(self._lock(run)):  # the first attempt of a repeated request may be in progress
             view = await self._runs.queue(run)
         redeliverable = self._redeliverable(view)
         may_begin = not view.policy.serving_paused
@@ -254,7 +254,7 @@ class Dispatch:
         if result.batch is not None:
             await self.hand_on(run, result.batch)
 
-    def _turn(self, run: str) -> asyncio.Lock:
+    def _lock(self, run: str) -> asyncio.Lock:
         return self._locks.setdefault(run, asyncio.Lock())
 
     def _redeliverable(self, view: QueueView) -> list[Lease]:

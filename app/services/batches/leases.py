@@ -68,7 +68,7 @@ class BatchLeases:
         self._reservations = reservations
         self._staleness = staleness
         self._taking = taking
-        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
         """End a batch that was trained on. Safe to repeat.
@@ -101,7 +101,7 @@ class BatchLeases:
             return bool(await self._retention.deliver(run, [lease], view.policy))
 
         # The ranks of a step come at the same time. In one process they take turns, so that none of them must retry.
-        async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
+        async with self._locks.setdefault((run, batch_id), asyncio.Lock()):
             if rank is None and await self._end_unread(run, batch_id, lease_id):
                 return ()
             ended_now = await self._leased.end(run, batch_id, lease_id, "acknowledged", finish)

@@ -10,8 +10,8 @@ from functools import cached_property
 from weakref import WeakValueDictionary
 
 from app.core.environments.granting import Demand
-from app.core.environments.live import SHARE, shared_for_s, sharing_cost_s
 from app.core.environments.pacing import Pacing
+from app.core.environments.sharing import CPU_FRACTION, reading_cost_s, reuse_for_s
 from app.core.runs.view import DemandView
 from app.store.runs.store import RunStore
 
@@ -40,12 +40,12 @@ class Reading:
     @property
     def cost_s(self) -> float:
         """About the CPU time that it cost."""
-        return sharing_cost_s(len(self.view.environments), len(self.view.lanes))
+        return reading_cost_s(len(self.view.environments), len(self.view.lanes))
 
     @property
-    def shared_for_s(self) -> float:
+    def reuse_for_s(self) -> float:
         """How long requests share it; 0 in a run of few environments."""
-        return shared_for_s(len(self.view.environments), len(self.view.lanes))
+        return reuse_for_s(len(self.view.environments), len(self.view.lanes))
 
     @cached_property
     def demand(self) -> Demand:
@@ -86,7 +86,7 @@ class SharedDemand:
         self._runs = runs
         self._ttl_ms = ttl_ms
         self._readings: dict[str, Reading] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while somebody reads it
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while somebody reads it
         self.most_spent_s = _MOST_SPENT_S
         self.shortest_age_s = _SHORTEST_AGE_S
         self._spent_s = 0.0
@@ -105,14 +105,24 @@ class SharedDemand:
         """
         reading = self._fitting(run, environment, came_s)
         if reading is None:
-            turn = self._turns.setdefault(run, asyncio.Lock())
-            async with turn:
+            lock = self._locks.setdefault(run, asyncio.Lock())
+            async with lock:
                 while (reading := self._fitting(run, environment, came_s)) is None:
                     if self._may_read(run):
                         return await self._read(run)
                     await asyncio.sleep(_PAUSE_S)
         reading.used = True
         return reading
+
+    async def who_must_act(self, run: str) -> str | None:
+        """Return who must act so that the run gets a batch (`Demand.who_must_act`), or None.
+
+        Raises:
+            RunNotFound: The run has no settings.
+            UnreadableRecord: A record of the run cannot be read.
+        """
+        reading = await self.of(run, None, asyncio.get_running_loop().time())
+        return await asyncio.to_thread(lambda: reading.who_must_act)
 
     def forget_unused(self) -> None:
         """Forget the readings without a request since the last call."""
@@ -129,16 +139,16 @@ class SharedDemand:
 
     def _may_read(self, run: str) -> bool:
         last, now_s = self._readings.get(run), asyncio.get_running_loop().time()
-        self._spent_s = max(0.0, self._spent_s - SHARE * (now_s - self._spent_at_s))
+        self._spent_s = max(0.0, self._spent_s - CPU_FRACTION * (now_s - self._spent_at_s))
         self._spent_at_s = now_s
-        if last is None or (self._spent_s < self.most_spent_s and not last.shared_for_s):
+        if last is None or (self._spent_s < self.most_spent_s and not last.reuse_for_s):
             return True
-        return now_s - last.began_s >= max(self.shortest_age_s, last.shared_for_s)
+        return now_s - last.began_s >= max(self.shortest_age_s, last.reuse_for_s)
 
     async def _read(self, run: str) -> Reading:
         began_s = asyncio.get_running_loop().time()
         view, started = await self._runs.demand(run)
         reading = self._readings[run] = Reading(run, view, started, self._ttl_ms, began_s)
-        if not reading.shared_for_s:
+        if not reading.reuse_for_s:
             self._spent_s += reading.cost_s
         return reading

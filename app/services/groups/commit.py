@@ -88,7 +88,7 @@ class GroupCommit:
         self._longest_wait_s = longest_wait_s
         self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._turn = asyncio.Semaphore(1)  # of the small commits of this process. A lock hides that others wait for it
+        self._small_commits = asyncio.Semaphore(1)  # one at a time. A lock hides that others wait for it
         self._commits_alone = 0  # the last so many had one submission each
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -120,9 +120,9 @@ class GroupCommit:
     async def _commit_next(self, run: str) -> None:
         """Commit submissions of a run that wait. Others may join them until a commit in progress ends."""
         waiting = self._waiting[run]
-        has_turn = await self._enter(waiting)
+        entered = await self._enter(waiting)
         try:
-            if self._lock and has_turn:
+            if self._lock and entered:
                 await self._lock.acquire(self._longest_wait_s)
             await _gather(waiting)
             together = _take(waiting)
@@ -133,24 +133,24 @@ class GroupCommit:
                 del self._waiting[run]
             await self._commit_group(run, together)
         finally:
-            if has_turn:
+            if entered:
                 self._leave()
 
     async def _enter(self, waiting: Iterable[_Submission]) -> bool:
         """Wait for the turn of these submissions. Return False if they need none, or have waited long enough for it."""
         if _payload_bytes(waiting) >= _ENOUGH_BYTES or self._commits_alone >= _OFTEN_ALONE:
             return False
-        if not self._turn.locked():
-            return await self._turn.acquire()
+        if not self._small_commits.locked():
+            return await self._small_commits.acquire()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._longest_wait_s):
-                return await self._turn.acquire()
+                return await self._small_commits.acquire()
         return False
 
     def _leave(self) -> None:
         if self._lock:
             self._lock.release()
-        self._turn.release()
+        self._small_commits.release()
 
     async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
         results: Sequence[AdmissionResult | Exception]

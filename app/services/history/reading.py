@@ -68,7 +68,7 @@ class Histories:
         self._histories = histories
         self._upkeep = upkeep
         self._known: dict[tuple[str, int, WantedHistory], _Closed] = {}  # the latest used at the end
-        self._turns: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
 
     async def of(
         self,
@@ -177,7 +177,7 @@ class Histories:
     ) -> TimedSpans:
         """Read spans that never change again. Who follows a run asks for them again and again: read only new ones."""
         key = run, resolution.step_s, wanted
-        async with self._turns.setdefault(key, asyncio.Lock()):  # panels of a page ask at once
+        async with self._locks.setdefault(key, asyncio.Lock()):  # panels of a page ask at once
             known = self._known.pop(key, None)
             found: TimedSpans = []
             if known is not None and known.from_s <= begin_s <= known.last.time_s < end_s:

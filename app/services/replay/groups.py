@@ -26,7 +26,7 @@ class ReplayedGroups:
     def __init__(self, entering: GroupInsertionStore) -> None:
         self._entering = entering
         # By run, because concurrent calls would make each other retry.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take_in(self, run: str) -> int:
         """Make chunks from all groups that entered; return how many groups. Safe to repeat, and for concurrent calls.
@@ -34,7 +34,7 @@ class ReplayedGroups:
         The rate limiter counts these inserts and never blocks them, because an acknowledgement must not wait.
         """
         taken, candidates = 0, _AT_ONCE + _SPARE_VICTIMS
-        async with self._turns.setdefault(run, asyncio.Lock()):
+        async with self._locks.setdefault(run, asyncio.Lock()):
             while (found := await self._entering.look(run, _AT_ONCE, candidates)) is not None:
                 view, groups, victims = found
                 insertion = plan_group_insertion(view, groups, victims)

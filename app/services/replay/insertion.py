@@ -28,10 +28,10 @@ def new_id() -> str:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Worker:
-    """A worker whose insertions take turns: concurrent ones would retry, and they must stay in order."""
+    """A worker whose insertions come one after the other: concurrent ones would retry, and they must stay in order."""
 
     name: str
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     insertions: int = 0
 
 
@@ -121,7 +121,7 @@ class ReplayInsertion:
         return self._workers.setdefault((run, name), _Worker(name))
 
     async def _attempt(self, run: str, request: _Insert, ahead: Sequence[_Insert], _: bool) -> _Outcome:
-        async with in_line(request.worker.turn):
+        async with in_line(request.worker.lock):
             return await self._insert(run, request, ahead)
 
     async def _insert(self, run: str, request: _Insert, ahead: Sequence[_Insert]) -> _Outcome:

@@ -29,13 +29,13 @@ class ReplayEviction:
         self._runs = runs
         self._groups = groups
         self._replay = replay
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._resting_until = 0.0
 
     async def evict_if_full(self) -> bool:
         """Evict chunks while the store is nearly full; return whether it takes groups now. Safe to repeat."""
         clock = asyncio.get_running_loop().time
-        async with self._turn:
+        async with self._lock:
             if clock() < self._resting_until:
                 return False
             before = memory = await self._replay.memory()

@@ -87,7 +87,7 @@ class ReplaySamples:
         )
         self.queue = LongPoll(policy, changes)
         self._worker = worker
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(
         self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
@@ -107,7 +107,7 @@ class ReplaySamples:
         self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest], _: bool
     ) -> _Outcome:
         # Concurrent samples of one process would make each other retry.
-        async with in_line(self._turns.setdefault(run, asyncio.Lock())):
+        async with in_line(self._locks.setdefault(run, asyncio.Lock())):
             return await self._take(run, request, ahead)
 
     async def _overtaking(self, run: str, requests: Sequence[ReplaySampleRequest]) -> list[int]:

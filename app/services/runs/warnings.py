@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from app.core.environments.live import shared_for_s
+from app.core.environments.sharing import reuse_for_s
 from app.core.model import LaneId
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning, WarningKind, warnings_of
@@ -72,7 +72,7 @@ class RunWarnings:
         found = warnings_of(view, self._ttl_ms)
         before = self._looks.get(run)
         known = before.lanes if before is not None and before.epoch == view.epoch else frozenset()
-        again_s = asyncio.get_running_loop().time() + shared_for_s(len(view.environments), len(view.lanes))
+        again_s = asyncio.get_running_loop().time() + reuse_for_s(len(view.environments), len(view.lanes))
         self._looks[run] = _WarningCheck(view.epoch, again_s, known.union(view.lanes, lanes), found)
         for warning in found:
             if warning.kind not in self._logged[run]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.environments.live import EnvironmentsById, shared_for_s
+from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
+from app.core.environments.sharing import reuse_for_s
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
@@ -37,11 +38,11 @@ class SharedEnvironments:
     @property
     def are_many(self) -> bool:
         """Whether views share them at all."""
-        return shared_for_s(len(self.records)) > 0
+        return reuse_for_s(len(self.records)) > 0
 
     def is_old(self, now_s: float) -> bool:
         """Return whether their activity must be read again."""
-        return now_s - self.began_s >= shared_for_s(len(self.records))
+        return now_s - self.began_s >= reuse_for_s(len(self.records))
 
 
 class EnvironmentRecords:

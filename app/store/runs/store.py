@@ -117,7 +117,7 @@ class RunStore:
     async def queue(self, run: str) -> QueueView:
         """Read what batches are decided on, in one round trip that costs about the same in every run.
 
-        In a run of many environments, what these did last may be as old as `shared_for_s` allows, unless a record has
+        In a run of many environments, what these did last may be as old as `reuse_for_s` allows, unless a record has
         changed since. So a batch may form as if it were planned that much earlier.
 
         Raises:

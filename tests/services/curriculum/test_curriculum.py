@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.core.curriculum.indexes import ItemIndex
-from app.main import wire
+from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import ServiceSettings
 from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, ItemWrite
@@ -150,7 +150,7 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
 ) -> None:
     """Only the numbers of samples differ: some are skipped."""
     twice = Twice(redis_url, 5.0)
-    once, again = process()[0], wire(ServiceSettings(redis_url=SecretStr(redis_url)), twice, "tested")
+    once, again = process()[0], build_services(ServiceSettings(redis_url=SecretStr(redis_url)), twice, "tested")
     ends = []
     for services in (once, again):
         await make(services)

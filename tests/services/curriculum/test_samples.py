@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from app.main import wire
+from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
@@ -27,7 +27,7 @@ async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_
 ) -> None:
     (one, _), (other, _) = process(), process()
     twice = Twice(redis_url, 5.0)
-    third = wire(ServiceSettings(redis_url=redis_url), twice, "tested")  # type: ignore[arg-type]
+    third = build_services(ServiceSettings(redis_url=redis_url), twice, "tested")  # type: ignore[arg-type]
     await make(one, strategy=strategy, total_steps=10)
     await register(one, *ITEMS)
     for request in ("a", "b"):
@@ -57,7 +57,7 @@ async def test_a_request_repeated_while_it_is_served_takes_over_what_is_drawn(pr
             return await super().run(command)
 
     connection = Meanwhile(redis_url, 5.0)
-    drawing = wire(ServiceSettings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
+    drawing = build_services(ServiceSettings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
     first = await sample(drawing, 12, request_id="a")
     assert len(meanwhile[0].items) == 4
     assert (keys_of(first), first.sample_id) == (keys_of(meanwhile[0]), meanwhile[0].sample_id)

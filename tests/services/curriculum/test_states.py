@@ -31,14 +31,14 @@ ROOT = Path(__file__).parents[3]
 _HALF_A_LOAD = """
 import asyncio, sys
 from pydantic import SecretStr
-from app.main import wire
+from app.main import build_services
 from app.services.curriculum.states import CurriculumDocument
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
 
 async def main():
     connection = RedisClient(sys.argv[1], 5.0)
-    services = wire(ServiceSettings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
+    services = build_services(ServiceSettings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
     saved = await services.curriculum.states.save("run", "gsm8k")
 
     async def items():

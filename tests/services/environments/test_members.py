@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import Policy
-from app.main import wire
+from app.main import build_services
 from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
@@ -173,7 +173,7 @@ class Interrupted(RedisClient):
 async def interrupted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Interrupted]]:
     """One more process, and its connection."""
     async with aclosing(Interrupted(redis_url, 5.0)) as connection:
-        services = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "interrupted")
+        services = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "interrupted")
         yield services, connection
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.api.deps import Services
 from app.core.environments.granting import GroupAllowance
 from app.core.runs.settings import Policy
-from app.main import wire
+from app.main import build_services
 from app.services.environments.registry import HeartbeatResult
 from app.settings import ServiceSettings
 from app.store.groups.codec import EncodedGroup
@@ -131,7 +131,7 @@ class Counting(RedisClient):
 
 async def test_a_hundred_requests_at_once_share_one_reading(two: tuple[Services, Services], redis_url: str) -> None:
     connection = Counting(redis_url, 5.0)
-    services = wire(ServiceSettings(), connection, "tested", "host9/1/tested")
+    services = build_services(ServiceSettings(), connection, "tested", "host9/1/tested")
     answers = await asyncio.gather(*(credits_of(services, n % 2) for n in range(100)))
     assert connection.reads == 1
     assert {answer.groups for answer in answers} == {4}
@@ -144,7 +144,7 @@ async def test_a_hundred_requests_at_once_share_one_reading(two: tuple[Services,
 
 async def test_a_reading_that_nobody_asks_for_is_forgotten(two: tuple[Services, Services], redis_url: str) -> None:
     connection = Counting(redis_url, 5.0)
-    services = wire(ServiceSettings(), connection, "tested", "host9/1/tested")
+    services = build_services(ServiceSettings(), connection, "tested", "host9/1/tested")
     share(services)
     for _ in range(2):
         await credits_of(services, 0)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.core.replay.rate_limiter import LimiterBlock
-from app.main import wire
+from app.main import build_services
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.settings import ServiceSettings
 from app.store.redis.client import RedisClient
@@ -154,7 +154,7 @@ class Held(RedisClient):
 
 async def test_a_sample_for_a_request_that_has_gone_away_is_given_back(buffer: Buffer, redis_url: str) -> None:
     connection = Held(redis_url)
-    samples = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.samples
+    samples = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.samples
     stop = asyncio.Event()
     gone = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=1, request_id="gone"), 30, stop))
     await wait_until(lambda: samples.queue.waiting == 1)
@@ -227,7 +227,7 @@ async def test_any_number_of_waiting_inserts_costs_one_look_per_worker_and_chang
     buffer: Buffer, redis_url: str
 ) -> None:
     connection = Held(redis_url)
-    insertion = wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.insertion
+    insertion = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.insertion
     await buffer.configure(fragments_per_chunk=1, limiter=one_to_one(4.0))
     await buffer.put(0, 1, 2, 3)
     waiting, stop = [], asyncio.Event()

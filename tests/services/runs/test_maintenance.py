@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.main import wire
+from app.main import build_services
 from app.settings import ServiceSettings
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient
@@ -48,7 +48,10 @@ class Counted(RedisClient):
 @pytest.fixture
 async def counted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Counted]]:
     connection = Counted(redis_url)
-    yield wire(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested", "host/1/counted"), connection
+    yield (
+        build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested", "host/1/counted"),
+        connection,
+    )
     await connection.aclose()
 
 
@@ -147,7 +150,7 @@ def test_the_end_of_a_process_is_no_alarm(redis_url: str, caplog: pytest.LogCapt
 
     async def start() -> None:
         settings = ServiceSettings(redis_url=SecretStr(redis_url))
-        wire(settings, RedisClient(redis_url, 5.0), "tested").maintenance.start()
+        build_services(settings, RedisClient(redis_url, 5.0), "tested").maintenance.start()
 
     asyncio.run(start())
     assert [record.message for record in caplog.records if record.name == "lachesis.maintenance"] == []
