@@ -6,7 +6,7 @@ possible.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lachesis.wire.blockers import Blocker
 
@@ -107,3 +107,7 @@ class NotReady:
     missing_by_environment: Mapping[int, int] = field(default_factory=dict)
     oversized_groups: Mapping[int | None, int] = field(default_factory=dict)
     unblocked_by: tuple[tuple[int | None, int], ...] = ()
+
+    def adding(self, detail: str | None) -> "NotReady":
+        """Return the same reason with one more clause in its sentence; itself if there is none."""
+        return self if detail is None else replace(self, detail=f"{self.detail}; {detail}")

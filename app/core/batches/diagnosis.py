@@ -10,6 +10,14 @@ from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
 _MOST_TRIED = 64
+_ABOUT_QUEUE = frozenset(
+    {Blocker.TOO_FEW_SEQUENCES, Blocker.MINIMUM_SHORT, Blocker.MINIMUMS_CONFLICT, Blocker.NO_EXACT_FIT}
+)
+
+
+def is_about_queue(not_ready: NotReady) -> bool:
+    """Return whether the queue holds no exact batch. Other reasons are about the run."""
+    return not_ready.blocker in _ABOUT_QUEUE
 
 
 def unregistered() -> NotReady:

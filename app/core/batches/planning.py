@@ -14,7 +14,7 @@ from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_i
 from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, Bounds, Lane, LaneId, NotReady, QueuedGroup
-from app.core.replay.mixing import unfilled
+from app.core.replay.mixing import has_fresh_part
 from app.core.runs.view import QueueView
 from lachesis.wire.blockers import Blocker
 
@@ -64,7 +64,7 @@ def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: 
     if decision.plan is not None:
         return decision
     every = with_unread(view.lanes, lanes)
-    return replace(decision, unfilled=unfilled(view.config.batch_size, view.policy.fresh_fraction, every))
+    return replace(decision, unfilled=has_fresh_part(view.config.batch_size, view.policy.fresh_fraction, every))
 
 
 def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
@@ -107,8 +107,8 @@ def _without_scarce(
     if not left:
         return Decision(None, strict, view.debts, scarce=scarce)
     whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
-    detail = f"{strict.detail}; relaxing the minimum of {whose} in {left_ms / 1000:.1f} s"
-    return Decision(None, replace(strict, detail=detail), view.debts, relaxes_in_ms=left_ms, scarce=scarce)
+    relaxing = strict.adding(f"relaxing the minimum of {whose} in {left_ms / 1000:.1f} s")
+    return Decision(None, relaxing, view.debts, relaxes_in_ms=left_ms, scarce=scarce)
 
 
 def _without_conflict(

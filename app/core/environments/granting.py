@@ -14,14 +14,14 @@ from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import limit_of, supplies_of, usable_groups
 from app.core.model import NO_BOUNDS, Bounds, Lane
 from app.core.numeric.subset_sum import attainable
-from app.core.replay.mixing import fresh_needed
+from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import DemandView
+from app.core.wording import listed
 from lachesis.wire.errors import RunNotFound
 
 _MOST_UNCERTAIN = 2
 """Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
 only for groups of its declared size."""
-_MOST_SIZES = 8  # in a sentence
 _INTAKE_PAUSED = "an operator has paused intake, so no group may start"
 
 
@@ -69,7 +69,7 @@ class Demand:
             live = LiveEnvironments({**live.records, **without})
         self._limits = live.bounds(whole)
         self._usable = _usable(view, self._alive, whole, self._limits)
-        self._batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)
+        self._batch_size = needed_from_queue(whole, view.policy.fresh_fraction, unfilled=view.unfilled)
         self._is_whole = self._batch_size == whole  # the rest is replayed
         bounds = self._limits if self._is_whole else live.bounds(self._batch_size)
         self._horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
@@ -146,9 +146,7 @@ class Demand:
             return "no environment is alive: start one"
         if not self._can_complete:
             sizes = sorted({env.group_size for env in self._alive.values()})
-            said = (
-                f"live environments make groups of {', '.join(map(str, sizes[:_MOST_SIZES]))}, which complete no batch"
-            )
+            said = f"live environments make groups of {listed(sizes)}, which complete no batch"
             return f"{said}: start another environment, or change a group size, a max_share or the batch size"
         if self._horizon == 0:
             return awaited_version(self.view)

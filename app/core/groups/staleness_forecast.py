@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.model import sequences_in
+from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import DemandView
 
 
@@ -31,12 +32,14 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     The oldest groups are trained on first. So everything that waits or runs now comes before the group:
 
         batches ahead = batches with trainers + batches trained on and in no version yet
-                        + (waiting sequences + running sequences) / batch_size
+                        + (waiting sequences + running sequences) / sequences of a batch from the queue
         staleness     = batches ahead / batches per version
 
-    A run of R sequences at a time and an empty queue is thus ``R / batch_size`` versions behind, if each batch makes a
-    version. To halve the staleness, halve the sequences that run and wait. Minimum shares and groups that are dropped
-    before they are trained on make the staleness of single environments differ.
+    A quarantined batch does not count: no trainer gets it. With `fresh_fraction`, a batch takes only its fresh part
+    from the queue (`app.core.replay.mixing`). A run of R sequences at a time and an empty queue is thus
+    ``R / batch_size`` versions behind, if each batch is fresh and makes a version. To halve the staleness, halve the
+    sequences that run and wait. Minimum shares and groups that are dropped before they are trained on make the
+    staleness of single environments differ.
 
     Args:
         view: The run. A running group has the declared size of its environment.
@@ -49,19 +52,26 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
         for key, groups in view.running.items()
         if key in view.environments
     )
-    begun = len(view.leases) + max(0, view.trained.batches)
-    batches = begun + (waiting + running) / view.config.batch_size
+    leased = sum(lease.state != "quarantined" for lease in view.leases)
+    begun = leased + max(0, view.trained.batches)
+    batches = begun + (waiting + running) / _needed_from_queue(view.config.batch_size, view)
     versions = batches / view.trained.per_version
     return ExpectedStaleness(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
 
 
+def _needed_from_queue(batch_size: int, view: DemandView) -> int:
+    return needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
+
+
 def _detail(view: DemandView, versions: float, waiting: int, running: int, begun: int) -> str:
     assert view.config is not None, "the caller has looked"  # noqa: S101
+    whole = view.config.batch_size
+    fresh = _needed_from_queue(whole, view)
+    takes = f"has {whole} sequences" if fresh == whole else f"takes {fresh} of its {whole} sequences from the queue"
     begun_batches = f"{begun} {'batch is' if begun == 1 else 'batches are'}"
     said = (
         f"a group that starts now will be about {versions:.3g} policy versions old when it is trained on: {waiting} "
-        f"sequences wait, {running} are generated, {begun_batches} not yet in a version, and a batch has "
-        f"{view.config.batch_size} sequences"
+        f"sequences wait, {running} are generated, {begun_batches} not yet in a version, and a batch {takes}"
     )
     most = view.policy.max_staleness
     if most is None:

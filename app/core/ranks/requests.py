@@ -1,14 +1,13 @@
 """Choose the batch that a rank gets: one that other ranks already share, or the next."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.core.batches.leases import Lease, expired
 from app.core.model import NotReady
 from app.core.ranks.sharding import ShardingSpec, disagreement
+from app.core.wording import listed
 from lachesis.wire.errors import InvalidField, RanksDisagree, StepMismatch
-
-_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +65,8 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
             continue
         ranks = lease.sharding.awaited
         if ranks:
-            named = ", ".join(map(str, ranks[:_MOST_NAMED])) + (", …" if len(ranks) > _MOST_NAMED else "")
-            who = f"rank{'s' * (len(ranks) > 1)} {named}"
-            return replace(not_ready, detail=f"{not_ready.detail}; the batch of step {lease.step} awaits {who}")
+            who = f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}"
+            return not_ready.adding(f"the batch of step {lease.step} awaits {who}")
     return not_ready
 
 

@@ -47,8 +47,16 @@ def fresh_needed(batch_size: int, fresh_fraction: float) -> int:
     return max(1, ceil(batch_size * fresh_fraction - _FLOAT_ERROR))
 
 
-def unfilled(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]) -> bool:
-    """Return whether the fresh part of a batch is queued.
+def needed_from_queue(batch_size: int, fresh_fraction: float, *, unfilled: bool) -> int:
+    """Return how many sequences the next batch needs from the queue: its fresh part.
+
+    It needs the whole batch if the replay buffer could not fill the last one (``unfilled``).
+    """
+    return batch_size if unfilled else fresh_needed(batch_size, fresh_fraction)
+
+
+def has_fresh_part(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]) -> bool:
+    """Return whether the fresh part of a batch is queued, and is less than the batch.
 
     If there is still no batch, the replay buffer cannot fill it.
     """

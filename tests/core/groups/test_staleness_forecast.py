@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.batches.leases import Lease
 from app.core.groups.staleness_forecast import staleness_forecast
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
+from lachesis.wire.states import LeaseState
 from tests.core.views import EMPTY, environment
 
 SIZE = 2
+LEASE = Lease("batch", "held", "worker", 1, 1, relaxed=False)
 
 
 def view_of(
@@ -62,3 +66,21 @@ def test_the_sentence_says_when_such_groups_are_dropped() -> None:
 
 def test_there_is_no_forecast_before_the_batch_size_is_known() -> None:
     assert staleness_forecast(replace(EMPTY, config=None)) is None
+
+
+def test_a_batch_takes_only_its_fresh_part_from_the_queue() -> None:
+    mixed = replace(view_of(8, 12, 4), policy=Policy(fresh_fraction=0.5))
+    found = staleness_forecast(mixed)
+    assert found is not None
+    assert found.batches_ahead == (24 + 8) / 4
+    assert "a batch takes 4 of its 8 sequences from the queue" in found.detail
+    unfilled = staleness_forecast(replace(mixed, unfilled=True))
+    assert unfilled is not None
+    assert unfilled.batches_ahead == (24 + 8) / 8, "the replay buffer could not fill the last batch"
+
+
+@pytest.mark.parametrize(("state", "batches"), [("held", 1), ("returned", 1), ("quarantined", 0)])
+def test_a_batch_that_no_trainer_will_get_is_not_ahead(state: LeaseState, batches: int) -> None:
+    found = staleness_forecast(replace(view_of(4, 0, 0), leases=(replace(LEASE, state=state),)))
+    assert found is not None
+    assert found.batches_ahead == batches
