@@ -9,6 +9,8 @@ from app.core.access.limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
 from app.core.batches.pace import MOST_BATCHES, BatchPace, BatchSpan, pace
 from app.core.environments.record import EnvironmentRecord
+from app.core.environments.shares import is_oversized
+from app.core.model import LaneId
 from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
 from app.core.runs.view import RunView
@@ -78,6 +80,7 @@ class RunFacts:
         next_after: The id after which the next page begins; None on the last one.
         alive: Environments that are alive, on all pages.
         oldest_waiting_ms: Age of the oldest queued group that fits a batch, if there is one.
+        oversized_groups: Queued groups that can never enter a batch.
         remembered_groups: Groups that have left and are remembered.
         failure: Why its maintenance keeps failing in this process, if it does.
         failing_age_s: Seconds since the first such failure.
@@ -94,6 +97,7 @@ class RunFacts:
     next_after: int | None
     alive: int
     oldest_waiting_ms: int | None
+    oversized_groups: int
     remembered_groups: int
     failure: RepeatedFailure | None
     failing_age_s: float
@@ -135,6 +139,7 @@ class Status:
         """
         diagnosis = await self._diagnostics.of(run)
         view, failure = diagnosis.view, self._upkeep.of(run)
+        fitting = fitting_lanes(view, self._ttl_ms)
         page = list(islice((key for key in view.environments if key > after), limit + 1))
         return RunFacts(
             run=run,
@@ -144,7 +149,8 @@ class Status:
             environments=self.environments(run, view, page[:limit]),
             next_after=page[limit - 1] if len(page) > limit else None,
             alive=len(view.live(self._ttl_ms).records),
-            oldest_waiting_ms=await self._oldest_waiting_ms(run, view),
+            oldest_waiting_ms=await self._oldest_waiting_ms(run, view, fitting),
+            oversized_groups=oversized_groups(view, fitting),
             remembered_groups=await self._groups.remembered(run),
             failure=failure,
             failing_age_s=0.0 if failure is None else self._upkeep.failing_age_s(failure),
@@ -199,10 +205,9 @@ class Status:
                 spans.append(BatchSpan(one.formed_ms, one.ended_ms))
         return pace(spans, view.began_ms, view.clock_ms, blocked=diagnosis.not_ready is not None and not out)
 
-    async def _oldest_waiting_ms(self, run: str, view: RunView) -> int | None:
-        limit = view.config.batch_size if view.config else None
-        by_age = await self._groups.lanes_by_age(run) if view.lanes else iter(())
-        oldest = next((lane for lane in by_age if limit is None or lane[1] <= limit), None)
+    async def _oldest_waiting_ms(self, run: str, view: RunView, fitting: Mapping[LaneId, int]) -> int | None:
+        by_age = await self._groups.lanes_by_age(run) if fitting else iter(())
+        oldest = next((lane for lane in by_age if lane in fitting), None)
         if oldest is None:
             return None
         (lane,) = await self._groups.heads(run, {oldest: (1, 1)})
@@ -213,11 +218,23 @@ class Status:
         return None if entry is None else view.clock_ms - entry.accepted_ms
 
 
-def oversized_groups(view: RunView) -> int:
-    """Count the queued groups that can never fit a batch."""
+def fitting_lanes(view: RunView, ttl_ms: int) -> dict[LaneId, int]:
+    """Return the queued groups that can enter a batch, by environment and size: all before the batch size is known.
+
+    Args:
+        view: The run.
+        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+    """
     if view.config is None:
-        return 0
-    return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)
+        return dict(view.lanes)
+    batch_size = view.config.batch_size
+    bounds = view.live(ttl_ms).bounds(batch_size)
+    return {lane: count for lane, count in view.lanes.items() if not is_oversized(lane, batch_size, bounds)}
+
+
+def oversized_groups(view: RunView, fitting: Mapping[LaneId, int]) -> int:
+    """Count the queued groups that are not in ``fitting`` (`fitting_lanes`): they can never enter a batch."""
+    return sum(view.lanes.values()) - sum(fitting.values())
 
 
 def _by_owner(

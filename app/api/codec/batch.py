@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import comma_separated
 from app.api.codec.group_content import in_json
-from app.api.http.replies import WatchedReply, streamed
+from app.api.http.replies import WatchedReply, streamed, waiting_header
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.groups.staleness import staleness
 from app.core.model import NotReady
@@ -25,7 +25,6 @@ from lachesis.wire.errors import LachesisError
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
-_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; `explain` has the whole text
 _IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
 _IN_THREAD_BYTES = 4 * 1024 * 1024  # of groups whose compact columns may have to be expanded
 
@@ -33,12 +32,8 @@ log = logging.getLogger("lachesis.api")
 
 
 def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
-    """Build the reply that says why there is no batch, and when to expect one.
-
-    Names in the reason may have any characters. A header has printable ASCII, and others as escapes.
-    """
-    why = f"{not_ready.blocker.value}: {not_ready.detail}".replace("…", "...").encode("unicode_escape").decode()
-    headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
+    """Build the reply that says why there is no batch, and when to expect one."""
+    headers = waiting_header(not_ready.blocker.value, not_ready.detail)
     if expected_s is not None:
         headers["Lachesis-Expected-S"] = f"{expected_s:.1f}"
     return Response(status_code=204, headers=headers)

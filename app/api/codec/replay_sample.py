@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from app.api.http.replies import WatchedReply, compressed
+from app.api.http.replies import WatchedReply, compressed, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.request import ReplaySample, SampledFragment
@@ -20,7 +20,6 @@ from lachesis.wire.errors import LachesisError
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
 
-_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes
 _ASKED_AGAIN_WITHIN_S = 10.0
 
 log = logging.getLogger("lachesis.api")
@@ -28,8 +27,7 @@ log = logging.getLogger("lachesis.api")
 
 def waiting_reply(blocked: LimiterBlock) -> Response:
     """Build the reply that says why there is no sample."""
-    why = f"{blocked.blocked_on}: {blocked.detail}"
-    return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
+    return Response(status_code=204, headers=waiting_header(blocked.blocked_on, blocked.detail))
 
 
 def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]]) -> Response:

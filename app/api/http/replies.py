@@ -15,6 +15,7 @@ from app.api.http.compression import accepts_gzip, compress_if_accepted, gzipped
 from app.tuning import return_memory
 from lachesis.wire.blob import Buffer
 
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; `explain` has the whole text
 _CHUNK_BYTES = 256 * 1024
 _COMPUTED_BYTES = 1024 * 1024  # in a thread at once; each time costs 0.2 ms
 _IN_THREAD_BYTES = 256 * 1024
@@ -31,6 +32,15 @@ def json_reply(value: object) -> Response:
 def model_reply(value: BaseModel, status_code: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Build a reply from a small model."""
     return Response(value.model_dump_json().encode(), status_code, headers, "application/json")
+
+
+def waiting_header(reason: str, detail: str) -> dict[str, str]:
+    """Return the header that says why a caller waits.
+
+    Names in the detail may have any characters. A header has printable ASCII, and others as escapes.
+    """
+    why = f"{reason}: {detail}".replace("…", "...").encode("unicode_escape").decode()
+    return {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
 
 
 async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str, str]]:

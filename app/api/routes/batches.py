@@ -1,8 +1,6 @@
 """The batches of a run: taken under a lease, listed, explained, ended."""
 
-import asyncio
 import logging
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -11,7 +9,6 @@ from app.api.codec.batch import Layout, taken_reply, waiting_reply
 from app.api.deps import (
     InRun,
     NamedRun,
-    Services,
     ServicesDep,
     SmallBody,
     checked_run_name,
@@ -40,8 +37,8 @@ from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, shard_request_of
 from app.api.wire.time_query import FormedFrom, FormedTo
 from app.core.access.permissions import Permission
+from app.core.batches.diagnosis import is_about_queue
 from app.core.batches.leases import Lease
-from app.core.model import NotReady
 from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
@@ -59,13 +56,9 @@ from lachesis.wire.batches import (
     TakeBatch,
     TakenBatch,
 )
-from lachesis.wire.blockers import Blocker
 from lachesis.wire.runs import YEAR_S
 from lachesis.wire.states import LeaseAnswer
 
-_ABOUT_THE_QUEUE = frozenset(
-    {Blocker.TOO_FEW_SEQUENCES, Blocker.MINIMUM_SHORT, Blocker.MINIMUMS_CONFLICT, Blocker.NO_EXACT_FIT}
-)
 _MISSING = (errors.RunNotFound, errors.BatchNotFound)
 _REFUSALS = (
     errors.RunNotFound,
@@ -84,7 +77,7 @@ _TAKEN = response_headers(
 )
 _WAITING = response_headers(
     204,
-    Lachesis_Waiting="Why there is no batch: the reason as in `explain`, and a sentence.",
+    Lachesis_Waiting="Why there is no batch: the reason, one of those of `explain`, and a sentence.",
     Lachesis_Expected_S="Seconds until a batch is expected at the present arrival rates; absent if unknown.",
 )
 _TAKE: Responses = body_responses(*_REFUSALS) | {
@@ -152,7 +145,8 @@ async def take_batch(request: Request) -> Response:
         waiting.check()
         why = answer.not_ready
         if wait_s > 0:
-            why = await _with_who_must_act(services, run, why)
+            if is_about_queue(why):
+                why = why.adding(await services.environments.demand.who_must_act(run))
             log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", why.detail)
         return waiting_reply(why, services.batches.diagnostics.expected_s(run, why))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
@@ -312,15 +306,6 @@ async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response
     """Drop a quarantined batch. Its groups are counted as dropped."""
     await services.batches.leases.discard(run, batch)
     return Response(status_code=204)
-
-
-async def _with_who_must_act(services: Services, run: str, why: NotReady) -> NotReady:
-    """Return the reason why a trainer waits, with who must act if nothing else leads to a batch."""
-    if why.blocker not in _ABOUT_THE_QUEUE:
-        return why
-    reading = await services.environments.demand.of(run, None, asyncio.get_running_loop().time())
-    who = await asyncio.to_thread(lambda: reading.who_must_act)
-    return why if who is None else replace(why, detail=f"{why.detail}; {who}")
 
 
 def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:

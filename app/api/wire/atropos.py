@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import batch_json
-from app.api.http.replies import WatchedReply, streamed
+from app.api.http.replies import WatchedReply, streamed, waiting_header
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -26,7 +26,6 @@ from lachesis.wire.atropos import (
 )
 from lachesis.wire.errors import LachesisError
 
-_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
 
 log = logging.getLogger("lachesis.api")
@@ -55,8 +54,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
 
     if batch is None:
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
-        why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
-        headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
+        headers = waiting_header(answer.not_ready.blocker.value, answer.not_ready.detail)
         return WatchedReply([_NO_BATCH], headers, sent, broke_off)
     try:
         body, headers = await streamed(request, batch_json(batch.payloads))

@@ -11,7 +11,7 @@ from app.core.runs.ledger import TokenLedger
 from app.core.runs.view import QueueView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.diagnostics import BatchDiagnosis
-from app.services.status import EnvironmentFacts, RunFacts, oversized_groups
+from app.services.status import EnvironmentFacts, RunFacts
 from lachesis.wire.access import AccessMode
 from lachesis.wire.ranks import BalanceInfo
 from lachesis.wire.status import (
@@ -35,7 +35,7 @@ from lachesis.wire.status import (
 def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunStatus:
     """Describe a run: its trainer and environments, what waits, and what blocks."""
     view, failure = facts.diagnosis.view, facts.failure
-    totals, oversized = view.totals, oversized_groups(view)
+    totals, oversized = view.totals, facts.oversized_groups
     forecast = staleness_forecast(view)
     return RunStatus(
         current_step=view.step,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.environments.record import EnvironmentRecord
+from app.core.environments.shares import is_oversized
 from app.core.runs.view import QueueView
 
 SMALLEST_WEIGHT = 0.01
@@ -46,12 +47,17 @@ class Pacing:
 
     def __init__(self, view: QueueView, ttl_ms: int) -> None:
         batch_size = view.config.batch_size if view.config else 0
-        fitting = {lane: count for lane, count in view.lanes.items() if not batch_size or lane[1] <= batch_size}
         live = view.live(ttl_ms)
+        bounds = live.bounds(batch_size) if batch_size else {}
+        fitting = {
+            lane: count
+            for lane, count in view.lanes.items()
+            if not batch_size or not is_oversized(lane, batch_size, bounds)
+        }
         self._environments = view.environments
         self._step = view.step
         self._paused = view.policy.intake_paused
-        self._minimums = live.bounds(batch_size) if batch_size else {}
+        self._bounds = bounds
         self._waiting: dict[int | None, int] = {}
         for (environment, size), count in fitting.items():
             self._waiting[environment] = self._waiting.get(environment, 0) + size * count
@@ -80,7 +86,7 @@ class Pacing:
 
     def _above_minimum(self, key: int | None) -> int:
         """Return the waiting sequences of an environment above its promised minimum."""
-        minimum = 0 if key is None or key not in self._minimums else self._minimums[key].minimum
+        minimum = 0 if key is None or key not in self._bounds else self._bounds[key].minimum
         return max(0, self._waiting.get(key, 0) - minimum)
 
     def _weight(self, caller: EnvironmentRecord | None) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 
-from app.core.model import NO_BOUNDS, Bounds, Lane
+from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId
 from app.core.numeric.subset_sum import Supply
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
@@ -52,6 +52,12 @@ def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Boun
     """Return the most sequences of one batch that an environment may have."""
     bound = _bound(environment, bounds)
     return batch_size if bound.maximum is None else min(batch_size, bound.maximum)
+
+
+def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) -> bool:
+    """Return whether groups of an environment and size can never enter a batch under these bounds."""
+    environment, size = lane
+    return size > limit_of(environment, batch_size, bounds)
 
 
 def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:

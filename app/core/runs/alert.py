@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from app.core.environments.scarcity import alarming, relaxed_in_ms
 from app.core.runs.view import RunView
-
-_MOST_NAMED = 8  # environments in a sentence
+from app.core.wording import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,9 @@ def causes(view: RunView, ttl_ms: int) -> dict[str, str]:
     if view.alert is not None:
         found["starvation"] = str(view.alert)
     if scarce:
-        details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
-        found["scarce_environments"] = "; ".join(details)
+        minimums = _minimums(view, ttl_ms)
+        details = [_scarce_detail(view, key, ms, minimums.get(key, 0)) for key, ms in scarce.items()]
+        found["scarce_environments"] = listed(details, "; ")
     return found
 
 
@@ -64,10 +64,18 @@ def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
     )
 
 
-def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
+def _minimums(view: RunView, ttl_ms: int) -> dict[int, int]:
+    """Return the sequences of a batch that are promised to each live environment."""
+    if view.config is None:
+        return {}
+    return {key: bound.minimum for key, bound in view.live(ttl_ms).bounds(view.config.batch_size).items()}
+
+
+def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:
     left_ms = relaxed_in_ms(view, since_ms)
     ends = "forever, because relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
     waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
     seconds = (view.clock_ms - since_ms) / 1000
     name = view.environments[key].name
-    return f"environment {key} ({name}) has sent too little for its minimum for {seconds:.0f} s: batches {waits}"
+    part = "its minimum" if minimum else "its part of a batch"
+    return f"environment {key} ({name}) has sent too little for {part} for {seconds:.0f} s: batches {waits}"

@@ -1,10 +1,7 @@
 """Decide how full a run is. Groups that fit no batch are counted apart, up to the same limits."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.environments.shares import limit_of
-from app.core.model import Bounds, LaneId
 from app.core.runs.settings import Policy
 
 
@@ -25,11 +22,6 @@ class AdmissionLimits:
 
 
 NO_LIMIT, FULL = AdmissionLimits(), AdmissionLimits(max_groups=0)
-
-
-def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) -> bool:
-    """Return whether groups of an environment and size can never enter a batch under these bounds."""
-    return lane[1] > limit_of(lane[0], batch_size, bounds)
 
 
 def reached_limit(policy: Policy, waiting: WaitingGroups) -> str | None:

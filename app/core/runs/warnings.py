@@ -4,7 +4,7 @@ A warning is about a problem that more groups do not solve. `app.core.batches.di
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,8 +12,8 @@ from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.numeric.subset_sum import ever_attainable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
+from app.core.wording import MOST_NAMED, listed
 
-_MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
 
 Sizes = Mapping[int | None, Collection[int]]
@@ -72,17 +72,17 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     large = {
         key: sorted(size for size in own if size > _limit(key, batch_size, limits))
         for key, own in sizes.items()
-        if own and max(own) > (_limit(key, batch_size, limits) if key in limits else batch_size)
+        if own and max(own) > _limit(key, batch_size, limits)
     }
     whose = _ordered(large)
     if not whose:
         return None
     named = [
-        f"{_name(key)} has groups of {_listed(large[key])}, may have {_limit(key, batch_size, limits)} of a batch of "
+        f"{_name(key)} has groups of {listed(large[key])}, may have {_limit(key, batch_size, limits)} of a batch of "
         f"{batch_size}"
-        for key in whose[: _MOST_NAMED + 1]
+        for key in whose[: MOST_NAMED + 1]
     ]
-    detail = f"groups are too large for any batch: {_listed(named, '; ')}. Send smaller groups or raise batch_size"
+    detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise batch_size"
     return RunWarning(WarningKind.GROUPS_TOO_LARGE, detail, whose)
 
 
@@ -104,7 +104,7 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
         return None
     sent = {key: usable(own, _limit(key, batch_size, limits)) for key, own in sizes.items()}
     whose = _ordered(key for key, own in sent.items() if own)
-    known = _listed(sorted({size for own in sent.values() for size in own}))
+    known = listed(sorted({size for own in sent.values() for size in own}))
     within = " within every max_share" if any(key in limits for key in whose) else ""
     detail = (
         f"no groups of the sizes that environments declared or sent ({known}) sum to exactly {batch_size} sequences"
@@ -119,7 +119,7 @@ def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
     total = sum(minimums.values())
     if total <= 1 + _FLOAT_ERROR:
         return None
-    named = _listed([f"{_name(key)} {share:g}" for key, share in sorted(minimums.items())], ", ")
+    named = listed([f"{_name(key)} {share:g}" for key, share in sorted(minimums.items())], ", ")
     detail = f"minimum shares sum to {total:.4g}, more than 1: {named}. They are scaled down in proportion; lower some"
     return RunWarning(WarningKind.MINIMUMS_ABOVE_ONE, detail, tuple(sorted(minimums)))
 
@@ -155,8 +155,3 @@ def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
 
 def _name(environment: int | None) -> str:
     return "no environment" if environment is None else f"environment {environment}"
-
-
-def _listed(values: Sequence[object], between: str = ", ") -> str:
-    more = f"{between}…" if len(values) > _MOST_NAMED else ""
-    return between.join(map(str, values[:_MOST_NAMED])) + more

@@ -28,7 +28,7 @@ class BatchDiagnosis:
         view: The run; in a dry run with the settings to try.
         not_ready: Why there is no batch; None if there is one.
         expected_s: Seconds until a batch should form at the present arrival rates; None if that is unknown.
-        relaxes_s: Seconds until conflicting minimums are relaxed; None if none conflict.
+        relaxes_s: Seconds until a batch may form without some minimum; None if no minimum will be relaxed.
         rates: Trainable sequences per second, by environment.
         arrived: The groups that came lately, and how many of them filters dropped.
         warnings: Problems that no number of new groups solves.
@@ -77,33 +77,33 @@ class Diagnostics:
         """Return the known arrival rates of environments: trainable sequences per second."""
         return self._arrivals.rates(run)
 
-    async def of(self, run: str, instead: Mapping[str, float] | None = None) -> BatchDiagnosis:
+    async def of(self, run: str, overrides: Mapping[str, float] | None = None) -> BatchDiagnosis:
         """Return whether a trainer that asked now would get a batch.
 
         Payloads are not read. A damaged one is found when its batch is taken.
 
         Args:
             run: The run's name.
-            instead: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
+            overrides: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
         """
-        reason = await self._of(run, instead)
-        found = self._warnings.tried(reason.view) if instead else self._warnings.note(run, reason.view)
+        reason = await self._of(run, overrides)
+        found = self._warnings.tried(reason.view) if overrides else self._warnings.note(run, reason.view)
         return replace(reason, warnings=found)
 
-    async def _of(self, run: str, instead: Mapping[str, float] | None) -> BatchDiagnosis:
+    async def _of(self, run: str, overrides: Mapping[str, float] | None) -> BatchDiagnosis:
         decision, attempts = None, Attempts("decide on a batch", run)
         while decision is None and attempts.again():
             view = await self._runs.view(run)
             if view.config is None:
                 return BatchDiagnosis(view, unregistered(), None, None, {}, Arrived())
             self._arrivals.note(run, view)
-            view = _tried(view, view.config, instead or {})
+            view = _tried(view, view.config, overrides or {})
             arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
             if view.policy.archived:
                 return BatchDiagnosis(view, archived(), None, None, arriving, arrived)
             if view.policy.serving_paused:
                 return BatchDiagnosis(view, serving_paused(), None, None, arriving, arrived)
-            again = None if instead else self._dispatch.again_first(view)
+            again = None if overrides else self._dispatch.again_first(view)
             if again is not None:
                 return BatchDiagnosis(
                     view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived
@@ -116,14 +116,12 @@ class Diagnostics:
         why = decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
         if arrived.filtered:
-            why = replace(why, detail=f"{why.detail}; {arrived}")
+            why = why.adding(str(arrived))
         if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
-            why = replace(why, detail=f"{why.detail}; {idle}")
-        if (limit := await self._capacity.reached(run, view)) is not None:
-            why = replace(why, detail=f"{why.detail}; {limit}")
-        if (waiting := await asyncio.to_thread(self._who_must_act, run, view)) is not None:
-            why = replace(why, detail=f"{why.detail}; {waiting}")
+            why = why.adding(idle)
+        why = why.adding(await self._capacity.reached(run, view))
+        why = why.adding(await asyncio.to_thread(self._who_must_act, run, view))
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         expected = expected_s(why, arriving, view.gone_senders(self._ttl_ms))
@@ -133,9 +131,9 @@ class Diagnostics:
         return Demand(run, view, self._ttl_ms).who_must_act()
 
 
-def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:
-    config = config.model_copy(update={"batch_size": int(instead.get("batch_size", config.batch_size))})
-    policy = view.policy.model_copy(update={name: instead[name] for name in instead if name == "relax_after_s"})
+def _tried(view: RunView, config: RunConfig, overrides: Mapping[str, float]) -> RunView:
+    config = config.model_copy(update={"batch_size": int(overrides.get("batch_size", config.batch_size))})
+    policy = view.policy.model_copy(update={name: overrides[name] for name in overrides if name == "relax_after_s"})
     return replace(view, config=config, policy=policy)
 
 

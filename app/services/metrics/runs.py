@@ -12,7 +12,7 @@ from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.core.runs.ledger import ledger_of_run
 from app.core.runs.view import RunView
 from app.services.metrics.text import Lines, Samples
-from app.services.status import oversized_groups
+from app.services.status import fitting_lanes, oversized_groups
 from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
 from lachesis.wire.states import (
@@ -36,7 +36,8 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
     samples = Samples()
-    totals, oversized, dropped = view.totals, oversized_groups(view), view.dropped_by_reason
+    totals, dropped = view.totals, view.dropped_by_reason
+    oversized = oversized_groups(view, fitting_lanes(view, ttl_ms))
     leases = Counter(lease.state for lease in view.leases)
     records = list(view.environments.values())
     environments = Counter(_state(environment, view, ttl_ms) for environment in records)

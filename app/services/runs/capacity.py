@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
-from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, is_oversized, limits_for, reached_limit
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
 from app.core.runs.view import RunView
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore

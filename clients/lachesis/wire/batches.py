@@ -307,7 +307,7 @@ class Explanation(BaseModel):
         description="Seconds until a batch is expected at the present arrival rates. Null if unknown."
     )
     relaxes_s: float | None = Field(
-        description="Seconds until conflicting minimums are relaxed. Null if no minimums conflict."
+        description="Seconds until a batch may form without some minimum. Null if no minimum will be relaxed."
     )
     leased_groups: int = Field(description="Groups in leased batches.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")

@@ -145,7 +145,7 @@ class BatchBlocked(_StatusModel):
         description="Seconds until a batch is expected at the present arrival rates. Null if unknown."
     )
     relaxes_s: float | None = Field(
-        description="Seconds until conflicting minimums are relaxed. Null if no minimums conflict."
+        description="Seconds until a batch may form without some minimum. Null if no minimum will be relaxed."
     )
 
 

@@ -32,6 +32,12 @@ def test_groups_too_large_for_a_batch_keep_nobody_waiting() -> None:
     assert (told.queue_size, told.self_queue_size, told.max_group_size) == (0, 0, 1)
 
 
+def test_groups_above_the_largest_share_of_their_environment_keep_nobody_waiting() -> None:
+    capped = environment(0, 8, max_share=0.5)
+    told = Pacing(replace(EMPTY, environments={0: capped}, lanes={(0, 8): 3, (0, 4): 4}), TTL_MS).of(0)
+    assert (told.queue_size, told.self_queue_size, told.max_group_size) == (2, 2, 4)
+
+
 def test_a_dead_environment_has_no_weight_and_no_promise() -> None:
     dead = environment(1, min_share=0.9, left_ms=0)
     told = Pacing(replace(EMPTY, environments={0: environment(0), 1: dead}), TTL_MS).of(0)

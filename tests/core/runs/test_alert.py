@@ -1,0 +1,44 @@
+"""The alert of a run, as a sentence."""
+
+from dataclasses import replace
+
+from app.core.runs.alert import alert_of
+from app.core.runs.view import RunView
+from tests.core.views import EMPTY, environment
+
+TTL_MS = 120_000
+SINCE_MS, NOW_MS = 1_000, 61_000
+
+
+def waiting_for(scarce: int, min_share: float | None) -> RunView:
+    """Return a run of which environment 0 has sent its part, and so many others have sent nothing for a minute."""
+    others = {key: environment(key, heard_ms=NOW_MS, min_share=min_share) for key in range(1, scarce + 1)}
+    return replace(
+        EMPTY,
+        clock_ms=NOW_MS,
+        environments={0: environment(0, heard_ms=NOW_MS), **others},
+        lanes={(0, 4): 8},
+        scarce=dict.fromkeys(others, SINCE_MS),
+    )
+
+
+def detail_of(view: RunView) -> str:
+    found = alert_of(view, TTL_MS)
+    assert found is not None
+    return found.detail
+
+
+def test_the_alert_names_the_minimum_only_where_there_is_one() -> None:
+    promised = detail_of(waiting_for(1, 0.5))
+    assert promised.startswith("environment 1 (env1_0) has sent too little for its minimum for 60 s: batches wait")
+    free = detail_of(waiting_for(1, None))
+    assert free.startswith("environment 1 (env1_0) has sent too little for its part of a batch for 60 s: batches wait")
+
+
+def test_the_alert_says_when_there_are_more_environments_than_it_names() -> None:
+    config = EMPTY.config
+    assert config is not None
+    many = replace(waiting_for(9, None), config=config.model_copy(update={"batch_size": 80}))
+    many = replace(many, lanes={(0, 4): 80})
+    assert detail_of(many).count("has sent too little") == 8
+    assert detail_of(many).endswith("; …")
