@@ -5,20 +5,20 @@
 | `lachesis:5:runs` | zset | names of runs that have any state, by the service clock at which they need maintenance |
 | `lachesis:5:service` | hash | service clock; the API process that maintains runs, and its term |
 | `lachesis:5:processes` | zset | API process -> service clock at its last sign of life, ms |
-| `lachesis:5:watched` | zset | runs whose history somebody looks at, by the time until which that counts; expires |
+| `lachesis:5:watched` | zset | runs whose history is being read, by the time at which this ends; expires |
 | `lachesis:access` | hash | `generation` of the tokens, `closed`, `token:ID` -> JSON, `used:ID` -> last use, ms |
 | `lachesis:audit` | stream | who changed or removed what: JSON entries, bounded by LACHESIS_AUDIT_ENTRIES |
-| `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that stand for several |
-| `lachesis:5:limits` | hash | limits of rates: `run:RUN` -> JSON, for runs with limits; `generation` of all of them |
+| `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that several requests share |
+| `lachesis:5:limits` | hash | rate limits: `run:RUN` -> JSON, for runs with limits; `generation` of all of them |
 | `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | use of a limit of an account or run (GCRA); expires |
-| `lachesis:5:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
+| `lachesis:5:payload:RUN:GROUP` | string | columns of a group, or tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:environment_epochs` | zset | environment id -> epoch that began when its record was written |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
-| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
-| `…:starvation` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
+| `…:sent` | hash | environment id -> `clock_ms size sequences`: of its last group, then all sequences stored |
+| `…:starvation` | hash | what arrived after the last trainable group: `since_ms`, `sequences`, groups by reason |
 | `…:members` | hash | `environment:member` -> `joined_ms running_groups permits retries`, for every live member |
 | `…:members_heard` | zset | the same members by the run clock at their last sign of life, ms |
 | `…:member_counts` | hash | environment id -> its live members |
@@ -31,8 +31,8 @@
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
 | `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
-| `…:known` | hash | name of a group -> its id; if it has left, its end, too (`lua/groups/remember_ends.lua`) |
-| `…:annotations` | hash | name of a group -> its id, names of its annotations; with such a name: f32 values |
+| `…:known` | hash | name of a group -> its id; if it has left, also how it ended (`lua/groups/remember_ends.lua`) |
+| `…:annotations` | hash | name of a group -> its id, names of its annotations; `NAME ANNOTATION` -> f32 values |
 | `…:left` | list | `clock_ms name name …`: names of groups that have left, in the order in which they left |
 | `…:history` | hash | batch or sample id -> `outcome lease step clock_ms`; `step:N:clock_ms` -> batch id |
 | `…:ended` | zset | those ids and steps by the run clock at which they are forgotten |
@@ -45,27 +45,27 @@
 | `…:kept_steps` | zset | those batch ids by step |
 | `…:kept_leases` | hash | batch id -> policy version in force, and JSON of the lease, when it was acknowledged |
 | `…:dropped` | hash | `reason:environment` -> groups |
-| `…:dropped_told` | hash | the same, as far as events tell of it |
+| `…:dropped_told` | hash | the part of `dropped` that events have reported |
 | `…:events` | stream | events: JSON, age in ms when added, flush; bounded by LACHESIS_RUN_EVENTS |
 | `…:ledger` | hash | `state:environment` -> tokens of groups: `generated`, `leased`, `trained`, or why dropped |
-| `…:token_queues` | hash | account with a limit of what it has in the queue -> `groups bytes` of that |
-| `…:token_groups` | hash | id of such a group -> `account bytes` |
-| `…:series:{step}` | stream | what happened in spans of time (`app.store.history`); one for each resolution |
-| `…:series_totals` | string | JSON: what dropped groups and uses of the replay buffer are in the history |
+| `…:token_queues` | hash | account -> `groups bytes` queued, for each account that has a queue limit |
+| `…:token_groups` | hash | id of a group of such an account -> `account bytes` |
+| `…:series:{step}` | stream | what happened in spans of time (`app.store.history`); one stream for each resolution |
+| `…:series_totals` | string | JSON of the totals at the last write: the next write stores the growth since |
 | `…:traces` | hash | name of a group, or `batch:ID` -> the `traceparent` of its request, if that was traced |
 | `…:traced` | list | those names, the oldest first |
 | `…:turn` | string | the API process that plans batches while several want to; it expires |
-| `…:turn_queue` | list | the API processes that wait for that; it expires |
+| `…:turn_queue` | list | the API processes that wait for the turn; it expires |
 | `…:replay` | hash | the replay buffer: configuration, revision, session, totals, random counter |
 | `…:replay:chunks` | hash | chunk id -> its entry, for every chunk held (`app.store.replay.entries`) |
 | `…:replay:order` | zset | ids of sampleable chunks by number of insertion |
 | `…:replay:weights` | zset | the same by priority to the power alpha, in units of 2^-20 |
-| `…:replay:versions` | zset | the same by version, that of their oldest fragment |
-| `…:replay:uses` | zset | the same by acknowledged uses |
+| `…:replay:versions` | zset | the same by the policy version of their oldest fragment |
+| `…:replay:uses` | zset | the same by acknowledged uses, negative: the most used come first |
 | `…:replay:reserved` | zset | ids of chunks whose uses are all reserved or counted, by version |
 | `…:replay:reserved_order` | zset | the same by number of insertion |
 | `…:replay:reserved_weights` | zset | the same by weight |
-| `…:replay:reserved_uses` | zset | the same by acknowledged uses |
+| `…:replay:reserved_uses` | zset | the same by acknowledged uses, negative |
 | `…:replay:archived` | zset | ids of chunks of former sessions, kept for inspection, by number of insertion |
 | `…:replay:version_counts` | hash | version -> sampleable chunks of it |
 | `…:replay:fragments` | hash | fragment id -> its entry, for every fragment held, in a chunk or not yet |
@@ -73,7 +73,8 @@
 | `…:replay:due` | zset | workers with waiting fragments, by the run clock at which to check them |
 | `…:replay:samples` | hash | sample id -> JSON: its chunks, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
-| `…:replay:requests` | hash | request id -> id of its sample, while that is held |
+| `…:replay:requests` | hash | request id -> id of its sample, while the sample is held |
+| `…:replay:entering` | zset | groups of acknowledged batches that will become chunks, by order of entry |
 | `…:snapshot:{slot}:{part}` | copy | `replay` and each of its parts as they were at a snapshot; of the same types |
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
@@ -82,21 +83,20 @@
 | `…:curriculum:{id}:estimates` | hash | seen item -> its estimate and its last scores, packed |
 | `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
 | `…:curriculum:{id}:prior_only` | zset | items not observed yet, by their prior |
-| `…:curriculum:{id}:mean_reward` | zset | seen items by mean reward; unseen ones with a prior by that |
+| `…:curriculum:{id}:mean_reward` | zset | seen items by mean reward; unseen items with a prior, by their prior |
 | `…:curriculum:{id}:posterior` | zset | seen items by the mean of their posterior |
 | `…:curriculum:{id}:signal` | zset | seen items by mean absolute advantage of their last group |
 | `…:curriculum:{id}:last` | zset | seen items by mean reward of their last group |
-| `…:curriculum:{id}:drawn` | zset | seen items by the number of the sample that last handed them out |
-| `…:curriculum:{id}:category` | zset | all items by the number of their category, 0 of those that have none |
+| `…:curriculum:{id}:drawn` | zset | seen items by the number of the sample that last handed them out, or 0 |
+| `…:curriculum:{id}:category` | zset | all items by the number of their category, or 0 |
 | `…:curriculum:{id}:category_numbers` | hash | category -> its number, from 1 |
 | `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
-| `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
+| `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which other samples may take them |
 | `…:curriculum:{id}:holders` | hash | those items -> number and id of the sample that handed them out |
 | `…:curriculum:{id}:requests` | zset | requests with observations, by the run clock until which they are remembered |
 | `…:curriculum:{id}:samples` | hash | requests for samples -> JSON of their items |
 | `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are remembered |
-| `…:replay:entering` | zset | groups of acknowledged batches that are to become chunks, by the order they came in |
-| `…:replayed` | hash | group id -> leased or kept batches that have it from the replay buffer |
+| `…:replayed` | hash | group id -> number of leased or kept batches that have it from the replay buffer |
 | `…:marked_hashes` | set | tokens of marked hashes: their payloads are deleted unless something else names them |
 | `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 

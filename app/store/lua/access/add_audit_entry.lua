@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- add_audit_entry: add an entry to the audit trail, also while the memory is full: deletions must be in it.
+-- add_audit_entry: add an entry to the audit trail, even if the memory is full: the trail must have all deletions.
 --
--- A sender has some entries of its own in each hour. Beyond them, equal actions of the sender are one entry with a
--- count, which is written again each time. So cheap requests of one sender leave the entries of others in place.
+-- The first requests of a sender in an hour get an entry each. After them, equal actions of the sender share one entry
+-- with a count, and each action writes this entry again. So many requests of one sender do not displace other entries.
 --
--- Returns nothing. Of the oldest entries, about those beyond the limit go.
+-- Returns nothing. Redis deletes the oldest entries beyond about `most`.
 -- Cost: O(1).
 --
 local AUDIT = KEYS[1]  -- stream: `entry` JSON, `count` how many requests it stands for
 local AUDIT_SENDERS = KEYS[2]  -- hash, for an hour: `SENDER` -> its entries, `ACTION SENDER` -> `id count`
 local most = ARGV[1]  -- about how many entries to keep
-local own = ARGV[2]  -- entries of its own of a sender in an hour
-local sender = ARGV[3]  -- who did it; begins with a newline, which is in no action
-local action = ARGV[4]  -- what was done
+local own = ARGV[2]  -- requests of a sender in an hour that get an entry each
+local sender = ARGV[3]  -- who sent the request; begins with a newline, which no action contains
+local action = ARGV[4]  -- what the request does
 local entry = ARGV[5]  -- JSON
 
 local count, together = 1, own == '0'

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- count_use: count what a request uses against limits of rates, all or none.
+-- count_use: count a request against all of its rate limits, or against none.
 --
--- Returns the time, and how long the request must wait for each limit, microseconds. If it must wait, nothing counts.
+-- Returns the time, then how long the request must wait for each limit, us. If it must wait, nothing is counted.
 -- Cost: O(n), n the limits.
 --
 -- include rows
 -- include service_time
-local burst_us = ARGV[1]  -- what may be used at once
-local COSTS_US = rest(ARGV, 2)  -- what the request costs against each limit
-local ARRIVALS = rest(KEYS, 1)  -- string: when all that was sent would have come in at exactly the limit, us since 1970
+local burst_us = ARGV[1]  -- how much use a limit allows at once, us
+local COSTS_US = rest(ARGV, 2)  -- what the request costs against each limit, us
+local ARRIVALS = rest(KEYS, 1)  -- string: theoretical arrival time of the next request (GCRA), us since 1970
 
 local now = time_us()
 local reply, starts, waits = {now}, {}, false

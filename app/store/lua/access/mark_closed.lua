@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- mark_closed: note whether every request needs credentials, also after the service lost its sources of identities.
+-- mark_closed: note whether every request needs credentials. The note stays if sources of identities are lost.
 --
 -- Returns nothing.
 -- Cost: O(1).

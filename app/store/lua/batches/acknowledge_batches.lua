@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- acknowledge_batches: end leases whose batches were trained on, or reached their trainer; their groups are delivered.
+-- acknowledge_batches: end leases of batches that were trained on, or reached their trainer, and deliver their groups.
 --
--- Returns {list of the batches ended, groups that entered the replay buffer, groups that came from there}. A lease that
--- is in another state by now is skipped. If there is no such run, none is made: {{}, 0, 0}. The same if the epoch has
+-- Returns {list of the batches ended, groups that entered the replay buffer, groups that came from there}. It skips
+-- leases whose state has changed. {{}, 0, 0} if there is no such run, or if the epoch has changed; then nothing has
 -- changed.
 -- Cost: O(n log m), n the groups of the batches, m those whose end is remembered.
 --
@@ -12,22 +12,22 @@ local GROUPS = KEYS[2]  -- hash: group id -> entry
 local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
 local UNREFERENCED = KEYS[5]  -- zset: payloads to delete
-local HISTORY = KEYS[6]  -- hash: batch id -> what happened to it; 'step:N:clock_ms' -> batch id
-local ENDED = KEYS[7]  -- zset: the same by the run clock at which that is forgotten, ms
+local HISTORY = KEYS[6]  -- hash: batch id -> how it ended; 'step:N:clock_ms' -> batch id
+local ENDED = KEYS[7]  -- zset: those ids and steps by the run clock at which they are forgotten, ms
 local KEPT = KEYS[8]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[9]  -- zset: batch id -> step
 local KEPT_LEASES = KEYS[10]  -- hash: batch id -> policy version and JSON of its lease
 local REPLAY = KEYS[11]  -- hash: the replay buffer's configuration, session, totals
 local REPLAY_FRAGMENTS = KEYS[12]  -- hash: fragment id -> entry
-local REPLAY_ENTERING = KEYS[13]  -- zset: groups that are to become chunks, by the order they came in
+local REPLAY_ENTERING = KEYS[13]  -- zset: groups that will become chunks, by order of entry
 local REPLAYED = KEYS[14]  -- hash: group id -> batches that have it from the replay buffer
 local KNOWN = KEYS[15]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[16]  -- list: 'clock_ms name name ...' of groups that have left
 local LEDGER = KEYS[17]  -- hash: 'state:environment' -> tokens
 local keep = ARGV[1]  -- 1 to keep the batches for a rewind, else 0
-local history_ms = ARGV[2]  -- how long the end of a batch is remembered
-local epoch = ARGV[3]  -- that the first two depend on, or ''
--- the leases as they were read; lease_id may be '-'
+local history_ms = ARGV[2]  -- how long the end of a batch is remembered, ms
+local epoch = ARGV[3]  -- epoch at which keep and history_ms were read, or '' for any
+-- seen: JSON of the lease as it was read; lease_id may be '-'
 local batches = rows(ARGV, 4, {'batch_id', 'seen', 'step', 'lease_id'})
 -- include clock
 -- include bulk

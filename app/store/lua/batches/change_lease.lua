@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- change_lease: change a lease if it is still in the state that was read.
 --
--- Returns 1, also if it has the new state already, or 0 if it has another one, or if the run has another epoch; then
--- nothing has changed.
+-- Returns 1, also if the lease already has the new state. 0 if it has another state, or if the run has another epoch;
+-- then nothing has changed.
 -- Cost: O(1).
 --
-local RUN = KEYS[1]  -- hash: epoch; names the channel that those who wait listen to
+local RUN = KEYS[1]  -- hash: epoch; its name is the channel that waiting requests listen to
 local LEASE_STATES = KEYS[2]  -- hash: batch id -> JSON of its lease
 local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local new = ARGV[3]  -- JSON of the lease from now on
-local notify = ARGV[4]  -- 1 to notify those who wait, else 0
-local epoch = ARGV[5]  -- decided on, or '' if it does not matter
+local notify = ARGV[4]  -- 1 to notify waiting requests, else 0
+local epoch = ARGV[5]  -- that the decision is based on, or '' for any
 
 local state = redis.call('HGET', LEASE_STATES, batch_id)
 if state == new then return 1 end

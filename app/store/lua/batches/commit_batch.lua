@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- commit_batch: move the planned groups from their lanes into a new lease, all or none.
 --
--- Returns 1, also if it was committed before and is still in that state, or 0; then nothing has changed.
+-- Returns 1, also if an earlier call committed the batch and its lease is unchanged. 0 if the run has changed since the
+-- plan; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include rows
@@ -12,30 +13,30 @@ local SERVED = KEYS[4]  -- hash: environment id or '-' -> sequences handed out
 local LEASES = KEYS[5]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[6]  -- hash: batch id -> JSON of its lease
 local VERSIONS = KEYS[7]  -- zset: group id -> policy version
--- hash: sample id -> what the replay buffer gave to it; of a batch, under the batch's id
+-- hash: sample id or batch id -> JSON of the chunks that it got from the replay buffer
 local REPLAY_SAMPLES = KEYS[8]
 local REPLAYED = KEYS[9]  -- hash: group id -> batches that have it from the replay buffer
 local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
 local BATCHES = KEYS[12]  -- hash: batch id -> JSON of what it consisted of, for the latest batches
 local BATCH_ORDER = KEYS[13]  -- list: the same batches, the oldest first
-local TOKEN_QUEUES = KEYS[14]  -- hash: account -> 'groups bytes' that it has in the queue, if that is limited
-local TOKEN_GROUPS = KEYS[15]  -- hash: id of such a group -> 'account bytes'
+local TOKEN_QUEUES = KEYS[14]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
+local TOKEN_GROUPS = KEYS[15]  -- hash: id of a group of such an account -> 'account bytes'
 local batch_id = ARGV[1]
 local lease = ARGV[2]  -- JSON
 local manifest = ARGV[3]  -- JSON list of groups
-local epoch = ARGV[4]  -- planned on
-local step = ARGV[5]  -- planned on
-local policy_version = ARGV[6]  -- planned on
+local epoch = ARGV[4]  -- that the plan is based on
+local step = ARGV[5]  -- that the plan is based on
+local policy_version = ARGV[6]  -- that the plan is based on
 local debts = ARGV[7]  -- JSON of the debts after this batch
 local clock_ms = ARGV[8]  -- run clock at planning
 local relaxed = ARGV[9]  -- 1 or 0
-local balance = ARGV[10]  -- JSON of how evenly batches were sharded, with this one; '' if it is not sharded
+local balance = ARGV[10]  -- JSON of how evenly batches were sharded, this one included; '' if it is not sharded
 local delays = ARGV[11]  -- JSON of how often groups were passed over; '' if unchanged
 local replayed_ids = cjson.decode(ARGV[12])  -- JSON list: ids of the groups from the replay buffer
 local scarce = ARGV[13]  -- JSON of the environments that batches wait for
 local record = ARGV[14]  -- JSON of what the batch consists of
-local most_records = ARGV[15]  -- how many batches have a record
+local most_records = ARGV[15]  -- most batches that have a record
 local LANE_KEYS = rest(KEYS, 16)  -- zset: the lane of each group
 -- environment may be '-'
 local queued_groups = rows(ARGV, 16, {'group_id', 'lane', 'bytes', 'environment', 'size', 'tokens'})

@@ -1,6 +1,7 @@
 -- deliver_groups: count the groups of an acknowledged batch as delivered (not a command of its own).
 --
--- Count the batch as in no policy version yet if its groups name versions and a native trainer acknowledged it.
+-- Count a trained batch that no policy version includes yet, if a native trainer acknowledged it and a group names a
+-- version.
 local function note_trained(run, groups, lease_id, clock)
   for _, group in ipairs(groups) do
     if group.policy_version ~= cjson.null and lease_id ~= '-' then

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- discard_batch: end a lease and drop the groups of its batch for a stated reason.
 --
--- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
+-- Returns 1, or 0 if the lease has another state; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m those whose end is remembered.
 --
 local RUN = KEYS[1]  -- hash: run clock, totals, debts, latest group
@@ -10,8 +10,8 @@ local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
 local DROPPED = KEYS[5]  -- hash: 'reason:environment' -> groups
 local UNREFERENCED = KEYS[6]  -- zset: payloads to delete
-local HISTORY = KEYS[7]  -- hash: batch id -> what happened to it; 'step:N:clock_ms' -> batch id
-local ENDED = KEYS[8]  -- zset: the same by the run clock at which that is forgotten, ms
+local HISTORY = KEYS[7]  -- hash: batch id -> how it ended; 'step:N:clock_ms' -> batch id
+local ENDED = KEYS[8]  -- zset: those ids and steps by the run clock at which they are forgotten, ms
 local REPLAYED = KEYS[9]  -- hash: group id -> batches that have it from the replay buffer
 local KNOWN = KEYS[10]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[11]  -- list: 'clock_ms name name ...' of groups that have left
@@ -20,7 +20,7 @@ local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local step = ARGV[3]
 local reason = ARGV[4]  -- why the groups are dropped
-local history_ms = ARGV[5]  -- how long the end of a batch is remembered
+local history_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
 local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
 -- include clock
 -- include bulk

@@ -1,6 +1,6 @@
--- find_planned_groups: look up the groups that are about to be taken out of their lanes (not a command of its own).
+-- find_planned_groups: look up the groups of a plan in their lanes (not a command of its own).
 --
--- Return their ids, and bytes in all; nil if one of them does not wait in its lane, or has no entry.
+-- Return their ids, and their bytes together; nil if a group is not in its lane, or has no entry.
 local function find_planned_groups()
   local ids, of_lane, bytes = {}, {}, 0
   for i, group in ipairs(queued_groups) do

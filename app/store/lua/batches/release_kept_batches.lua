@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- release_kept_batches: release delivered batches that were kept for a rewind.
 --
--- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if the run was rewound
--- since; then nothing has changed.
+-- Returns the number released. It skips batches that are not kept any more. 0 if there is no such run. -1 if the run
+-- was rewound after its trainer began; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batches, m the unreferenced payloads.
 --
 -- include rows
@@ -11,11 +11,11 @@ local GROUPS = KEYS[2]  -- hash: group id -> entry
 local UNREFERENCED = KEYS[3]  -- zset: payloads to delete
 local KEPT = KEYS[4]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[5]  -- zset: batch id -> step
-local KEPT_LEASES = KEYS[6]  -- hash: batch id -> JSON of its lease
+local KEPT_LEASES = KEYS[6]  -- hash: batch id -> policy version and JSON of its lease when it was delivered
 local REPLAYED = KEYS[7]  -- hash: group id -> batches that have it from the replay buffer
-local checkpoint = ARGV[1]  -- step of a checkpoint to store unless there is a later one, or ''
-local policy_version = ARGV[2]  -- that of the checkpoint, or '' for the one in force
-local rewinds = ARGV[3]  -- of the run when its trainer began, or ''
+local checkpoint = ARGV[1]  -- step of a checkpoint to store, or ''; a later checkpoint stays
+local policy_version = ARGV[2]  -- policy version of the checkpoint, or '' for the one in force
+local rewinds = ARGV[3]  -- number of rewinds when the trainer began, or '' for any
 local batch_ids = rest(ARGV, 4)
 -- include bulk
 -- include clock

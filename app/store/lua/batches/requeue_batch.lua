@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- requeue_batch: end a lease and return its groups to their lanes: its batch was given back, or cannot be served.
+-- requeue_batch: end a lease and return its groups to their lanes, if its batch is given back or cannot be served.
 --
--- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
+-- Returns 1, or 0 if the lease has another state; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include rows
@@ -11,8 +11,8 @@ local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
 local SERVED = KEYS[5]  -- hash: environment id or '-' -> sequences handed out
 local VERSIONS = KEYS[6]  -- zset: group id -> policy version
-local HISTORY = KEYS[7]  -- hash: batch id -> what happened to it
-local ENDED = KEYS[8]  -- zset: batch id -> run clock at which that is forgotten, ms
+local HISTORY = KEYS[7]  -- hash: batch id -> how it ended
+local ENDED = KEYS[8]  -- zset: batch id -> run clock at which its end is forgotten, ms
 local GROUPS = KEYS[9]  -- hash: group id -> entry
 local UNREFERENCED = KEYS[10]  -- zset: payloads to delete
 local REPLAYED = KEYS[11]  -- hash: group id -> batches that have it from the replay buffer
@@ -20,12 +20,12 @@ local batch_id = ARGV[1]
 local seen = ARGV[2]  -- JSON of the lease as it was read
 local lease_id = ARGV[3]  -- or '-'
 local step = ARGV[4]
-local history_ms = ARGV[5]  -- how long the end of a batch is remembered
+local history_ms = ARGV[5]  -- how long the end of a batch is remembered, ms
 local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
 local LANE_HEADS = KEYS[12]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[13]  -- hash: 'state:environment' -> tokens
 local LANE_KEYS = rest(KEYS, 14)  -- zset: the lane of each group
--- from the queue; environment may be '-'
+-- the groups of the batch that came from the queue; environment may be '-'
 local queued_groups = rows(ARGV, 7, {'group_id', 'lane', 'arrival', 'bytes', 'environment', 'size', 'tokens'})
 -- include clock
 -- include replayed_references

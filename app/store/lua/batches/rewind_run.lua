@@ -1,24 +1,26 @@
 #!lua flags=allow-oom
 -- rewind_run: hand out every batch after a step again, the leased and the kept ones, all or none.
 --
+-- It starts a new epoch, so that plans in flight are outdated.
+--
 -- Returns 1, or 0 if the run was rewound, a batch was taken, a lease changed, or other batches are kept after that
--- step; then nothing has changed. All earlier decisions become invalid.
+-- step; then nothing has changed.
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
 --
 -- include rows
-local RUN = KEYS[1]  -- hash: totals, step, policy version and batches in none yet, rewinds, epoch, latest unkept step
+local RUN = KEYS[1]  -- hash: totals, step, policy version, `trained_batches`, rewinds, epoch, `unkept_step`
 local KEPT = KEYS[2]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[3]  -- zset: batch id -> step
 local LEASES = KEYS[4]  -- hash: batch id -> JSON list of groups
 local LEASE_STATES = KEYS[5]  -- hash: batch id -> JSON of its lease
 local KEPT_LEASES = KEYS[6]  -- hash: batch id -> policy version and JSON of its lease when it was delivered
-local REPLAY = KEYS[7]  -- hash: the replay buffer's configuration, revision, what is to be done after a change
+local REPLAY = KEYS[7]  -- hash: the replay buffer's configuration, revision, `unsettled`: revision to check chunks for
 local LEDGER = KEYS[8]  -- hash: 'state:environment' -> tokens
-local step = ARGV[1]  -- to go back to
+local step = ARGV[1]  -- step to go back to
 local seen_step = ARGV[2]  -- step of the run as it was read
 local seen_rewinds = ARGV[3]  -- rewinds of the run as they were read
-local policy_version = ARGV[4]  -- from now on
--- seen: JSON of the lease as it was read, '' if the batch is kept; new: JSON
+local policy_version = ARGV[4]  -- policy version from now on
+-- seen: JSON of the lease as it was read, '' if the batch is kept; new: its JSON from now on
 local batches = rows(ARGV, 5, {'batch_id', 'seen', 'new'})
 -- include clock
 -- include epoch

@@ -1,5 +1,5 @@
 #!lua
--- begin_loading: make a curriculum that has no name yet, to put saved items into.
+-- begin_loading: create a curriculum without a name, for saved items.
 --
 -- Returns 1, or 0 if there is no such run; then nothing has changed.
 -- Cost: O(n), n the categories and arms.
@@ -10,7 +10,7 @@
 local CURRICULA_LOADING = KEYS[20]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
 local curriculum_id = ARGV[1]
 local config = ARGV[2]  -- JSON
-local revision = ARGV[3]  -- unlike any other
+local revision = ARGV[3]  -- unique
 local random_counter = ARGV[4]
 local sample_count = ARGV[5]  -- samples so far
 local updates = ARGV[6]  -- observations so far

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
 -- count_curriculum: count the items that a strategy needs, and claim random numbers for a sample.
 --
--- Returns {'counted', {the random counter, samples and observations so far, sum of mean reward in parts of 65536,
--- observations left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn,
--- unseen and prior_only, items in each range, arms and their values in turns, categories and their numbers in turns,
--- items without a category and of each}; or {'gone'}: there is no such curriculum. A repetition skips numbers.
+-- Returns {'gone'} if there is no such curriculum, or {'counted', totals, items in each order of RANKED, items in each
+-- range, arm and value of each arm in one list, name and number of each category in one list, sizes}. totals: {random
+-- counter and samples before this call, observations, sum of mean reward in units of 1/65536, observations left out,
+-- items in flight}. sizes: items without a category, then items of each category. A repeated call skips random numbers.
 -- Cost: O((r + k) log m), r the ranges, k the categories if wanted, m the items there are.
 --
 -- include curriculum_keys
 -- include curriculum_places
 -- include rows
 local draws = ARGV[1]  -- how far to advance the random counter
-local new_samples = ARGV[2]  -- 1 to count a sample, else 0; if this and `draws` are 0, nothing is changed
+local new_samples = ARGV[2]  -- 1 to count a sample, else 0; if `draws` is 0, too, nothing changes
 local by_category = ARGV[3]  -- 1 if the items of each category are wanted, else 0
 local clock_ms = ARGV[4]  -- the run clock
-local spans = rows(ARGV, 5, {'order', 'low', 'high'})  -- ranges of scores; the high end is not included
+local spans = rows(ARGV, 5, {'order', 'low', 'high'})  -- ranges of scores, without the high end
 
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
 local counter, samples, updates, mean_reward, left_out = unpack(

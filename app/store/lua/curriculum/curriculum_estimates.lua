@@ -1,8 +1,8 @@
 -- curriculum_estimates: the estimates of seen items, and their updates by observations (not a command of its own).
 --
--- An estimate is six doubles, ema, count, passed, failed, signal and last, and then the last mean rewards as floats,
--- oldest first. An observation is 18 doubles: keep, gain and first of ema, passed, failed, signal, last, and the arm.
--- The first observation sets a number to first. Every other one sets it to keep * number + gain.
+-- An estimate is six doubles (ema, count, passed, failed, signal, last), then the last mean rewards as floats, oldest
+-- first. An observation is 18 doubles: keep, gain and first, for each of ema, passed, failed, signal, last, and the
+-- arm. The first observation sets a number to `first`. Each later one sets it to keep * number + gain.
 local NUMBERS, STEPS = '<dddddd', '<' .. string.rep('d', 18)
 local HISTORY_BYTES = 4 * 50
 local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
@@ -18,7 +18,7 @@ local function step(steps, n, number)
   return steps[3 * n - 2] * number + steps[3 * n - 1]
 end
 
--- Return the arm of an item's observations: its category, or its bin before the observations.
+-- Return the arm that observations of an item count for: its category, or its bin before these observations.
 local function arm_of(c, key, item, bins)
   if bins == 0 then return 'category:' .. item.category end
   local rank = not item.fresh and redis.call('ZRANK', c.mean_reward, key)

@@ -1,11 +1,11 @@
 -- curriculum_items: the entry of an item, and its place before it is seen (not a command of its own).
 --
--- Its entry is 'category prior metadata': the number of its category or 0, its prior or '-', JSON or nothing.
-local REWARD_UNITS = 65536  -- the sum of all mean reward is a whole number of these parts: it must not drift
+-- The entry is 'category prior metadata': the number of its category or 0, its prior or '-', JSON or nothing.
+local REWARD_UNITS = 65536  -- the sum of mean rewards is a whole number of units of 1/65536, so that it cannot drift
 
 local function in_units(mean_reward) return math.floor(mean_reward * REWARD_UNITS + 0.5) end
 
--- Look up items, each once, even if it is named twice. Returns how many do not exist yet.
+-- Look up items, and return how many do not exist yet. An item that is named twice is looked up once.
 local function look_up(c, keys)
   local unknown, fresh = {}, 0
   for _, key in ipairs(keys) do
@@ -27,7 +27,7 @@ local function look_up(c, keys)
   return fresh
 end
 
--- Write down an item that is new or changed, and put it where its category and, until it is seen, its prior belong.
+-- Write an item that is new or changed, and rank it by its category. An unseen item is ranked by its prior, too.
 local function place(c, key, item)
   local entry = item.category .. ' ' .. item.prior .. ' ' .. item.metadata
   if item.fresh or entry ~= item.entry then later('HSET', c.items, key, entry) end

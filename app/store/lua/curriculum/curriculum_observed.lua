@@ -4,7 +4,7 @@ local function pack_numbers(now)
   return struct.pack(NUMBERS, now.ema, now.count, now.passed, now.failed, now.signal, now.last)
 end
 
--- Put an item among the seen ones, by the number of the sample that handed it out, if it is in flight.
+-- Make an item a seen one. If it is in flight, its score in `drawn` is the number of the sample that handed it out.
 local function mark_seen(c, key, item)
   if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.prior_only, key) end
   if item.prior ~= '-' and not item.fresh then item.former_ema = item.prior end
@@ -12,7 +12,7 @@ local function mark_seen(c, key, item)
   later('ZADD', c.drawn, holder and string.match(holder, '^%d+') or 0, key)
 end
 
--- Write observed items: their estimates and places. They are no longer in flight.
+-- Write the estimates and places of observed items, and end their time in flight.
 local function write_observed(c)
   for key, item in pairs(c.looked_up) do
     local now = item.now

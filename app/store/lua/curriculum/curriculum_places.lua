@@ -1,10 +1,10 @@
--- curriculum_places: the items at places (not a command of its own).
+-- curriculum_places: find the items at places (not a command of its own).
 --
--- A place has an order, a name (a category's number in the order of categories, else '') and a rank; or the order
--- 'item', a key as its name, and no rank.
+-- A place has an order, a name and a rank. In the order 'category', the name is the number of a category, and the rank
+-- counts its items. In the order 'item', the name is a key, and the rank is not used. In other orders the name is ''.
 local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only'}
 
--- Return the item at a place; nil if there is none any more.
+-- Return the item at a place; nil if there is none.
 local function member_at(c, place)
   local order, name, rank = place.order, place.name, place.rank
   if order == 'item' then return redis.call('HEXISTS', c.items, name) == 1 and name or nil end

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- delete_curriculum: forget a curriculum and its name.
 --
--- Returns 1, or 0 if the name belongs to another curriculum by now, or to none.
--- Cost: O(1); values are freed in the background.
+-- Returns 1, or 0 if another curriculum has the name, or none; then nothing has changed.
+-- Cost: O(1); Redis frees the values in the background.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: epoch
 local CURRICULA = KEYS[2]  -- hash: curriculum -> its id
-local deleted_keys = rest(KEYS, 3)  -- hash and zset: the curriculum's own
+local deleted_keys = rest(KEYS, 3)  -- hash and zset: the keys of the curriculum
 local name = ARGV[1]  -- of the curriculum
 local curriculum_id = ARGV[2]
 

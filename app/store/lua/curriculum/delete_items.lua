@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- delete_items: forget items and their estimates.
 --
--- Returns how many there were.
+-- Returns how many existed.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
 -- include bulk

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- drop_loading: forget a curriculum that is being loaded, if the load made no progress for too long.
 --
--- Returns 1, or 0 if the load continues, or is not there.
--- Cost: O(1); values are freed in the background.
+-- Returns 1, or 0 if the load continues, or does not exist.
+-- Cost: O(1); Redis frees the values in the background.
 --
 -- include rows
 local CURRICULA_LOADING = KEYS[1]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
-local deleted_keys = rest(KEYS, 2)  -- hash and zset: the curriculum's own
+local deleted_keys = rest(KEYS, 2)  -- hash and zset: the keys of the curriculum
 local curriculum_id = ARGV[1]
 local until_ms = ARGV[2]  -- run clock: a load with later progress stays; '' drops any load
 

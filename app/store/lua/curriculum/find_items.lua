@@ -1,16 +1,16 @@
 #!lua flags=no-writes
 -- find_items: look up the items at places; nothing is changed.
 --
--- Returns for each place {key, entry, estimate, rank in each of the orders, -1 if it is not there}, or {} if there is
--- no item.
+-- Returns {key, entry, estimate, rank in each of the orders} for each place, or {} if it has no item. The rank is -1 in
+-- an order that does not have the item.
 -- Cost: O(n log m), n the places, m the items there are.
 --
 -- include curriculum_keys
 -- include curriculum_places
 -- include bulk
 -- include rows
-local orders = ARGV[1]  -- in which each item's rank is wanted, by blanks
-local places = rows(ARGV, 2, {'order', 'name', 'rank'})  -- as curriculum_places has them
+local orders = ARGV[1]  -- names of orders, space-separated; a rank is returned for each
+local places = rows(ARGV, 2, {'order', 'name', 'rank'})  -- as curriculum_places describes them
 
 local found, keys, numbers = {}, {}, {}
 for n, place in ipairs(places) do

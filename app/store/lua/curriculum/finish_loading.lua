@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
 -- finish_loading: give a loaded curriculum its name, and forget the one that had the name.
 --
--- Returns {'loaded'}, also if it was before; or, with nothing changed: {'gone'}: the load has ended; {'outdated'}:
--- another has the name by now; {'crowded'}: the run has as many as it may.
--- Cost: O(1); values are freed in the background.
+-- Returns {'loaded'}, also if an earlier call did it; or, with nothing changed: {'gone'}: the load has ended;
+-- {'outdated'}: another curriculum has the name; {'crowded'}: the run may not have more curricula.
+-- Cost: O(1); Redis frees the values in the background.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: epoch
 local CURRICULA = KEYS[2]  -- hash: curriculum -> its id
 local CURRICULA_LOADING = KEYS[3]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
-local former_keys = rest(KEYS, 4)  -- hash and zset: those of the curriculum that has the name, if any
+local former_keys = rest(KEYS, 4)  -- hash and zset: keys of the curriculum that has the name, if any
 local name = ARGV[1]  -- of the curriculum
-local curriculum_id = ARGV[2]  -- of the loaded one
-local former_id = ARGV[3]  -- id that has the name, or ''
-local most_curricula = ARGV[4]  -- of a run
+local curriculum_id = ARGV[2]  -- of the loaded curriculum
+local former_id = ARGV[3]  -- id of the curriculum that has the name, or ''
+local most_curricula = ARGV[4]  -- that a run may have
 
 local id = redis.call('HGET', CURRICULA, name)
 if id == curriculum_id then return {'loaded'} end

@@ -1,9 +1,9 @@
 #!lua
 -- load_items: put saved items into a curriculum that has no name yet, all or none.
 --
--- Returns {'loaded'}, also if they were there before; or, with nothing changed: {'gone'}: the load has ended; {'full'}:
--- there would be too many items; {'twice', index of the first item with a repeated key}.
--- Cost: O(n log m), n the items named, m those that are there.
+-- Returns {'loaded'}, also if an earlier call loaded them; or, with nothing changed: {'gone'}: the load has ended;
+-- {'full'}: there would be too many items; {'twice', index of the first item with a repeated key}.
+-- Cost: O(n log m), n the items named, m the items of the curriculum.
 --
 -- include clock
 -- include bulk
@@ -13,9 +13,9 @@
 -- include rows
 local CURRICULA_LOADING = KEYS[20]  -- zset: ids of curricula that are being loaded, by run clock of their last progress
 local curriculum_id = ARGV[1]
-local most_items = ARGV[2]  -- of a curriculum
-local before = ARGV[3]  -- items put into it before
--- prior may be '-'; estimate is '' if it is not seen; drawn: the sample that last handed it out; in_flight_ms may be ''
+local most_items = ARGV[2]  -- that a curriculum may have
+local before = ARGV[3]  -- how many items earlier calls loaded
+-- prior may be '-'; estimate: '' if unseen; drawn: number of the sample that last handed it out; in_flight_ms may be ''
 local loaded = rows(ARGV, 4, {'key', 'category', 'prior', 'metadata', 'estimate', 'drawn', 'in_flight_ms'})
 
 if not redis.call('ZSCORE', CURRICULA_LOADING, curriculum_id) then return {'gone'} end

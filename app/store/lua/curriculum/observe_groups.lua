@@ -1,14 +1,14 @@
 -- observe_groups: update items by the rewards of new groups, in admit_and_observe (not a command of its own).
 --
--- hash, zset: of each curriculum (curriculum_keys)
+-- hash, zset: the keys of each curriculum (curriculum_keys)
 local observers = rows(KEYS, places.behind, {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior',
   'signal', 'last', 'drawn', 'unseen', 'prior_only', 'category', 'arms', 'in_flight', 'holders'})
--- of each curriculum. bins: how many are arms of the bandit, or 0 if categories are
+-- for each curriculum. bins: how many bins are arms of the bandit; 0 if categories are the arms
 local settings = rows(ARGV, submitted.behind, {'bins', 'most_items'}, #observers)
--- curriculum and group: their numbers from 1. change: the update (curriculum_estimates), or '' if nothing counts
+-- curriculum and group: their numbers from 1. change: the update (curriculum_estimates), or '' for none
 local observations = rows(ARGV, submitted.behind + 2 * #observers, {'curriculum', 'group', 'item', 'change'})
 
--- Count observations. Those without room for their items, or with nothing to count, are left out.
+-- Count observations. Leave out those without a change, and those of new items for which there is no room.
 local function observe_new(c, bins, most_items, made)
   local keys, counted = {}, 0
   for n, observation in ipairs(made) do keys[n] = observation.item end
@@ -28,7 +28,7 @@ local function observe_new(c, bins, most_items, made)
   increase(c.curriculum, 'left_out', #made - counted)
 end
 
--- Of groups that are new, in order.
+-- Count the observations of new groups, in order.
 local function observe_groups(outcomes)
   local made = {}
   for n in ipairs(observers) do made[n] = {} end

@@ -1,9 +1,9 @@
 #!lua
--- observe_items: count observations of items, all or none, and once. New items are registered.
+-- observe_items: count observations of items, all or none, and register new items. A repeated request counts once.
 --
--- Returns {'observed', items in the order of mean reward, then for each observation the new estimate of its item, and
--- its rank by mean reward}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as
--- register_items.
+-- Returns {'observed', how many items are ranked by mean reward, then for each observation the new estimate of its
+-- item, and its rank by mean reward}. 'repeated' instead of 'observed' if the request was counted before. {'gone'} or
+-- {'full'} as in register_items.
 -- Cost: O(n log m), n the observations, m the items there are.
 --
 -- include clock
@@ -14,9 +14,9 @@
 -- include curriculum_observed
 -- include rows
 local request_id = ARGV[1]
-local remembered_ms = ARGV[2]  -- how long the request is recognised
-local most_items = ARGV[3]  -- of a curriculum
-local bins = ARGV[4]  -- how many are arms of the bandit, or 0 if categories are
+local remembered_ms = ARGV[2]  -- how long a repeated request is recognised
+local most_items = ARGV[3]  -- that a curriculum may have
+local bins = ARGV[4]  -- how many bins are arms of the bandit; 0 if categories are the arms
 local observations = rows(ARGV, 5, {'key', 'change'})  -- an item and its update (curriculum_estimates)
 
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end

@@ -1,18 +1,18 @@
 #!lua
--- register_items: make items, or change existing ones; their estimates stay. All or none.
+-- register_items: create items, or change existing ones, all or none. Their estimates stay.
 --
--- Returns {'registered', how many are new}; or, with nothing changed: {'gone'}: there is no such curriculum any more;
--- {'full'}: there would be too many items; {'crowded'}: too many categories; {'missing'}: an item is not there.
+-- Returns {'registered', how many are new}; or, with nothing changed: {'gone'}: there is no such curriculum;
+-- {'full'}: there would be too many items; {'crowded'}: too many categories; {'missing'}: an item does not exist.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
 -- include bulk
 -- include curriculum_keys
 -- include curriculum_items
 -- include rows
-local most_items = ARGV[1]  -- of a curriculum
-local most_categories = ARGV[2]  -- of a curriculum
+local most_items = ARGV[1]  -- that a curriculum may have
+local most_categories = ARGV[2]  -- that a curriculum may have
 local only_known = ARGV[3]  -- 1 to change only existing items, else 0
--- category after '=', prior, metadata as JSON: each of them '' to leave it as it is, or '-' for none
+-- category ('=NAME'), prior and metadata (JSON) may be '' to keep the value, or '-' for none
 local new_items = rows(ARGV, 4, {'key', 'category', 'prior', 'metadata'})
 
 local function category_numbers()

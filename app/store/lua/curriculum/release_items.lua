@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- release_items: release items of a sample that will not be tried. Items that the sample no longer has stay unchanged.
+-- release_items: release items of a sample that will not be tried. Skip items that the sample no longer has.
 --
--- Returns how many it had.
+-- Returns how many it released.
 -- Cost: O(n log m), n the items named, m those in flight.
 --
 -- include curriculum_keys

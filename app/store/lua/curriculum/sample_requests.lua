@@ -1,7 +1,7 @@
--- sample_requests: the items that requests got, so that a repeated request gets them again (not a command of its own).
+-- sample_requests: remember the items of requests, to give them to repeated requests again (not a command of its own).
 --
--- The latest MOST_REQUESTS requests are remembered as long as their items are in flight: {sample: id, items: keys,
--- told: whether the request was repeated; then nothing is added any more}.
+-- The latest MOST_REQUESTS requests are remembered while their items are in flight. Record: {sample: id, items: keys,
+-- told: whether an answer was 'repeated'; then no more items are drawn}.
 local MOST_REQUESTS = 10000
 
 local function forget_requests(c, clock)
@@ -18,8 +18,9 @@ local function remember(c, request, known, until_ms)
   later('ZADD', c.samples_until, until_ms, request)
 end
 
--- What a request was given, if another one of its name, or it itself once it was told that, is not to draw; else what
--- this one was given so far. Of items only those that it still has.
+-- Return the record of this request id, with the items that it still holds, and whether to draw more. Draw no more if
+-- another sample has this id, or if a request with this id was already answered as repeated. If no item is left, start
+-- again.
 local function given_before(c, request, sample, clock)
   local text = request ~= '' and redis.call('HGET', c.samples, request)
   local known = text and cjson.decode(text) or {sample = sample, items = {}}

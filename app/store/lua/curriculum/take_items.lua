@@ -1,10 +1,10 @@
 #!lua
--- take_items: hand out the items at places in order, each once, and none in flight. A repeated request gets the same
--- items.
+-- take_items: hand out the items at places, in order. Skip items in flight. A repeated request gets the same items.
 --
--- Returns {'taken', id of the sample, items in flight, ms until the first of them is free or 0, a list of items:
--- {number of its place from 0, or -1 if it had the item before, key, entry, estimate, ranks}}; 'repeated' instead if
--- the request had them before; or {'gone'}: there is no such curriculum any more.
+-- Returns {'taken', id of the sample, items in flight, ms until the first of them is free or 0, list of items}. An item
+-- is {number of its place from 0, or -1 if an earlier call handed it out, key, entry, estimate, ranks}. 'repeated'
+-- instead of 'taken' if nothing more is drawn for this request id (sample_requests). {'gone'} if there is no such
+-- curriculum.
 -- Cost: O(n log m), n the places, m the items there are; at most 1000 expired items are forgotten.
 --
 -- include clock
@@ -13,14 +13,14 @@
 -- include curriculum_places
 -- include sample_requests
 -- include rows
-local number = ARGV[1]  -- of the sample
+local number = ARGV[1]  -- number of the sample
 local sample_id = ARGV[2]
-local attempt = ARGV[3]  -- the same attempt gets its items again
-local ttl_ms = ARGV[4]  -- for which others do not get the items
-local wanted = ARGV[5]  -- how many
-local orders = ARGV[6]  -- in which each item's rank is wanted, by blanks
+local attempt = ARGV[3]  -- a repeated call of the same attempt gets its items again
+local ttl_ms = ARGV[4]  -- how long no other sample gets the items
+local wanted = ARGV[5]  -- how many items
+local orders = ARGV[6]  -- names of orders, space-separated; a rank is returned for each
 local request_id = ARGV[7]  -- or the id of the sample
-local places = rows(ARGV, 8, {'order', 'name', 'rank'})  -- as curriculum_places has them
+local places = rows(ARGV, 8, {'order', 'name', 'rank'})  -- as curriculum_places describes them
 
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
 local clock, holder, most = advance_clock(RUN), number .. ' ' .. sample_id .. ' ' .. attempt, tonumber(wanted)
@@ -41,7 +41,7 @@ local function add(place, key)
   return estimate ~= false
 end
 for _, key in ipairs(given.items) do
-  -- If this attempt was made before, its items have other ranks by now: they come first, without a place.
+  -- Items of an earlier call of this attempt come first, without a place: their ranks have changed.
   if not drawing or redis.call('HGET', c.holders, key) == holder then
     named[key] = true
     add(-1, key)

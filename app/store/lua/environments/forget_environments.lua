@@ -13,9 +13,9 @@ local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
 local MEMBER_COUNTS = KEYS[7]  -- hash: environment id -> its live members
 local ENVIRONMENT_EPOCHS = KEYS[8]  -- zset: environment id -> epoch that began when its record was written
 local LEDGER = KEYS[9]  -- hash: 'state:environment' -> tokens
-local DROPPED_TOLD = KEYS[10]  -- hash: the counts in DROPPED that events tell of
-local epoch = ARGV[1]  -- decided on
--- JSON list of {id, sent, reasons}: its `sent` as it was read or '', reasons of its dropped groups
+local DROPPED_TOLD = KEYS[10]  -- hash: the part of DROPPED that events have reported
+local epoch = ARGV[1]  -- that the decision is based on
+-- JSON list of {id, sent, reasons}. sent: its SENT as it was read, or ''. reasons: why its groups were dropped
 local forgotten = cjson.decode(ARGV[2])
 
 if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end

@@ -1,21 +1,21 @@
 -- members: the worker processes of environments, and how many groups they run (not a command of its own).
 --
--- members        hash  'environment:member' -> 'joined_ms running_groups permits retries'; '-': never reported
+-- members        hash  'environment:member' -> 'joined_ms running_groups permits retries'; retries may be '-'
 -- members_heard  zset  the same members by the run clock at their last sign of life, ms
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
--- started        hash  environment id -> groups that its members have started, with ended ones, while it has members
+-- started        hash  environment id -> groups that its members have started, with ended ones; while it has members
 local m = {members = MEMBERS, heard = MEMBERS_HEARD, counts = MEMBER_COUNTS, running = RUNNING, started = STARTED}
 
--- Add to a counter, and remove it at 0. Returns whether it was removed.
+-- Add to a counter, and remove it at 0. Return whether it was removed.
 local function count(key, environment, by)
   if by == 0 or redis.call('HINCRBY', key, environment, by) ~= 0 then return false end
   redis.call('HDEL', key, environment)
   return true
 end
 
--- Returns a member; nil if there is no such member. A record of an earlier version ends after its running groups: all
--- of them count as granted.
+-- Return a member; nil if there is no such member. A record that an earlier version of the service wrote has no
+-- permits: then all its running groups count as permitted.
 local function member_of(m, name)
   local record = redis.call('HGET', m.members, name)
   if not record then return nil end
@@ -30,7 +30,7 @@ local function member_of(m, name)
   }
 end
 
--- Write what a member runs, how many of these groups were granted to it, and the requests that it repeated.
+-- Write how many groups a member runs, how many of them have a permit, and how many requests it repeated.
 local function write_member(m, member, groups, permits, retries)
   count(m.running, member.environment, groups - member.running)
   member.running, member.permits, member.retries = groups, permits, retries
@@ -38,7 +38,7 @@ local function write_member(m, member, groups, permits, retries)
   redis.call('HSET', m.members, member.name, record)
 end
 
--- Returns whether there was such a member.
+-- Remove a member. Return whether it existed.
 local function remove_member(m, name)
   local member = member_of(m, name)
   redis.call('ZREM', m.heard, name)

@@ -1,4 +1,4 @@
--- note_senders: note when environments sent groups, and how many sequences (not a command of its own).
+-- note_senders: note when environments sent groups, and how many sequences they sent (not a command of its own).
 --
 local function note_senders(new, clock_ms)
   local sizes_of, sequences = {}, {}

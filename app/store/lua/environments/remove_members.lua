@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- remove_members: let members of an environment leave; their running groups no longer count.
+-- remove_members: remove members of an environment, and stop counting the groups that they run.
 --
--- Returns {list of those that left, how many members the environment has left}.
+-- Returns {list of the removed members, how many members remain in the environment}.
 -- Cost: O(n log m), n the members named, m the members of the run.
 --
 -- include rows
@@ -9,7 +9,7 @@ local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_gro
 local MEMBERS_HEARD = KEYS[2]  -- zset: members by the run clock at their last sign of life, ms
 local MEMBER_COUNTS = KEYS[3]  -- hash: environment id -> its live members
 local RUNNING = KEYS[4]  -- hash: environment id -> groups that its members run
-local STARTED = KEYS[5]  -- hash: environment id -> groups that its members have started, ended ones included
+local STARTED = KEYS[5]  -- hash: environment id -> groups that its members have started, with ended ones
 local environment = ARGV[1]  -- its id
 local leaving = rest(ARGV, 2)  -- 'environment:member' of each
 -- include members

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- add_events: add the events of a process to those of a run, once, also if the command is repeated.
+-- add_events: add the events of a process to those of a run. A repeated command adds nothing.
 --
--- Returns the id of the newest event added; '' if there is no such run, and then nothing is added.
--- Cost: O(n + m), n the events added, m those that other processes added since this one last did.
+-- Returns the id of the newest added event, or '' if there is no such run; then nothing is added.
+-- Cost: O(n + m), n the events added, m those that other processes added after `since`.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: exists while the run does
@@ -10,7 +10,7 @@ local EVENTS = KEYS[2]  -- stream: JSON of each event, its age in ms when it was
 local most = ARGV[1]  -- about how many events to keep
 local since = ARGV[2]  -- id of the newest event when this process last added some, or '-'
 local flush = ARGV[3]  -- unique name of these events
-local new = rows(ARGV, 4, {'age_ms', 'event'})  -- how long ago it happened; JSON
+local new = rows(ARGV, 4, {'age_ms', 'event'})  -- how long ago the event happened; JSON
 
 -- Return a field of an entry; nil if it has none: tick adds entries without `flush`.
 local function field_of(words, name)

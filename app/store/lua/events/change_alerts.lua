@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- change_alerts: add an event for each alert of a run that is new, and for each that has ended.
+-- change_alerts: add an event for each new alert of a run, and for each alert that has ended.
 --
--- Returns nothing. If there is no such run, none is made.
+-- Returns nothing. If there is no such run, nothing is added.
 -- Cost: O(n), n the alerts.
 --
-local RUN = KEYS[1]  -- hash: the kinds of alerts there were
+local RUN = KEYS[1]  -- hash: the kinds of the current alerts
 local EVENTS = KEYS[2]  -- stream: events
 local most = ARGV[1]  -- about how many events to keep
 local alerts = cjson.decode(ARGV[2])  -- JSON list of {alert, detail}: its kind, and a sentence

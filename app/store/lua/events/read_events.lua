@@ -10,7 +10,7 @@ local EVENTS = KEYS[2]  -- stream: events
 local after = ARGV[1]  -- id, or '-' for the oldest event that is kept
 local count = ARGV[2]  -- most events to return
 
--- Whether an id is smaller than another one: both are 'MILLISECONDS-NUMBER'.
+-- Return whether an id is smaller than another one: both are 'MILLISECONDS-NUMBER'.
 local function is_before(one, other)
   local ms, number = string.match(one, '^(%d+)-(%d+)$')
   local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')

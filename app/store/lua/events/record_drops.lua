@@ -1,9 +1,9 @@
--- record_drops: add events for the groups that were dropped since the last time, for tick (not a command of its own).
+-- record_drops: add events about newly dropped groups, for tick (not a command of its own).
 --
 -- There is one event for each reason, at most every 5 s. Each group is in one event: if an environment is forgotten,
 -- its counts in DROPPED_TOLD move together with those in DROPPED (`forget_environments`).
 --
--- Return the number of groups that no event has yet.
+-- Return the number of dropped groups that no event has yet.
 local function record_drops(clock)
   local accepted, queued, buffered, leased, delivered, drops_told, drops_told_ms = unpack(redis.call('HMGET', RUN,
     'accepted_groups', 'queued_groups', 'buffered_groups', 'leased_groups', 'delivered_groups', 'drops_told',

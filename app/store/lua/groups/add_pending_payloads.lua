@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- add_pending_payloads: note payloads before they are written, so that unused ones can be found and deleted.
 --
--- Returns the number added. Groups that are held are skipped, and so are marked payloads: another process
--- may be about to remove them.
+-- Returns the number added. It skips groups that are held. It also skips marked payloads, because another process may
+-- be about to delete them.
 -- Cost: O(n log m), n the groups, m the unreferenced payloads.
 --
 -- include rows

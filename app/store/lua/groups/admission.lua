@@ -1,4 +1,4 @@
--- admission: what admit_groups and admit_and_observe get, and the stored facts about it (not a command of its own).
+-- admission: read the arguments of admit_groups and admit_and_observe, and stored facts (not a command of its own).
 --
 local RUN = KEYS[1]  -- hash: run clock, epoch, policy version, totals, latest group
 local KNOWN = KEYS[2]  -- hash: name of a group -> its id, and how it ended
@@ -11,30 +11,32 @@ local BUFFERS = KEYS[8]  -- hash: lane -> groups buffered
 local VERSIONS = KEYS[9]  -- zset: group id -> policy version
 local LEFT = KEYS[10]  -- list: 'clock_ms name name ...' of groups that have left
 local DROPPED = KEYS[11]  -- hash: 'reason:environment' -> groups
-local STARVATION = KEYS[12]  -- hash: what came since groups were last stored
+local STARVATION = KEYS[12]  -- hash: what arrived after the last submission with a trainable group
 local LANE_HEADS = KEYS[13]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[14]  -- hash: 'state:environment' -> tokens
-local TOKEN_QUEUES = KEYS[15]  -- hash: account with a limit of what it has in the queue -> 'groups bytes' of that
-local TOKEN_GROUPS = KEYS[16]  -- hash: id of such a group -> 'account bytes'
-local epoch = ARGV[1]  -- decided on
-local policy_version = ARGV[2]  -- decided on, or '' if it does not matter
-local dedup_ms = ARGV[3]  -- how long after its admission a group's given id is recognised, if the group has left
-local max_groups = ARGV[4]  -- that may wait, or ''
-local max_bytes = ARGV[5]  -- that may wait, or ''
-local unreserved = ARGV[6]  -- score of a payload without one: 0 if this transaction wrote it, -1 if it is not reserved
+local TOKEN_QUEUES = KEYS[15]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
+local TOKEN_GROUPS = KEYS[16]  -- hash: id of a group of such an account -> 'account bytes'
+local epoch = ARGV[1]  -- that the decision is based on
+local policy_version = ARGV[2]  -- that the decision is based on, or '' for any
+local dedup_ms = ARGV[3]  -- how long after admission the given id of a group that has left is recognised
+local max_groups = ARGV[4]  -- most groups that may wait, or '' for no limit
+local max_bytes = ARGV[5]  -- most bytes that may wait, or '' for no limit
+-- score to assume for a payload that is not in UNREFERENCED: 0 if this transaction wrote it, else -1
+local unreserved = ARGV[6]
 local sizes = cjson.decode(ARGV[7])  -- JSON list: groups of each submission
--- JSON list: those of a token with such a limit: submission, from 1; token; max_groups, max_bytes, or null
+-- JSON list: {submission, account, max_groups, max_bytes} of the submissions whose account has a queue limit.
+-- submission: its number, from 1. max_groups or max_bytes may be null for no limit
 local limited = cjson.decode(ARGV[8])
 
 local sent = 0
 for _, size in ipairs(sizes) do sent = sent + size end
 -- where: 'queued', 'buffered' or why it is dropped. untrainable: why it has no training value, or ''.
--- entry: without its first word, the time
+-- entry: the index entry without its first word, accepted_ms
 local submitted = columns(ARGV, 9, {'group_id', 'where', 'payload_bytes', 'checksum', 'environment', 'size', 'tokens',
   'lane', 'policy_version', 'given_id', 'untrainable', 'entry'}, sent)
-local places = columns(KEYS, 17, {'waiting', 'payload'}, sent)  -- zset: its lane or buffer; string
+local places = columns(KEYS, 17, {'waiting', 'payload'}, sent)  -- waiting: zset, its lane or buffer; payload: string
 
--- Of each group: its name, what is known under it, the score of its payload, and the groups in its lane.
+-- For each group: its name, the record in KNOWN, the score of its payload, and how many groups its lane has.
 local names = {}
 for n, id in ipairs(submitted.group_id) do names[n] = name_of(id, submitted.given_id[n]) end
 local known, reserved = read('HMGET', KNOWN, names), read('ZMSCORE', UNREFERENCED, submitted.group_id)
@@ -42,7 +44,7 @@ local in_lane = read('HMGET', LANES, submitted.lane)
 
 local function is_stored(n) return submitted.where[n] == 'queued' or submitted.where[n] == 'buffered' end
 
--- Return the run, its clock advanced, and its totals as numbers, 0 if they are missing.
+-- Advance the run clock, and return facts and totals of the run. Missing totals are 0.
 local function read_run()
   local clock_ms = advance_clock(RUN)
   local found = redis.call('HMGET', RUN, 'epoch', 'policy_version', 'latest', 'arrivals', 'accepted_groups',

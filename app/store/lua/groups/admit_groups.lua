@@ -1,11 +1,11 @@
 #!lua
--- admit_groups: index submissions, whose payloads are written: of each all groups or none.
+-- admit_groups: index submissions whose payloads are written: all groups of a submission, or none.
 --
--- Returns {list per submission of an outcome per group, the starvation counts while it lasts, else {}}. Outcomes:
--- 'new'; 'written' by an earlier call of this command whose answer was lost; 'repeated OUTCOME'. If a submission is
--- refused, none of it is stored and all its groups have one outcome: 'full GROUPS BYTES' that wait; 'account_full LIMIT
--- GROUPS BYTES' that its account has in the queue; 'exists GIVEN_ID', which has other contents; 'outdated': decide and
--- write again.
+-- Returns {for each submission a list with the outcome of each group, counts of the starvation or {} if there is none}.
+-- Outcomes are 'new'; 'written' by an earlier call of this command whose answer was lost; 'repeated OUTCOME'. If a
+-- submission is refused, nothing of it is stored, and all its groups have one outcome: 'full GROUPS BYTES' that wait;
+-- 'account_full LIMIT GROUPS BYTES' that its account has in the queue; 'exists GIVEN_ID': this id has other contents;
+-- 'outdated': decide and write again.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include rows

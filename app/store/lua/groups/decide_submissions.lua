@@ -4,11 +4,11 @@ local function is_full(groups, bytes)
   return max_groups ~= '' and groups >= tonumber(max_groups) or max_bytes ~= '' and bytes >= tonumber(max_bytes)
 end
 
--- Whether an earlier call of the same command admitted a group, and its answer was lost.
+-- Return whether an earlier call of the same command admitted a group, and its answer was lost.
 local function is_written(n) return known[n] and string.match(known[n], '^%S+') == submitted.group_id[n] end
 
 -- Return the first outcome of a group that its sender repeats, and the checksum of its contents; nil if the run has
--- forgotten it. It is recognised as long as it is held.
+-- forgotten it. The run does not forget a group that it holds.
 local function first_outcome(n, clock_ms)
   local left = parse_left(known[n])
   local entry = redis.call('HGET', GROUPS, left and left.id or known[n])
@@ -35,7 +35,7 @@ local function outcome_of(n, groups, bytes, clock_ms)
   return nil, 'outdated'
 end
 
--- The same of a submission. Its preconditions held then.
+-- Return whether an earlier call stored any group of a submission. Then skip the epoch check: it passed in that call.
 local function any_is_written(first, last)
   for n = first, last do
     if is_written(n) then return true end
@@ -44,15 +44,15 @@ local function any_is_written(first, last)
 end
 
 -- Return the outcome of each group, and the outcomes by submission. If one group of a submission is refused, all of it
--- is refused. If the run has changed, only groups that were written before are accepted. Groups admitted here count
--- towards the limits for the next ones.
+-- is refused. If the run has changed, only submissions that an earlier call stored are accepted. Groups admitted here
+-- count towards the limits for the next ones.
 local function decide_submissions(run)
-  local moved_on = run.epoch ~= epoch or policy_version ~= '' and run.policy_version ~= policy_version
+  local has_changed = run.epoch ~= epoch or policy_version ~= '' and run.policy_version ~= policy_version
   local groups, bytes = run.queued_groups + run.buffered_groups, run.queued_bytes + run.buffered_bytes
   local outcomes, results = {}, {}
   for i, size in ipairs(sizes) do
     local first, last = #outcomes + 1, #outcomes + size
-    local refusal, own = moved_on and not any_is_written(first, last) and 'outdated' or nil, {}
+    local refusal, own = has_changed and not any_is_written(first, last) and 'outdated' or nil, {}
     for n = first, last do
       local outcome, why = outcome_of(n, groups, bytes, run.clock_ms)
       outcomes[n], refusal = outcome or why, refusal or why

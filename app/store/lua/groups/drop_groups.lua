@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- drop_groups: take queued or buffered groups out of the store for a stated reason.
 --
--- A group without an index entry (which should not happen) only leaves its lane, so that it does not block others.
+-- A group without an index entry should not exist. If there is one, it leaves its lane, so that it does not block
+-- others.
 --
--- Returns the number dropped. Groups that no longer wait are skipped. If there is no such run, none is made: 0.
+-- Returns the number dropped. It skips groups that do not wait any more. 0 if there is no such run.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include rows
@@ -18,13 +19,13 @@ local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
 local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
-local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' that it has in the queue, if that is limited
-local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'account bytes'
+local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
+local TOKEN_GROUPS = KEYS[13]  -- hash: id of a group of such an account -> 'account bytes'
 local reason = ARGV[1]
--- JSON list of lanes: their names, environments ('-' for none), how many groups
+-- JSON list of {name, environment, groups} of each lane: environment may be '-'; groups: how many
 local dropped_lanes = cjson.decode(ARGV[2])
-local places = rows(KEYS, 14, {'lane', 'buffer'})  -- zset: of each lane
-local group_ids = rest(ARGV, 3)  -- lane by lane, none twice
+local places = rows(KEYS, 14, {'lane', 'buffer'})  -- zset: queued and buffered groups of each lane
+local group_ids = rest(ARGV, 3)  -- in the order of the lanes, without repetitions
 -- include clock
 -- include bulk
 -- include mark_payloads

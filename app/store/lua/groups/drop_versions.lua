@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- drop_versions: drop waiting groups of some policy versions: those that the version in force makes stale, or refuses.
+-- drop_versions: drop waiting groups of a range of policy versions, such as the stale ones.
 --
--- Lanes are known only from the entries of groups, so their keys are not in KEYS. They come from the run's own key.
+-- Only the entries of groups name their lanes, so KEYS cannot have the keys of lanes. They are made from the run's key.
 --
--- Returns the number of groups found, or -1 if the run has changed since the range was decided: nothing is dropped.
+-- Returns the number of groups that it found, or -1 if the run has changed since the decision; then nothing has
+-- changed.
 -- Cost: O(n log m), n the groups found, m the groups that wait.
 --
 local RUN = KEYS[1]  -- hash: run clock, epoch, policy version, totals, latest group
@@ -17,14 +18,14 @@ local KNOWN = KEYS[8]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[9]  -- list: 'clock_ms name name ...' of groups that have left
 local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
-local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' that it has in the queue, if that is limited
-local TOKEN_GROUPS = KEYS[13]  -- hash: id of such a group -> 'account bytes'
+local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
+local TOKEN_GROUPS = KEYS[13]  -- hash: id of a group of such an account -> 'account bytes'
 local reason = ARGV[1]
-local epoch = ARGV[2]  -- decided on
-local policy_version = ARGV[3]  -- decided on
-local least = ARGV[4]  -- version, as for ZRANGEBYSCORE
-local greatest = ARGV[5]
-local limit = ARGV[6]  -- groups at once
+local epoch = ARGV[2]  -- that the decision is based on
+local policy_version = ARGV[3]  -- that the decision is based on
+local least = ARGV[4]  -- lowest version, as for ZRANGEBYSCORE
+local greatest = ARGV[5]  -- highest version, as for ZRANGEBYSCORE
+local limit = ARGV[6]  -- most groups to drop in one call
 local group_ids = {}
 -- include clock
 -- include bulk

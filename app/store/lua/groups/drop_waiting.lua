@@ -1,9 +1,9 @@
 -- drop_waiting: drop groups that wait, for drop_groups and drop_versions (not a command of its own).
 --
 local dropped, forgotten = 0, {}  -- how many groups; ids of those that have an entry
-local remembered, given_ids = {}, {}  -- of these
+local remembered, given_ids = {}, {}  -- of these groups
 
--- Drop groups that wait in a place. `leaving` has the words of all groups, by number.
+-- Drop groups that all wait in a place: 'queued' or 'buffered'. `leaving` has words of the entries of all groups.
 local function drop_from(place, key, counts, lane, numbers, leaving)
   if #numbers == 0 then return end
   local ids, known, bytes, tokens = {}, 0, 0, 0
@@ -25,7 +25,7 @@ local function drop_from(place, key, counts, lane, numbers, leaving)
   dropped = dropped + #ids
 end
 
--- Drop those of some groups that wait in a place; return the numbers of the others.
+-- Drop those groups that wait in a place, and return the numbers of the others.
 local function drop_waiting(place, key, counts, lane, numbers, leaving)
   local ids, here, others = {}, {}, {}
   for i, n in ipairs(numbers) do ids[i] = group_ids[n] end

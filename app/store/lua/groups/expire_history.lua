@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
 -- expire_history: forget groups and batches that left or ended long ago.
 --
--- A group that is held although it has left, because its batch is kept for a rewind, is looked at again later.
+-- While its batch is kept for a rewind, a group that has left is still held. This script looks at it again later.
 --
--- Returns the number forgotten, or looked at.
+-- Returns how many it looked at.
 -- Cost: O(n log m), n those whose time has come, m the batches remembered.
 --
 local RUN = KEYS[1]  -- hash: run clock, how long groups are remembered
 local GROUPS = KEYS[2]  -- hash: group id -> entry
 local KNOWN = KEYS[3]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[4]  -- list: 'clock_ms name name ...' of groups that have left
-local HISTORY = KEYS[5]  -- hash: batch or sample id -> what happened to it
-local ENDED = KEYS[6]  -- zset: the same by the run clock at which that is forgotten, ms
+local HISTORY = KEYS[5]  -- hash: batch or sample id -> how it ended
+local ENDED = KEYS[6]  -- zset: those ids and steps by the run clock at which they are forgotten, ms
 local ANNOTATIONS = KEYS[7]  -- hash: name of a group -> its id and names; name of a group and annotation -> values
-local most = ARGV[1]  -- of each kind at once
-local remembered_ms = ARGV[2]  -- how long groups are remembered, unless the run says so
+local most = ARGV[1]  -- most groups, and most batches and samples, in one call
+local remembered_ms = ARGV[2]  -- how long groups are remembered if the run does not say, ms
 -- include bulk
 -- include group_entry
 -- include group_names
@@ -24,7 +24,7 @@ local run = redis.call('HMGET', RUN, 'clock_ms', 'remembered_ms')
 local clock, looked_at = tonumber(run[1] or 0), 0
 local before_ms = clock - tonumber(run[2] or remembered_ms)
 
--- Forget the groups that had left by then. One that left again after this record is in the list once more.
+-- Forget the groups that left last at this record. A group that left again later has a later record, too.
 local function forget_groups(names, record_ms)
   local held, forgotten = {}, {}
   for i, record in ipairs(read('HMGET', KNOWN, names)) do

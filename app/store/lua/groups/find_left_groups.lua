@@ -1,23 +1,23 @@
 #!lua flags=no-writes
 -- find_left_groups: look up groups that have left, the latest first; nothing is changed.
 --
--- Returns rows of five: run clock of the record in LEFT, later records of that time, name of the group, what is known
--- of it (false: nothing), whether it is held (1 or 0). With fewer than `most` rows there are no more.
+-- Returns rows of five words: run clock of the record in LEFT, number of later records with that run clock, name of the
+-- group, its value in KNOWN or false, 1 if it is held or 0. Fewer than `most` rows: there are no more.
 -- Cost: O(log n) reads of a list of n records, and O(most).
 --
 local GROUPS = KEYS[1]  -- hash: group id -> entry
 local KNOWN = KEYS[2]  -- hash: name of a group -> its id, and how it ended
 local LEFT = KEYS[3]  -- list: 'clock_ms name name ...' of groups that have left
-local clock_ms = ARGV[1]  -- of the record to begin with, '' for the latest
-local passed = ARGV[2]  -- later records of that time
-local last_name = ARGV[3]  -- name that was returned last; those that left before it follow
+local clock_ms = ARGV[1]  -- run clock of the record to begin with, '' for the latest
+local passed = ARGV[2]  -- how many later records with that run clock to skip
+local last_name = ARGV[3]  -- name that was returned last, or ''; groups that left before it follow
 local most = ARGV[4]
 -- include bulk
 
 local AT_ONCE = 64
 local records, first_read = {}, nil
 
--- Return a record by its number, from 0. They are read downwards.
+-- Return a record by its number, from 0. Call this with falling numbers.
 local function record_at(n)
   if not first_read or n < first_read then
     first_read = math.max(n - AT_ONCE + 1, 0)
@@ -28,7 +28,7 @@ end
 
 local function clock_of(record) return tonumber(string.match(record, '^%d+')) end
 
--- Return the number of records up to a run clock: they are in its order.
+-- Return the number of records up to a run clock. Records are in the order of the run clock.
 local function count_until(clock)
   local low, high = 0, redis.call('LLEN', LEFT)
   while low < high do
@@ -40,7 +40,7 @@ end
 
 local found, names = {}, {}
 
--- Add the names of a record, the last one first. Only those before the one that was returned last.
+-- Add the names of a record, the last one first. In the record with `last_name`, begin before that name.
 local function add_names(record, clock, later)
   local own = {}
   for name in string.gmatch(string.match(record, ' .*'), '%S+') do
@@ -57,7 +57,7 @@ local at = (clock and count_until(clock) or redis.call('LLEN', LEFT)) - 1 - late
 while at >= 0 and #names < tonumber(most) do
   local record = record_at(at)
   if clock_of(record) ~= clock then clock, later, last_name = clock_of(record), 0, '' end
-  -- Records of the same time may have come since. Then the one with the last name is an earlier one.
+  -- New records with the same run clock may have been added. Skip them, until the record with the last name.
   if last_name == '' or string.find(record .. ' ', ' ' .. last_name .. ' ', 1, true) then
     add_names(record, clock, later)
     last_name = ''

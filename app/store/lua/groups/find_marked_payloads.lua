@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- find_marked_payloads: find marked payloads that can be deleted; unmark those that are still named.
+-- find_marked_payloads: find marked payloads that can be deleted; unmark those that something still names.
 --
 -- Returns how many were looked at, then the ids of those that nothing names.
 -- Cost: O(n log m), n those looked at, m the unreferenced payloads.
@@ -7,8 +7,8 @@
 -- include rows
 local UNREFERENCED = KEYS[1]  -- zset: payloads that are pending or marked for deletion (score: -1)
 local RUN = KEYS[2]  -- hash: newest group
-local most = ARGV[1]  -- at once
-local NAMING = rest(KEYS, 3)  -- hash: each that names payloads
+local most = ARGV[1]  -- most payloads to look at
+local NAMING = rest(KEYS, 3)  -- hash: all hashes that name payloads
 -- include bulk
 -- include referenced_payloads
 

@@ -1,7 +1,7 @@
 -- group_annotations: values per token that trainers added to groups (not a command of its own).
 --
--- The hash has under the name of a group: its id, and the names of its annotations. Under the name of the group and
--- that of an annotation, with a blank between them, it has the values.
+-- The hash has two kinds of fields. 'GROUP_NAME' -> the id of the group, and the names of its annotations.
+-- 'GROUP_NAME ANNOTATION' -> the values.
 --
 -- Return the id of the group that has annotations under this name, or nil, and the names of its annotations.
 local function annotations_of(annotations, name)

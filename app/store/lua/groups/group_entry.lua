@@ -5,20 +5,20 @@ local ENTRY = {
   'accepted_ms',  -- run clock at admission
   'payload_bytes',
   'checksum',  -- of the payload
-  'mark',  -- 'reason:weight' of the filter that it failed, if it is stored in spite of that
+  'mark',  -- 'reason:weight' of the filter that it failed, if the run keeps such groups
   'lane',
   'policy_version',
   'given_id',  -- the id that its sender gave; the words before it are remembered after the group has left
   'tokens',  -- of its sequences
   'squares',  -- sum of the squares of their tokens
-  'declared_cost',  -- that its sender gave
-  'mean_version',  -- of its tokens, where the group says that of each
+  'declared_cost',  -- the cost that its sender gave
+  'mean_version',  -- mean over its tokens, if the group has the version of each token
   'highest_version',
   'reward',  -- the mean of its scores
-  'replay_buffer',  -- the one that it has entered (enqueue_for_replay)
+  'replay_buffer',  -- which replay buffer it has entered (enqueue_for_replay)
 }
 
-local up_to = {}  -- name -> a pattern of all words before it, found when it is needed
+local up_to = {}  -- name -> a pattern of all words before it, made when it is needed
 
 local function words_before(name)
   if not up_to[name] then
@@ -31,7 +31,8 @@ end
 
 local patterns = {}  -- name -> a pattern that captures the word
 
--- A pattern of the words up to `tokens`. It captures those before `given_id` together, and some by themselves.
+-- Return a pattern of the words up to `tokens`. It captures the words before `given_id` together, and four single
+-- words.
 local function leaving_pattern()
   local captured, words, place = {payload_bytes = true, lane = true, given_id = true, tokens = true}, {}, {}
   for n, name in ipairs(ENTRY) do words[n], place[name] = captured[name] and '(%S+)' or '%S+', n end
@@ -39,8 +40,8 @@ local function leaving_pattern()
     table.concat(words, ' ', place.given_id, place.tokens)
 end
 
--- Read the entries of groups that leave, each with one search. Return lists: what is remembered of each entry, false
--- for a group without one, and words of the entries.
+-- Read the entries of groups that leave, each with one search. Return lists of single words, and the list `remembered`:
+-- the part of each entry that is remembered, or false for a group without an entry.
 local function read_leaving(entries)
   local pattern, remembered, payload_bytes, lane, given_id, tokens = leaving_pattern(), {}, {}, {}, {}, {}
   for n, entry in ipairs(entries) do
@@ -58,7 +59,7 @@ local function entry_word(entry, name)
   return word ~= '-' and word or nil
 end
 
--- Return an entry with another word.
+-- Return an entry with one word replaced.
 local function with_entry_word(entry, name, word)
   local before, after = string.match(entry, '^(' .. words_before(name) .. ')%S+(.*)$')
   return before .. word .. after

@@ -1,16 +1,16 @@
 -- group_names: the names by which groups are known, so that repetitions are recognised (not a command of its own).
 --
--- `known` has each group that is held, and those that left lately, by a short name. Its value is the id of the group.
--- Of a group that has left, these words follow: why it was dropped ('-' if it was delivered), the step of its batch or
--- '-', the run clock when it left ('-' if it was dropped on arrival), and its entry in part (`read_leaving`).
+-- The hash `known` has each group that is held or left lately: short name -> id of the group. If the group has left,
+-- more words follow the id: why it was dropped ('-' if it was delivered), the step of its batch or '-', the run clock
+-- when it left ('-' if it was dropped on arrival), and a part of its entry (`read_leaving`).
 --
--- Return the name of a group: made from the id that its sender gave, or else its own id.
+-- Return the name of a group: a hash of the id that its sender gave. Without a given id, the group's own id.
 local function name_of(id, given)
   return given == '-' and id or string.sub(redis.sha1hex(given), 1, 16)
 end
 
--- Read what is known of a group that has left; nil for a group that is held. `left_ms` is nil if it was dropped on
--- arrival. `entry` is for `entry_word`.
+-- Parse the value in `known` of a group that has left. Return nil for a group that is held. `left_ms` is nil if it was
+-- dropped on arrival. `entry` is for `entry_word`.
 local function parse_left(text)
   local id, reason, left_ms, entry = string.match(text, '^(%S+) (%S+) %S+ (%S+) (.*)$')
   return id and {id = id, reason = reason, left_ms = left_ms ~= '-' and left_ms or nil, entry = entry}

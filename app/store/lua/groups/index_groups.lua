@@ -6,7 +6,7 @@ local function push(list, first, second)
 end
 
 
--- A stored group gets a place behind all earlier ones.
+-- Index a group that is stored. Its place is behind all earlier groups.
 local function index_stored(n, run)
   local id, where, lane = submitted.group_id[n], submitted.where[n], submitted.lane[n]
   if submitted.policy_version[n] ~= '-' then later('ZADD', VERSIONS, submitted.policy_version[n], id) end
@@ -19,15 +19,15 @@ local function index_stored(n, run)
   if where == 'queued' and not in_lane[n] then order_new(LANE_HEADS, lane, run.arrivals) end
 end
 
--- Mark the payload of a group that is not new: the group has left since, or the sender's group has another payload.
+-- Mark the payload of a group that is not new and not held: it has left, or its first submission has another payload.
 local function mark_unused_payload(n, run)
   local id = submitted.group_id[n]
   local held = id == run.latest or redis.call('HEXISTS', GROUPS, id) == 1
   if is_stored(n) and not held then later('ZADD', UNREFERENCED, -1, id) end
 end
 
--- Return the numbers of the groups that are new. The last stored one is the latest group of the run; the payload of the
--- former latest group is not needed if that has left.
+-- Index the new groups, and return their numbers. The last stored one becomes the latest group of the run. If the
+-- former latest group has left, mark its payload.
 local function index_groups(outcomes, run)
   local new, latest, clock_ms = {}, nil, string.format('%.0f', run.clock_ms)
   local admitted, dropped, entries = {}, {}, {}

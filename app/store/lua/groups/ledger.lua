@@ -1,10 +1,10 @@
 -- ledger: count the tokens of groups by state and environment (not a command of its own).
 --
--- Tokens that wait are not counted: they are the generated ones without all others. So groups that move between lanes
--- and buffers cost nothing here.
+-- Waiting tokens are not counted: they are the generated tokens minus those of all other states. So a group that moves
+-- between lanes and buffers changes no count.
 --
 -- Add the tokens of groups to states, or subtract them: state -> 1 or -1. States are 'generated', 'leased', 'trained',
--- or why groups were dropped. Groups have `tokens` and `environment`; that may be '-' or null for none.
+-- or why groups were dropped. Groups have `tokens` and `environment`, which may be '-' or null.
 local function count_tokens(groups, changes)
   local sums = {}
   for _, group in ipairs(groups) do

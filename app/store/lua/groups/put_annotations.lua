@@ -1,7 +1,7 @@
 #!lua
 -- put_annotations: store values per token of a group that the run holds or remembers, all or none.
 --
--- Annotations of the same names are replaced. Those of a former group under this name are forgotten.
+-- Annotations of the same names are replaced. Annotations of a former group with this name are forgotten.
 --
 -- Returns 'stored'; or, with nothing changed, 'unknown' if the run has forgotten the group, 'names' if it would have
 -- too many annotations, or 'bytes' if the annotations of the run would take too many bytes.

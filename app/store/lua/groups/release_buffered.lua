@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- release_buffered: move buffered groups to their lanes in the queue, all or none, in their order of arrival.
 --
--- Returns {1}, or {0, id of the first group that is not buffered any more}; then nothing has changed.
+-- Returns {1}, or {0, id of the first group that is not buffered}; then nothing has changed.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include rows

@@ -1,4 +1,4 @@
--- remember_ends: remember the end of groups that leave now, and of their batch (not a command of its own).
+-- remember_ends: remember how groups end that leave now (not a command of its own).
 --
 -- A group without an entry, which should not happen, is forgotten.
 local function remember_ends(ids, remembered, given_ids, reason, step, clock)
@@ -16,7 +16,7 @@ local function remember_ends(ids, remembered, given_ids, reason, step, clock)
   note_left(LEFT, names, clock)
 end
 
--- The same of groups whose entries are still there.
+-- Remember how groups end whose entries are still in GROUPS.
 local function remember_ends_of(ids, reason, step, clock)
   local leaving = read_leaving(read('HMGET', GROUPS, ids))
   remember_ends(ids, leaving.remembered, leaving.given_id, reason, step, clock)

@@ -5,11 +5,11 @@
 -- Cost: O(n), n those looked at.
 --
 -- include rows
-local MARKED_HASH = KEYS[1]  -- hash: payload id -> what was known of it
+local MARKED_HASH = KEYS[1]  -- hash: payload id -> its former entry
 local RUN = KEYS[2]  -- hash: newest group
-local cursor = ARGV[1]  -- 0, then what the call before returned
-local about = ARGV[2]  -- how many at once
-local NAMING = rest(KEYS, 3)  -- hash: each that names payloads
+local cursor = ARGV[1]  -- 0, then the cursor that the previous call returned
+local about = ARGV[2]  -- about how many payloads to look at
+local NAMING = rest(KEYS, 3)  -- hash: all hashes that name payloads
 -- include bulk
 -- include referenced_payloads
 

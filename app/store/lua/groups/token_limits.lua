@@ -1,9 +1,9 @@
--- token_limits: hold submissions to what their accounts may have in the queue (not a command of its own).
+-- token_limits: refuse submissions that exceed the queue limits of their accounts (not a command of its own).
 --
-local limits, queues, account_of = {}, {}, {}  -- by submission; by account, as far as it is read; by new group
+local limits, queues, account_of = {}, {}, {}  -- limits by submission, queues by account, accounts by new group
 for _, limit in ipairs(limited) do limits[limit.submission] = limit end
 
--- Return what an account has in the queue, with the groups that are admitted here.
+-- Return what an account has in the queue, with the groups that this command has admitted so far.
 local function queue_of(account)
   if not queues[account] then
     local groups, bytes = read_token_queue(account)
@@ -14,7 +14,7 @@ end
 
 local function exceeds(limit, amount) return limit ~= cjson.null and amount > limit end
 
--- Count those groups of a submission that will be in the queue; return why they may not be. Most have no limit.
+-- Count the groups that a submission adds to the queue, or return why it is refused. Most submissions have no limit.
 local function count_for_account(submission, first, last, outcomes)
   local limit, new, bytes = limits[submission], {}, 0
   if not limit then return nil end
@@ -31,7 +31,7 @@ local function count_for_account(submission, first, last, outcomes)
   queue.groups, queue.bytes = queue.groups + #new, queue.bytes + bytes
 end
 
--- Write what was counted.
+-- Write the new counts of accounts, and the account of each new group.
 local function write_token_groups()
   for n, account in pairs(account_of) do
     later('HSET', TOKEN_GROUPS, submitted.group_id[n], account .. ' ' .. submitted.payload_bytes[n])

@@ -1,4 +1,4 @@
--- token_queues: count what accounts with a limit of that have in the queue (not a command of its own).
+-- token_queues: count groups and bytes queued by each account that has a queue limit (not a command of its own).
 --
 -- Return the groups and the bytes that an account has in the queue.
 local function read_token_queue(account)
@@ -11,7 +11,7 @@ local function write_token_queue(account, groups, bytes)
   redis.call('HSET', TOKEN_QUEUES, account, string.format('%.0f %.0f', groups, bytes))
 end
 
--- Count groups that leave the queue no longer. They may be of any sender.
+-- Stop counting groups that leave the queue. Groups of accounts without a limit are skipped.
 local function leave_token_queues(ids)
   if redis.call('EXISTS', TOKEN_QUEUES) == 0 then return end
   local left, sums = {}, {}

@@ -1,20 +1,20 @@
 #!lua
--- append_history: add what an API process has counted in a run to the finest series of its history.
+-- append_history: add the counts of an API process to the finest series of a run's history.
 --
--- Returns the new entry; or, with nothing added, 'none': there is no such run, or nothing has happened in it since it
--- was reset; or 'later': the entry to replace is gone, or of an earlier span, which may have been added up already.
+-- Returns the id of the new entry; or, with nothing added, 'none': there is no such run, or nothing has happened in it
+-- after a reset; or 'later': the entry to replace is gone, or its span has ended and may be merged already.
 -- Cost: O(1).
 --
 -- include service_time
 local RUN = KEYS[1]  -- hash: configuration, totals
-local SERIES_TOTALS = KEYS[2]  -- string: JSON of what counts of the history were counted up to
+local SERIES_TOTALS = KEYS[2]  -- string: JSON of the totals at the last write: the next write stores the growth since
 local finest = KEYS[3]  -- stream: facts by time
-local most = ARGV[1]  -- entries that are kept, about
-local kept_ms = ARGV[2]  -- how long a history is kept if nothing happens any more
-local span_ms = ARGV[3]  -- length of a span
-local replaced = ARGV[4]  -- the entry that the facts have, too, and that goes; '' for none
+local most = ARGV[1]  -- about how many entries to keep
+local kept_ms = ARGV[2]  -- how long the history is kept after its last entry
+local span_ms = ARGV[3]  -- length of a span of the series
+local replaced = ARGV[4]  -- id of the entry that this one replaces, or ''; its facts are part of `facts`
 local facts = ARGV[5]
-local totals = ARGV[6]  -- JSON of what the facts were counted up to; '' if they have no part of it
+local totals = ARGV[6]  -- JSON of the totals at this write; '' to leave the stored totals
 
 if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 'none' end
 if replaced ~= '' then

@@ -1,5 +1,5 @@
 #!lua
--- merge_history: add a span that was added up from a finer series to a coarser one, once, and drop what is too old.
+-- merge_history: add a span, summed up from a finer series, to a coarser series, once, and drop old entries.
 --
 -- Returns 1, or 0 if the coarser series has this span or a later one; then nothing is added.
 -- Cost: O(n), n the entries that are dropped.
@@ -9,8 +9,8 @@ local coarse = KEYS[2]  -- stream: facts by time
 local begin_ms = ARGV[1]  -- when the span begins
 local facts = ARGV[2]
 local fine_before_ms = ARGV[3]  -- entries of the finer series before this time are dropped
-local coarse_before_ms = ARGV[4]  -- the same of the coarser one
-local kept_ms = ARGV[5]  -- how long the series is kept if nothing happens any more
+local coarse_before_ms = ARGV[4]  -- entries of the coarser series before this time are dropped
+local kept_ms = ARGV[5]  -- how long the coarser series is kept after its last entry
 
 if redis.call('EXISTS', fine) == 0 then return 0 end
 local last = redis.call('XREVRANGE', coarse, '+', '-', 'COUNT', 1)[1]

@@ -1,6 +1,6 @@
 -- bulk: send one command for many members at once (not a command of its own).
 --
-local AT_ONCE = 5000  -- arguments, of the 8000 that Lua can hand over; even, so that pairs stay together
+local AT_ONCE = 5000  -- arguments of one command: Lua allows about 8000. Even, so that pairs stay together
 
 -- Return the reply of HMGET or ZMSCORE for each member; false for a member that does not exist.
 local function read(command, key, members)
@@ -16,7 +16,7 @@ end
 
 local pending, increases = {}, {}
 
--- Write an argument or a pair with `flush`.
+-- Queue an argument, or a pair of arguments, of a command that `flush` sends.
 local function later(command, key, first, second)
   pending[command] = pending[command] or {}
   local arguments = pending[command][key]
@@ -28,19 +28,20 @@ local function later(command, key, first, second)
   arguments[n + 1], arguments[n + 2] = first, second
 end
 
--- Increase a field of a hash with `flush`.
+-- Queue an increase of a field of a hash for `flush`.
 local function increase(key, field, by)
   increases[key] = increases[key] or {}
   increases[key][field] = (increases[key][field] or 0) + by
 end
 
--- Send a command with these arguments, if there are any.
+-- Send a command with these arguments at once, if there are any.
 local function write_list(command, key, arguments)
   for first = 1, #arguments, AT_ONCE do
     redis.call(command, key, unpack(arguments, first, math.min(first + AT_ONCE - 1, #arguments)))
   end
 end
 
+-- Send what is queued, in no fixed order.
 local function flush()
   for command, keys in pairs(pending) do
     for key, arguments in pairs(keys) do write_list(command, key, arguments) end

@@ -1,14 +1,14 @@
 -- clock: the run clock, included by the scripts that need it (not a command of its own).
 --
--- Milliseconds of time in which the run was served. Each step is the change of Redis TIME, clamped to 0..3 s. While
+-- It counts milliseconds in which the run was served. Each step is the change of Redis TIME, clamped to 0..3 s. While
 -- something happens in a run, it is ticked once a second. So a longer gap means that Redis or all API processes were
 -- away, or that the clock of Redis's host was set. Trainers and environments could not send signs of life then, so only
 -- 3 s of the gap count. An outage does not end a lease of more than a few seconds, and does not age groups,
--- environments or histories. If ticks come late on a busy machine, the clock is slower than time, never faster.
+-- environments or histories. If ticks come late on a busy machine, the clock is slower than time. It is never faster.
 --
 -- A run in which nothing happens sleeps: no process ticks it (`tick`). Its clock advances with the service clock,
 -- which follows the same rule and is advanced each second by every API process. The first step of the clock wakes the
--- run. The keys for that are not in KEYS, as nearly every script can wake a run; they come from the run's own key.
+-- run. Nearly every script can wake a run, so the keys for it are not in KEYS. They are made from the run's key.
 --
 -- `run_clock` in app/store/runs/clock.py reads the clock by the same rule.
 local function clock_at(clock, last, now)

@@ -1,6 +1,6 @@
 -- rows: read the lists behind the fixed keys or arguments of a script (not a command of its own).
 --
--- Return a part of a list. A short one costs a third if it is not copied word by word.
+-- Return a part of a list. `unpack` copies a short part three times as fast as a loop.
 local function slice(list, first, last)
   if last - first < 5000 then return {unpack(list, first, last)} end
   local found = {}
@@ -8,7 +8,7 @@ local function slice(list, first, last)
   return found
 end
 
--- Return what stands in a list from `first` on.
+-- Return the words of a list from `first` to its end.
 local function rest(list, first) return slice(list, first, #list) end
 
 -- Return the rows of a list from `first` on, as tables with these fields: `most` rows, or all that follow.
@@ -24,7 +24,7 @@ local function rows(list, first, names, most)
 end
 
 -- Return a list of columns from `first` on, one behind the other and `length` words each, as a table by their names.
--- Its field `behind` says where the list goes on.
+-- Its field `behind` is the first position after the columns.
 local function columns(list, first, names, length)
   local found = {behind = first + #names * length}
   for n, name in ipairs(names) do

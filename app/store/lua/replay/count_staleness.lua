@@ -1,7 +1,7 @@
--- count_staleness: how stale chunks were when they were sampled (not a command of its own).
+-- count_staleness: count how stale chunks are when they are sampled (not a command of its own).
 --
 -- The total 'staleness:BOUND' counts chunks stale by at most BOUND versions and more than the previous bound. Bounds
--- are 0, 1, 2, 4 and so on to 256, then 'more'. The sum of the totals may be beyond 64 bits.
+-- are 0, 1, 2, 4 and so on to 256, then 'more'. The sum of all staleness is a float: it may need more than 64 bits.
 local function count_staleness(chunks, version)
   local sum, counts = 0, {}
   for _, chunk in ipairs(chunks) do

@@ -1,8 +1,8 @@
--- draw_chunks: the chunks that draws name (not a command of its own).
+-- draw_chunks: find the chunks that draws name (not a command of its own).
 --
 local DRAWN_FROM = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}
 
-local below = {}  -- how many members rank below the range of a draw, by the order and the lowest score of the range
+local below = {}  -- how many members rank below a range, by the order and the lowest score of the range
 
 local function count_below(ranked_by, low)
   local counted = below[ranked_by] or {}
@@ -11,7 +11,7 @@ local function count_below(ranked_by, low)
   return counted[low]
 end
 
--- The member that the n-th draw names in its range; nil if the range has become smaller.
+-- Return the member that the n-th draw names in its range; nil if the range has become smaller.
 local function member_of(n)
   local ranked_by = draws.ranked_by[n]
   local place = count_below(ranked_by, draws.low[n]) + draws.rank[n]
@@ -34,7 +34,7 @@ end
 local function draw_chunks(most, most_uses)
   local found, seen, done = {}, {}, 0
   while #found < most and done < #draws.rank do
-    local last = math.min(#draws.rank, done + most - #found)  -- read as many as could be needed, at once
+    local last = math.min(#draws.rank, done + most - #found)  -- read all that could be needed at once
     local numbers, ids = {}, {}
     for number = done + 1, last do
       local id = member_of(number)

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 -- drop_snapshot: delete a snapshot of the replay buffer.
 --
--- Returns 1, or 0 if it is not there any more; then nothing has changed.
--- Cost: O(1); values are freed in the background.
+-- Returns 1, or 0 if there is no such snapshot; then nothing has changed.
+-- Cost: O(1); Redis frees the values in the background.
 --
 -- include rows
 -- include replay_places
-local MARKED_HASHES = KEYS[1]  -- set: their tokens
-local revision = ARGV[1]  -- the revision it is known by
-local token = ARGV[2]  -- of its marked hash
--- hash, zset: each place and the name of its marked hash: the snapshot
+local MARKED_HASHES = KEYS[1]  -- set: tokens of marked hashes
+local revision = ARGV[1]  -- revision that identifies the snapshot
+local token = ARGV[2]  -- token of its marked hash
+-- hash, zset: the keys of the snapshot, and its marked hash
 local places = rows(KEYS, 2, PLACE)
 
 local snapshot = places[1]

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- end_sample: end a sample if it is still in the state that was read; its uses count, or are given back.
+-- end_sample: end a sample if it is still in the state that was read, and count its uses or give them back.
 --
--- Returns 1, or 0 if it is in another state by now, or the configuration changed; then nothing has changed.
+-- Returns 1, or 0 if the sample is in another state, or the buffer has another revision; then nothing has changed.
 -- Cost: O(n log m), n the chunks of the sample, m the chunks held.
 --
 -- include clock
@@ -16,8 +16,8 @@ local seen = ARGV[2]  -- JSON of the lease as it was read
 local outcome = ARGV[3]  -- 'acknowledged', 'given_back' or 'expired'
 local max_reuse = ARGV[4]  -- most uses of a chunk, or ''
 local lease_id = ARGV[5]
-local memory_ms = ARGV[6]  -- how long it is known how it ended
-local revision = ARGV[7]  -- decided on
+local memory_ms = ARGV[6]  -- how long its end is remembered, ms
+local revision = ARGV[7]  -- that the decision is based on
 
 if redis.call('HGET', SAMPLE_STATES, sample_id) ~= seen then return 0 end
 if redis.call('HGET', REPLAY, 'revision') ~= revision then return 0 end

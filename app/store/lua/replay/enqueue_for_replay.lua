@@ -1,8 +1,8 @@
--- enqueue_for_replay: groups of an acknowledged batch on their way into the replay buffer (not a command of its own).
+-- enqueue_for_replay: let groups of an acknowledged batch enter the replay buffer (not a command of its own).
 --
--- From here on the buffer holds them as fragments without a chunk; insert_groups makes chunks of them. Each group
--- enters once, even if its batch is rewound: its entry in the run records it, as long as the run has the entry. But a
--- buffer that was made again or restored since is another one, and may not have the group.
+-- The buffer holds them as fragments without a chunk until insert_groups makes chunks of them. A group enters a buffer
+-- once, even if its batch is rewound: its entry in GROUPS names the buffer. A buffer that is made again or restored
+-- counts as another buffer, because it may not have the group.
 local function enqueue_for_replay(batch)
   local config, session, restored = unpack(redis.call('HMGET', REPLAY, 'config', 'session', 'restored'))
   if not config or not cjson.decode(config).groups then return 0 end

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- find_spread_chunks: look at the chunks at ranks of the orders of insertion; nothing is changed.
+-- find_spread_chunks: read the chunks at ranks of the orders of insertion; nothing is changed.
 --
--- Returns 'uses priority version' of each, a line for each, in one text. Chunks that have left are missing.
+-- Returns one text with a line 'uses priority version' for each chunk. Ranks that have no chunk give no line.
 -- Cost: O(n log m), n the ranks, m the chunks held.
 --
 -- include bulk

@@ -1,11 +1,11 @@
 -- insert_chunks: make room for chunks and write them, in insert_fragments and others (not a command of its own).
 --
 -- A plan is {fragments, chunks, victims: [ids of chunks to evict until there is room], freed: [ids of fragments that
--- waited and are dropped], counts: {total: increase}}. A fragment of a plan is {id, bytes, rest: of the entry}; a chunk
--- is {weight, priority, version, session, bytes, fragments, rest: of the entry, fragment_ids}.
+-- waited and are dropped], counts: {total: increase}}. A fragment of a plan is {id, bytes, rest}; a chunk is {weight,
+-- priority, version, session, bytes, fragments, rest, fragment_ids}. `rest` has more words of its entry.
 
--- The victims to evict so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
--- how many there are, and how many there may be.
+-- Return the victims to evict so that the plan's chunks have room; nil if the victims are not enough. `of_chunks` and
+-- `of_bytes` are {how many there are, how many there may be}.
 local function victims_for(plan, of_chunks, of_bytes)
   local chunks, bytes = of_chunks[1], of_bytes[1]
   for _, chunk in ipairs(plan.chunks) do

@@ -1,8 +1,8 @@
 #!lua
 -- insert_fragments: index fragments of one worker whose payloads are written, form chunks, make room, all or none.
 --
--- Returns {'inserted'}, also if it was done before; or, with nothing stored: {'outdated'}: look and decide again;
--- {'blocked'} by the rate limiter; {'crowded'}: there are not enough victims any more.
+-- Returns {'inserted'}, also if it was done before; or, with nothing stored: {'outdated'}: read and decide again;
+-- {'blocked'} by the rate limiter; {'crowded'}: the victims are not enough.
 -- Cost: O(n log m), n the fragments, chunks and victims, m the chunks held.
 --
 -- include rows
@@ -15,20 +15,21 @@
 -- include insert_chunks
 local worker = ARGV[1]
 local seen = ARGV[2]  -- its state as it was read, or ''
-local new = ARGV[3]  -- its new state, never used before, or ''
-local due_ms = ARGV[4]  -- run clock at which to look after it, or ''
-local revision = ARGV[5]  -- decided on
-local policy_version = ARGV[6]  -- decided on
-local most_inserts = ARGV[7]  -- chunks inserted in all that the rate limiter allows, or ''
+local new = ARGV[3]  -- its new state, unique, or '' for none
+local due_ms = ARGV[4]  -- run clock at which to check the worker, or ''
+local revision = ARGV[5]  -- that the decision is based on
+local policy_version = ARGV[6]  -- that the decision is based on
+local most_inserts = ARGV[7]  -- total of inserted chunks that the rate limiter allows, or ''
 local max_chunks = ARGV[8]
 local max_bytes = ARGV[9]  -- or ''
-local unreserved = ARGV[10]  -- score of a payload without one: 0 if this transaction wrote it, -1 if it is not reserved
-local plan = cjson.decode(ARGV[11])  -- JSON: as insert_chunks has it
+-- score to assume for a payload that is not in UNREFERENCED: 0 if this transaction wrote it, else -1
+local unreserved = ARGV[10]
+local plan = cjson.decode(ARGV[11])  -- JSON: as insert_chunks describes it
 local payloads = rest(KEYS, 24)  -- string: of each fragment
 
--- Mark payloads that are not needed. Payloads that an earlier call of this command indexed stay.
+-- Mark payloads that are not indexed. Payloads that an earlier call of this command indexed stay.
 local function answer(word)
-  if #plan.fragments > 0 then advance_clock(RUN) end  -- the run may have been removed: it is looked after again
+  if #plan.fragments > 0 then advance_clock(RUN) end  -- a deleted run exists again, and is maintained
   for _, fragment in ipairs(plan.fragments) do
     if redis.call('HEXISTS', FRAGMENTS, fragment.id) == 1 then
       redis.call('ZREM', UNREFERENCED, fragment.id)

@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
 -- insert_groups: make chunks of groups that entered the replay buffer, and room for them, all or none.
 --
--- Returns 'taken'; or, with nothing changed: 'outdated': look and decide again; 'crowded': there are not enough victims
--- any more.
+-- Returns 'taken'; or, with nothing changed: 'outdated': read and decide again; 'crowded': the victims are not enough.
 -- Cost: O(n log m), n the groups and victims, m the chunks held.
 --
 -- include rows
@@ -13,11 +12,11 @@
 -- include replay_moves
 -- include replay_retire
 -- include insert_chunks
-local revision = ARGV[1]  -- decided on
-local policy_version = ARGV[2]  -- decided on
+local revision = ARGV[1]  -- that the decision is based on
+local policy_version = ARGV[2]  -- that the decision is based on
 local max_chunks = ARGV[3]
 local max_bytes = ARGV[4]  -- or ''
-local plan = cjson.decode(ARGV[5])  -- JSON: as insert_chunks has it
+local plan = cjson.decode(ARGV[5])  -- JSON: as insert_chunks describes it
 local group_ids = rest(ARGV, 6)
 
 local now = redis.call('HMGET', REPLAY, 'revision', 'chunks', 'chunk_bytes')

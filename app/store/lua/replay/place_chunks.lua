@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- place_chunks: put chunks among those that may be sampled, or those that are reserved, after their most uses changed.
+-- place_chunks: move chunks between the sampleable and the reserved ones, after the limit of uses has changed.
 --
--- Returns how many moved; 0 if the configuration changed.
+-- Returns how many moved; 0 if the buffer has another revision.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
 -- include rows
@@ -9,9 +9,9 @@
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves
-local revision = ARGV[1]  -- decided on
+local revision = ARGV[1]  -- that the decision is based on
 local max_reuse = ARGV[2]  -- most uses of a chunk, or ''
-local chunk_ids = rest(ARGV, 3)  -- none twice
+local chunk_ids = rest(ARGV, 3)  -- without repetitions
 
 if redis.call('HGET', REPLAY, 'revision') ~= revision then return 0 end
 local moved, most_uses = 0, tonumber(max_reuse) or math.huge

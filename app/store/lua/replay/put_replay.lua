@@ -1,16 +1,16 @@
 #!lua
--- put_replay: write the configuration and session of a replay buffer, if nobody changed them since the decision.
+-- put_replay: write the configuration and session of a replay buffer, if no request changed them since the decision.
 --
--- Returns 1, also if it is written already, or 0 if the buffer changed or there is no such run; then nothing changes.
+-- Returns 1, also if both are stored already, or 0 if the buffer changed or there is no such run; then nothing changes.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: configuration, run clock
-local REPLAY = KEYS[2]  -- hash: configuration, revision, session, what is to be done after a change
-local decided_on = ARGV[1]  -- revision, or ''
+local REPLAY = KEYS[2]  -- hash: configuration, revision, session, `unsettled`: revision to check chunks for
+local decided_on = ARGV[1]  -- revision that the decision is based on, or '' for none
 local config = ARGV[2]  -- JSON
 local session = ARGV[3]
-local offset = ARGV[4]  -- the rate limiter's
-local settle = ARGV[5]  -- 1 if chunks must be checked for it (weights, sessions), else 0
+local offset = ARGV[4]  -- offset of the rate limiter
+local settle = ARGV[5]  -- 1 if chunks must be checked after the change (weights, sessions), else 0
 -- include clock
 
 local now = redis.call('HMGET', REPLAY, 'revision', 'config', 'session')

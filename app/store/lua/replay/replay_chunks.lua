@@ -1,9 +1,9 @@
--- replay_chunks: a chunk's entry, and its place in the buffer (not a command of its own).
+-- replay_chunks: read and write the entries of chunks, and their ranks in orders (not a command of its own).
 --
--- Its entry is 'place uses held weight priority version session inserted_ms bytes fragments first mean_version
+-- An entry is 'place uses held weight priority version session inserted_ms bytes fragments first mean_version
 -- highest_version tokens worker fragment_ids'. `held` counts the samples that hold it. The place is 'sampleable',
--- 'reserved', 'archived', or why it was retired while samples still held it. Changes of hundreds of chunks are gathered
--- (many) and written by `write_changes`. Call that before the next read.
+-- 'reserved', 'archived', or why it was retired while samples still held it. Changes are queued, and
+-- `write_changes` writes them. Call it before the next read.
 local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) %S+ %S+ (%d+) %S+ %S+ (%S+))$'
 
 local function parse_chunk(id, entry)
@@ -38,13 +38,13 @@ local function count(field, by)
   if by ~= 0 then increase(REPLAY, field, by) end
 end
 
--- The weights of sampleable chunks add up to more than 64 bits: the bits above the low 32 have a sum of their own.
+-- The sum of weights may need more than 64 bits, so `weight` sums the low 32 bits, and `weight_high` the other bits.
 local function weigh(chunk, sign)
   count('weight', sign * (chunk.weight % 4294967296))
   count('weight_high', sign * math.floor(chunk.weight / 4294967296))
 end
 
--- The orders of each place. Those of what is live are alike, as both are evicted by them.
+-- The orders of each place. Sampleable and reserved chunks have equal orders, because both are evicted by them.
 local RANKED_IN = {
   sampleable = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES},
   reserved = {order = RESERVED_ORDER, weights = RESERVED_WEIGHTS, versions = RESERVED, uses = RESERVED_USES},

@@ -8,14 +8,15 @@ local function release_chunk(chunk, used, most_uses)
   elseif chunk.uses >= most_uses then
     retire(chunk, 'used_up')
   else
-    -- One that moves is ranked by that, or must not be: of what is gathered about one member, no order is kept.
+    -- If the chunk moved, `place` has already queued its ranks. Do not queue a second ZADD: queued ZADD and ZREM of one
+    -- member run in no fixed order.
     local moved = place(chunk, most_uses)
     if used > 0 and not moved then later('ZADD', RANKED_IN[chunk.place].uses, -chunk.uses, chunk.id) end
     write(chunk)
   end
 end
 
--- End a sample of these chunks, as note_sample wrote them: their uses count if it was acknowledged.
+-- Release the chunks of a sample that ends, as note_sample wrote them. If it was acknowledged, their uses count.
 local function release_chunks(chunks, outcome, most_uses)
   local used = outcome == 'acknowledged' and 1 or 0
   local ids = {}

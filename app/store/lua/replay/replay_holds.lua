@@ -10,7 +10,7 @@ local function manifest_entry(chunk, uses, weight, draw)
   return string.format('["%s",%.0f,"%s","%s"]', chunk.id, uses, weight, draw)
 end
 
--- Write a sample: its lease, the entries of its chunks, JSON of its draw. Returns the JSON of all that.
+-- Write a sample: its lease, its chunks (`manifest_entry`), and facts about its draw as JSON. Return its JSON.
 local function note_sample(id, lease, manifest, facts)
   local sample = string.format('{"chunks":[%s],"facts":%s}', table.concat(manifest, ','), facts)
   redis.call('HSET', SAMPLES, id, sample)
@@ -19,7 +19,7 @@ local function note_sample(id, lease, manifest, facts)
   return sample
 end
 
--- Hold again what a sample held in another state of the buffer, of what is there.
+-- Let a sample hold its chunks again after the buffer was restored. Skip chunks that the restored buffer does not have.
 local function hold_again(one, most_uses)
   local manifest = {}
   for _, entry in ipairs(cjson.decode(one.sample).chunks) do

@@ -1,6 +1,6 @@
 -- replay_keys: the keys of a run's replay buffer, or of a snapshot of it (not a command of its own).
 --
-local RUN = KEYS[1]  -- hash: run clock, policy version; names the channel that those who wait listen to
+local RUN = KEYS[1]  -- hash: run clock, policy version; its name is the channel that waiting requests listen to
 local REPLAY = KEYS[2]  -- hash: configuration, revision, session, totals, random counter
 local CHUNKS = KEYS[3]  -- hash: chunk id -> entry (replay_chunks)
 local ORDER = KEYS[4]  -- zset: sampleable chunks by their id, which is the number of their insertion
@@ -15,11 +15,11 @@ local ARCHIVED = KEYS[12]  -- zset: chunks of former sessions that are kept for 
 local VERSION_COUNTS = KEYS[13]  -- hash: version -> sampleable chunks
 local FRAGMENTS = KEYS[14]  -- hash: fragment id -> 'chunk bytes checksum worker session number version facts'
 local WORKERS = KEYS[15]  -- hash: worker -> its state
-local DUE = KEYS[16]  -- zset: worker -> run clock at which to look after it, ms
-local SAMPLES = KEYS[17]  -- hash: sample id -> JSON: what it was given
+local DUE = KEYS[16]  -- zset: worker -> run clock at which to check the worker, ms
+local SAMPLES = KEYS[17]  -- hash: sample id -> JSON: its chunks, and facts about its draw
 local SAMPLE_STATES = KEYS[18]  -- hash: sample id -> JSON of its lease
-local REQUESTS = KEYS[19]  -- hash: request id -> id of the sample that it took, while that is held
-local ENTERING = KEYS[20]  -- zset: groups of acknowledged batches that are to become chunks, by the order they came in
-local UNREFERENCED = KEYS[21]  -- zset: payloads that no index entry names, -1 once marked for deletion
+local REQUESTS = KEYS[19]  -- hash: request id -> id of its sample, while the sample is held
+local ENTERING = KEYS[20]  -- zset: groups of acknowledged batches that will become chunks, by order of entry
+local UNREFERENCED = KEYS[21]  -- zset: payloads that no index entry names, by run clock, or -1 once marked for deletion
 local HISTORY = KEYS[22]  -- hash: 'sample:ID' -> how it ended
-local ENDED = KEYS[23]  -- zset: the same by the run clock at which that is forgotten, ms
+local ENDED = KEYS[23]  -- zset: those samples by the run clock at which they are forgotten, ms

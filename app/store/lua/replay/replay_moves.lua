@@ -1,6 +1,6 @@
 -- replay_moves: move chunks between places in the buffer (not a command of its own).
 --
-local versions = {}  -- whose counts change
+local versions = {}  -- versions whose counts change
 
 local function count_version(chunk, by)
   increase(VERSION_COUNTS, chunk.version, by)
@@ -22,7 +22,8 @@ local function take_out(chunk)
   weigh(chunk, -1)
 end
 
--- A chunk is reserved while samples hold all its uses that are left. Returns whether it moved.
+-- Move a chunk to the place that fits, and return whether it moved. A chunk is reserved while samples hold all its
+-- remaining uses.
 local function place(chunk, most_uses)
   local fit = chunk.uses + chunk.held < most_uses and 'sampleable' or 'reserved'
   if chunk.place == fit then return false end

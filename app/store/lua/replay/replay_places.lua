@@ -1,10 +1,10 @@
--- replay_places: the buffer and its snapshots, as places of equal keys (not a command of its own).
+-- replay_places: copy, move and empty the buffer and its snapshots, which have equal keys (not a command of its own).
 --
 local PLACE = {'replay', 'chunks', 'order', 'weights', 'versions', 'uses', 'reserved', 'reserved_order',
   'reserved_weights', 'reserved_uses', 'archived', 'version_counts', 'fragments', 'workers', 'due', 'samples',
   'sample_states', 'requests', 'entering', 'marked_hash'}
--- They follow from the chunks of a place: they would be most of the cost of a copy, and are made again by
--- prepare_snapshot.
+-- The orders follow from the chunks of a place. To copy them would be most of the cost of a snapshot, so
+-- prepare_snapshot makes them again.
 local ORDERS = {order = true, weights = true, versions = true, uses = true, reserved = true, reserved_order = true,
   reserved_weights = true, reserved_uses = true, archived = true}
 
@@ -20,7 +20,7 @@ local function move_orders(from, to)
   end
 end
 
--- Which of its payloads nothing else names is for those to find out who delete marked payloads.
+-- Delete a place, and mark its hash of fragments. The garbage collection deletes payloads that nothing else names.
 local function empty_place(place, token, marked_hashes)
   if redis.call('EXISTS', place.fragments) == 1 then
     redis.call('RENAME', place.fragments, place.marked_hash)

@@ -16,7 +16,7 @@ local function note_retired(chunk, reason)
   count('retired:' .. reason, 1)
 end
 
--- Keep for inspection what a new session has retired.
+-- Retire a chunk because a new session began, and keep the chunk for inspection.
 local function archive(chunk)
   note_retired(chunk, 'old_session')
   take_out(chunk)
@@ -24,7 +24,7 @@ local function archive(chunk)
   write(chunk)
 end
 
--- What samples hold of it stays until they end.
+-- Retire a chunk. While samples hold the chunk, its entry and its payloads stay.
 local function retire(chunk, reason)
   if chunk.place ~= 'archived' then note_retired(chunk, reason) end
   take_out(chunk)
@@ -36,5 +36,5 @@ local function retire(chunk, reason)
   if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
 end
 
--- Evict a chunk to make room. An archived chunk was retired by its session's end and kept only for inspection.
+-- Evict a chunk to make room. An archived chunk was retired when its session ended, and is kept only for inspection.
 local function evict(chunk) retire(chunk, chunk.place == 'archived' and 'old_session' or 'evicted') end

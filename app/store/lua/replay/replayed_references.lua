@@ -1,7 +1,9 @@
 -- replayed_references: count batches with groups from the replay buffer (not a command of its own).
 --
--- The run's totals count only groups from the queue, because replayed groups were delivered before. Each leased or kept
--- batch counts once in `replayed`. This keeps the payloads of its replayed groups.
+-- The hash `replayed` counts the leased and kept batches of each replayed group. While a group counts there, its
+-- payload stays. The run's totals count only groups from the queue, because replayed groups were delivered before.
+--
+-- Return the groups from the queue, their bytes, and the bytes of all groups.
 local function split_replayed(batch)
   local fresh, fresh_bytes, bytes = {}, 0, 0
   for _, group in ipairs(batch) do

@@ -2,8 +2,8 @@
 -- restore_snapshot: replace the replay buffer by a prepared snapshot. Samples of the snapshot are given back, and those
 -- of the current buffer end. Batches keep their reservations of chunks that the snapshot has.
 --
--- Returns 1, also if it was restored before, or 0 if the buffer changed or the snapshot is gone; then nothing has
--- changed.
+-- Returns 1, also if an earlier call restored it, or 0 if the buffer or the policy version changed, or the snapshot is
+-- gone; then nothing has changed.
 -- Cost: O(m), m the chunks and fragments of the snapshot. Redis serves no other request during that time.
 --
 -- include clock
@@ -16,15 +16,15 @@
 -- include replay_holds
 -- include rows
 -- include replay_places
-local MARKED_HASHES = KEYS[24]  -- set: their tokens
-local token = ARGV[1]  -- of the marked hash of what is there now, and of this restoration
-local decided_on = ARGV[2]  -- revision
-local policy_version = ARGV[3]  -- decided on
-local snapshot_revision = ARGV[4]  -- the revision the snapshot is known by
+local MARKED_HASHES = KEYS[24]  -- set: tokens of marked hashes
+local token = ARGV[1]  -- token of the buffer's marked hash; identifies this restoration, too
+local decided_on = ARGV[2]  -- revision that the decision is based on
+local policy_version = ARGV[3]  -- that the decision is based on
+local snapshot_revision = ARGV[4]  -- revision that identifies the snapshot
 local max_reuse = ARGV[5]  -- most uses of a chunk at the snapshot, or ''
-local memory_ms = ARGV[6]  -- how long it is known how samples ended
-local settle = ARGV[7]  -- 1 if chunks must be looked over, else 0
--- hash, zset: each place and the name of its marked hash: the buffer and the snapshot
+local memory_ms = ARGV[6]  -- how long the ends of samples are remembered, ms
+local settle = ARGV[7]  -- 1 if chunks must be checked afterwards, else 0
+-- hash, zset: the keys of each place, and its marked hash. First the buffer, then the snapshot
 local places = rows(KEYS, 25, PLACE)
 
 local buffer, snapshot = places[1], places[2]

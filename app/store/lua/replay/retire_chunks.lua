@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
+-- retire_chunks: take chunks out of the buffer for a stated reason, or archive them as chunks of a former session.
 --
--- Returns how many were retired. Chunks that left or were archived already, and repeated ids, are skipped. 0 if the
--- configuration changed, or another buffer replaced this one.
+-- Returns how many were retired. It skips chunks that have left, chunks that are archived already, and repeated ids.
+-- 0 if the buffer has another revision.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
 -- include rows
@@ -11,8 +11,8 @@
 -- include replay_chunks
 -- include replay_moves
 -- include replay_retire
-local reason = ARGV[1]  -- why, or 'archived' to keep them for inspection
-local revision = ARGV[2]  -- decided on, or '' for any
+local reason = ARGV[1]  -- why they are retired, or 'archived' to keep them for inspection
+local revision = ARGV[2]  -- that the decision is based on, or '' for any
 local chunk_ids = rest(ARGV, 3)
 
 if revision ~= '' and redis.call('HGET', REPLAY, 'revision') ~= revision then return 0 end

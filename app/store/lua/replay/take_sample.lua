@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- take_sample: give chunks to a new sample in the order of its draws, each once, and reserve a use of each.
 --
--- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the
+-- Returns {'taken', JSON of the sample}, also if an earlier call took it; or, with nothing changed: {'repeated'}: the
 -- request already holds a sample; {'outdated'}: read and draw again; {'blocked'} by the rate limiter; {'short', numbers
 -- from 1 of the draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
@@ -14,16 +14,16 @@
 -- include replay_holds
 local sample_id = ARGV[1]
 local lease = ARGV[2]  -- JSON
-local revision = ARGV[3]  -- decided on
-local policy_version = ARGV[4]  -- decided on
-local random_counter = ARGV[5]  -- decided on
-local new_counter = ARGV[6]
-local wanted = ARGV[7]  -- chunks
+local revision = ARGV[3]  -- that the decision is based on
+local policy_version = ARGV[4]  -- that the decision is based on
+local random_counter = ARGV[5]  -- that the draws are based on
+local new_counter = ARGV[6]  -- random counter after the draws
+local wanted = ARGV[7]  -- how many chunks
 local max_reuse = ARGV[8]  -- most uses of a chunk, or ''
-local oldest_version = ARGV[9]  -- that may be sampled
+local oldest_version = ARGV[9]  -- oldest version that may be sampled
 local oldest_ms = ARGV[10]  -- oldest run clock of insertion that may be sampled
-local session = ARGV[11]  -- the only one that may be sampled
-local most_samples = ARGV[12]  -- chunks sampled in all that the rate limiter allows, or ''
+local session = ARGV[11]  -- only chunks of this session may be sampled
+local most_samples = ARGV[12]  -- total of sampled chunks that the rate limiter allows, or ''
 local drawn_on = ARGV[13]  -- JSON of the counts that the sample was drawn from
 local request_id = ARGV[14]  -- or ''
 local draws = columns(ARGV, 15, {'ranked_by', 'low', 'high', 'rank', 'accept'}, (#ARGV - 14) / 5)

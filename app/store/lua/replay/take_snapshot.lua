@@ -1,20 +1,21 @@
 #!lua
 -- take_snapshot: copy the replay buffer, and delete the snapshots that the copy replaces.
 --
--- Returns its `replay` hash, also if it was taken before, or nothing if the buffer changed; then nothing has changed.
+-- Returns its `replay` hash, also if an earlier call took it, or {} if the buffer or the policy version changed; then
+-- nothing has changed.
 -- Cost: O(m), m the chunks and fragments held. Redis serves no other request during that time.
 --
 -- include rows
 -- include replay_places
 local RUN = KEYS[1]  -- hash: policy version
-local MARKED_HASHES = KEYS[2]  -- set: their tokens
-local decided_on = ARGV[1]  -- revision
-local policy_version = ARGV[2]  -- decided on
-local name = ARGV[3]  -- of the snapshot
+local MARKED_HASHES = KEYS[2]  -- set: tokens of marked hashes
+local decided_on = ARGV[1]  -- revision that the decision is based on
+local policy_version = ARGV[2]  -- that the decision is based on
+local name = ARGV[3]  -- name of the snapshot
 local clock_ms = ARGV[4]  -- run clock
--- hash, zset: each place and the name of its marked hash: the buffer, the target, those to drop
+-- hash, zset: the keys of each place, and its marked hash. The buffer, the target, then snapshots to drop
 local places = rows(KEYS, 3, PLACE)
-local tokens = rest(ARGV, 5)  -- of the marked hashes of those to drop
+local tokens = rest(ARGV, 5)  -- of the marked hashes of the snapshots to drop
 
 local buffer, target = places[1], places[2]
 local taken = redis.call('HMGET', target.replay, 'revision', 'snapshot')

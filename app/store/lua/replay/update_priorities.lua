@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- update_priorities: set the priorities and weights of chunks.
 --
--- Returns {1, ids of those that are there}, or {0} if the configuration changed; then nothing has changed.
+-- Returns {1, ids of the chunks that exist}, or {0} if the buffer has another revision; then nothing has changed.
 -- Cost: O(n log m), n the chunks named, m the chunks held.
 --
 -- include rows
@@ -9,8 +9,8 @@
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves
-local revision = ARGV[1]  -- the weights were worked out on
--- before: the priority it must have had, or '' for any
+local revision = ARGV[1]  -- that the weights were computed for
+-- before: the priority that the chunk must have, or '' for any
 local priorities = rows(ARGV, 2, {'chunk_id', 'priority', 'weight', 'before'})
 
 if redis.call('HGET', REPLAY, 'revision') ~= revision then return {0} end

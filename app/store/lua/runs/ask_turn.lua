@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- ask_turn: give an API process the turn to plan batches of a run, or queue it up for that.
+-- ask_turn: give an API process the turn to plan batches of a run, or add it to the queue for the turn.
 --
--- Returns {1, processes that wait for it} if the process has the turn, or {0, 0}: then it gets word when it is next.
+-- Returns {1, processes that wait for the turn} if the process has it. Returns {0, 0} if the process must wait: a
+-- message on its channel grants the turn later.
 -- Cost: O(processes that wait).
 --
-local TURN = KEYS[1]  -- string: the API process that has the turn; it expires. Each process has a channel of this name
-local TURN_QUEUE = KEYS[2]  -- list: the API processes that wait for it, first come first served; it expires
+local TURN = KEYS[1]  -- string: the API process that has the turn; it expires. The channel of a process is KEY:PROCESS
+local TURN_QUEUE = KEYS[2]  -- list: the API processes that wait for the turn, the first one first; it expires
 local worker = ARGV[1]  -- the process that asks
 local turn_ms = ARGV[2]  -- how long it may have the turn without asking again
 

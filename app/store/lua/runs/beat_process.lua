@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- beat_process: note that an API process is alive, and let it maintain runs if no other process does.
 --
--- One process at a time maintains runs. It does so until it was silent for too long or has left; then the next one to
--- call begins a new term.
+-- One process at a time maintains runs, until it is silent for too long or ends. Then the next process that calls
+-- begins a new term.
 --
 -- Returns {its term, then the runs that need maintenance now}, or {} if another process maintains them.
 -- Cost: O(log n + m), n the processes, m the runs returned.

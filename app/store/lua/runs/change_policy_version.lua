@@ -1,7 +1,7 @@
 -- change_policy_version: put another version in force (not a command of its own).
 --
--- No order shows which chunks are partly of later versions, so all chunks must be checked after the version went down.
--- If the process that checks them dies, others continue. The same holds for waiting groups (`request_sweep`).
+-- No order shows which chunks are partly of later versions. So all chunks must be checked after the version goes down.
+-- Waiting groups are always checked (`request_sweep`). If the process that checks dies, others continue.
 local function put_policy_version(run, replay, version)
   local before = tonumber(redis.call('HGET', run, 'policy_version') or 0)
   redis.call('HSET', run, 'policy_version', version)

@@ -1,6 +1,6 @@
--- count_starvation: count groups without training value while no others arrive (not a command of its own).
+-- count_starvation: count groups without training value while no trainable groups arrive (not a command of its own).
 --
--- Starvation lasts until the next submission with a trainable group. Returns whether there is starvation.
+-- Starvation lasts until the next submission with a trainable group. Return whether there is starvation.
 local function count_starvation(new, clock_ms)
   local trainable, last, goes_on = 0, 0, false
   for _, n in ipairs(new) do

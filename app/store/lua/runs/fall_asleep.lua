@@ -1,7 +1,7 @@
 -- fall_asleep: let a run sleep until it has to forget something (not a command of its own).
 --
--- From here on, its clock advances with the service clock (`clock`). What it forgets may be late by the shortest sleep,
--- so that a history of many groups does not keep the run awake.
+-- From here on, its clock advances with the service clock (`clock`). The run may forget things late by the shortest
+-- sleep. Otherwise a history of many groups would keep it awake.
 local function fall_asleep(clock, due_ms)
   local wait = math.min(tonumber(longest_sleep_ms), due_ms - clock)
   local fields = redis.call('HMGET', SERVICE, 'clock_ms', 'time_ms')

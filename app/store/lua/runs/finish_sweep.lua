@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- finish_sweep: note that all waiting groups have been checked against the policy version.
 --
--- Returns 1, or 0 if another sweep was requested since; then nothing has changed.
+-- Returns 1, or 0 if another sweep was requested in the meantime; then nothing has changed.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: number of the sweep to do

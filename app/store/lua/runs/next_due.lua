@@ -1,6 +1,6 @@
 -- next_due: find out when a run has to forget something (not a command of its own).
 --
--- Return the run clock at which the first of the groups that left, or of the ended batches, is to be forgotten.
+-- Return the run clock at which the run has to forget the first group, batch or sample.
 local function next_due()
   local due_ms = tonumber(redis.call('ZRANGE', ENDED, 0, 0, 'WITHSCORES')[2] or math.huge)
   local left_ms = string.match(redis.call('LINDEX', LEFT, 0) or '', '^%d+')

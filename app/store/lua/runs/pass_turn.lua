@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- pass_turn: give the turn to the next process, or give up waiting for it.
 --
--- Returns 1 if the turn was passed on, or 0: the process did not have it, or no other waits for it.
+-- Returns 1 if another process has the turn now, or 0: the process did not have it, or no other process waits for it.
 -- Cost: O(processes that wait).
 --
-local TURN = KEYS[1]  -- string: the API process that has the turn; it expires. Each process has a channel of this name
-local TURN_QUEUE = KEYS[2]  -- list: the API processes that wait for it, first come first served; it expires
+local TURN = KEYS[1]  -- string: the API process that has the turn; it expires. The channel of a process is KEY:PROCESS
+local TURN_QUEUE = KEYS[2]  -- list: the API processes that wait for the turn, the first one first; it expires
 local worker = ARGV[1]  -- the process that passes it on
-local turn_ms = ARGV[2]  -- how long the next one may have it without asking again
+local turn_ms = ARGV[2]  -- how long the next process may have the turn without asking again
 local again = ARGV[3]  -- 1 if the process waits for the turn again, else 0
 
 if redis.call('GET', TURN) ~= worker then

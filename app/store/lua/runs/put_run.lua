@@ -1,13 +1,13 @@
 #!lua
--- put_run: write a run's configuration and policy, if nobody changed it since they were decided.
+-- put_run: write a run's configuration and policy, if the run has not changed since the decision.
 --
--- Returns 1, also if the run is like this already and no other request made it, or 0 if the run has changed; then
--- nothing is written.
+-- Returns 1, also if the run already has both and no other request made it, or 0 if the run has changed; then nothing
+-- is written.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: configuration, policy, epoch, step, the request that made it
 local LIMITS = KEYS[2]  -- hash: limits of runs
-local epoch = ARGV[1]  -- decided on
+local epoch = ARGV[1]  -- that the decision is based on
 local config = ARGV[2]  -- JSON
 local policy = ARGV[3]  -- JSON
 local step = ARGV[4]  -- the new step, or '' to keep the current one

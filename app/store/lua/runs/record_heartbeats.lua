@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- record_heartbeats: store signs of life of environments and members.
 --
--- Returns 1, or 0 if there is no such run (it was forgotten, or is about to be made); then none is made.
+-- Returns 1, or 0 if there is no such run (it was forgotten, or does not exist yet); then nothing is stored.
 -- Cost: O(signs of life).
 --
 -- include rows

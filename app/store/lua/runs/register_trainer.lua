@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- register_trainer: set the run's configuration, and return every batch a former trainer has not acknowledged.
+-- register_trainer: set the run's configuration, and let every batch without acknowledgement be handed out again.
 --
 -- Returns 1 if the configuration is new, 0 if it was in force already (then the step continues), or -1 if the run or
 -- a lease changed since it was read; then nothing has changed.
@@ -8,7 +8,7 @@
 -- include rows
 local RUN = KEYS[1]  -- hash: configuration, epoch, step
 local LEASE_STATES = KEYS[2]  -- hash: batch id -> JSON of its lease
-local epoch = ARGV[1]  -- seen
+local epoch = ARGV[1]  -- as it was read
 local config = ARGV[2]  -- JSON
 local starting_step = ARGV[3]
 local leases = rows(ARGV, 4, {'batch_id', 'seen', 'new'})  -- JSON of each lease as it was read, and from now on

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- remove_process: note that an API process has ended; another one may maintain runs at once.
+-- remove_process: note that an API process has ended, so that another one may maintain runs at once.
 --
 -- Returns 1.
 -- Cost: O(log n), n the processes.

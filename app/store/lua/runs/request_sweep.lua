@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- request_sweep: note that waiting groups are to be checked against the policy version.
+-- request_sweep: note that waiting groups must be checked against the policy version.
 --
--- Returns 1, or 0 if there is no such run; then none is made.
+-- Returns 1, or 0 if there is no such run; then nothing is stored.
 -- Cost: O(1).
 --
 local RUN = KEYS[1]  -- hash: run clock, number of the sweep to do

@@ -2,19 +2,19 @@
 -- reset_run: forget the run's configuration, environments, queue and leases; its payloads are marked for deletion.
 --
 -- Returns 1, also if there is no such run, 0 if a lane, buffer or curriculum appeared since the keys were read, or -1
--- if the run is left alone. At 0 and -1 nothing has changed.
--- Cost: O(number of keys); values are freed in the background.
+-- if `spare_native` protects the run. At 0 and -1 nothing has changed.
+-- Cost: O(number of keys); Redis frees the values in the background.
 --
 -- include rows
 local RUN = KEYS[1]  -- hash: clock and epoch are kept
-local MARKED_HASHES = KEYS[2]  -- set: their tokens
+local MARKED_HASHES = KEYS[2]  -- set: tokens of marked hashes
 local UNREFERENCED = KEYS[3]  -- zset: payloads to delete
 local LANES = KEYS[4]  -- hash: lane -> groups queued
 local BUFFERS = KEYS[5]  -- hash: lane -> groups buffered
 local CURRICULA = KEYS[6]  -- hash: curriculum -> its id
 local CURRICULA_LOADING = KEYS[7]  -- zset: ids of curricula that are being loaded
 local LIMITS = KEYS[8]  -- hash: limits of runs
-local spare_native = ARGV[1]  -- 1 to leave a run alone that was made under /v1, else 0
+local spare_native = ARGV[1]  -- 1 to keep a run that was made under /v1, else 0
 local tokens = cjson.decode(ARGV[2])  -- JSON list: the tokens of the marked hashes
 local name = ARGV[3]  -- of the run
 local payload_hashes = rows(KEYS, 9, {'hash', 'marked_hash'}, #tokens)  -- the hashes that name payloads

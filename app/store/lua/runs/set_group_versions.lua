@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- set_group_versions: let waiting groups count as sampled by another policy version.
 --
--- Returns the number changed. Groups that no longer wait are skipped.
+-- Returns the number changed. It skips groups that do not wait any more.
 -- Cost: O(n log m), n the groups, m those that wait and name a version.
 --
 -- include rows

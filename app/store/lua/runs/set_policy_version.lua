@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- set_policy_version: store the policy version in force, and that chunks must be checked if it went down.
+-- set_policy_version: store the policy version in force. If it goes down, note that chunks must be checked.
 --
--- Returns 1, or 0 if there is no such run, or -1 if it was rewound since; then nothing has changed.
+-- Returns 1, or 0 if there is no such run, or -1 if it was rewound after its trainer began; then nothing has changed.
 -- Cost: O(1).
 --
-local RUN = KEYS[1]  -- hash: policy version, rewinds, batches trained on that are in none yet
-local REPLAY = KEYS[2]  -- hash: the replay buffer's configuration, revision, what is to be done after a change
+local RUN = KEYS[1]  -- hash: policy version, rewinds, `trained_batches`, `trained_per_version`
+local REPLAY = KEYS[2]  -- hash: the replay buffer's configuration, revision, `unsettled`: revision to check chunks for
 local policy_version = ARGV[1]
-local trained_batches = ARGV[2]  -- batches trained on that are in no version then
-local trained_per_version = ARGV[3]  -- batches that made a version
-local rewinds = ARGV[4]  -- of the run when its trainer began, or ''
+local trained_batches = ARGV[2]  -- trained batches that no version includes yet
+local trained_per_version = ARGV[3]  -- batches per version, as last seen
+local rewinds = ARGV[4]  -- number of rewinds when the trainer began, or '' for any
 -- include clock
 -- include sweeping
 -- include change_policy_version

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- set_run_field: write one small fact about a run, also when memory is full: a trainer must be able to empty the queue.
+-- set_run_field: write one small fact about a run, even if memory is full, so that trainers can empty the queue.
 --
--- Returns 1 if the field is new, else 0. If there is no such run, none is made: 0.
+-- Returns 1 if the field is new, else 0. 0 if there is no such run; then nothing is stored.
 -- Cost: O(1).
 --
 local RECORD = KEYS[1]  -- hash: the field

@@ -4,11 +4,11 @@
 -- A run that sleeps is not ticked until something wakes it (`clock`), or until the time comes at which it has to forget
 -- something.
 --
--- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unreferenced
--- payloads, marked hashes, leases, ids and histories to forget, groups that grow too old by waiting, a replay buffer,
--- states of curricula that are being loaded, groups to check against the policy version, environments, anything at
--- all}. If there is no such run (it was forgotten, or is about to be made), none is made. {} if another process
--- maintains runs by now; then nothing has changed.
+-- Returns {run clock in ms, list of the members that expired, then 1 or 0 for each of these: buffers, unreferenced
+-- payloads, marked hashes, leases, ends to forget, groups that grow too old by waiting, a replay buffer, curricula that
+-- are being loaded, groups to check against the policy version, environments, any data}. If there is no such run (it
+-- was forgotten, or does not exist yet), nothing is stored. {} if another process maintains runs; then nothing has
+-- changed.
 -- Cost: O(members forgotten), at most 1,000 at once. If groups were dropped: O(environments), at most every 5 s.
 --
 local RUN = KEYS[1]  -- hash: run clock, configuration
@@ -18,10 +18,10 @@ local ENVIRONMENTS = KEYS[4]  -- hash: environment id -> JSON record
 local KNOWN = KEYS[5]  -- hash: name of a group -> its id, and how it ended
 local BUFFERS = KEYS[6]  -- hash: lane -> groups buffered
 local UNREFERENCED = KEYS[7]  -- zset: payloads that are pending or marked for deletion
-local MARKED_HASHES = KEYS[8]  -- set: their tokens
+local MARKED_HASHES = KEYS[8]  -- set: tokens of marked hashes
 local LEASE_STATES = KEYS[9]  -- hash: batch id -> its lease
 local LEFT = KEYS[10]  -- list: 'clock_ms name name ...' of groups that have left
-local ENDED = KEYS[11]  -- zset: batches and samples by the run clock at which what happened to them is forgotten
+local ENDED = KEYS[11]  -- zset: ended batches and samples by the run clock at which they are forgotten
 local REPLAY = KEYS[12]  -- hash: the replay buffer's configuration and totals
 local GROUPS = KEYS[13]  -- hash: group id -> entry
 -- zset: curricula whose state is being loaded, by the run clock at their last progress
@@ -33,12 +33,12 @@ local RUNNING = KEYS[18]  -- hash: environment id -> groups that its members run
 local STARTED = KEYS[19]  -- hash: environment id -> groups that its members have started
 local EVENTS = KEYS[20]  -- stream: events
 local DROPPED = KEYS[21]  -- hash: 'reason:environment' -> groups
-local DROPPED_TOLD = KEYS[22]  -- hash: the same, as far as events tell of it
+local DROPPED_TOLD = KEYS[22]  -- hash: the part of DROPPED that events have reported
 local name = ARGV[1]  -- of the run
 local term = ARGV[2]  -- of the process that maintains runs, or '' for any
-local kept_after_reset_ms = ARGV[3]  -- how long a run that was reset is kept: old commands may be repeated
+local kept_after_reset_ms = ARGV[3]  -- how long a run is kept after a reset, because old commands may be repeated
 local member_ttl_ms = ARGV[4]  -- silence after which a member is gone
-local remembered_ms = ARGV[5]  -- how long groups are remembered, unless the run says so
+local remembered_ms = ARGV[5]  -- how long groups are remembered if the run does not say, ms
 local shortest_sleep_ms = ARGV[6]
 local longest_sleep_ms = ARGV[7]
 local most_events = ARGV[8]  -- about how many events to keep

@@ -1,5 +1,5 @@
 #!lua
--- keep_traces: keep the trace context of groups that came in or of a batch that went out; the newest of a run.
+-- keep_traces: keep the trace context of submitted groups, or of a batch, for the newest names of a run.
 --
 -- Returns 1, or 0 if there is no such run; then nothing is kept.
 -- Cost: O(n), n the names.
@@ -9,9 +9,9 @@
 local RUN = KEYS[1]  -- hash: configuration, totals
 local TRACES = KEYS[2]  -- hash: name of a group or batch -> its trace context
 local TRACED = KEYS[3]  -- list: these names, the oldest first
-local most = ARGV[1]  -- names that are kept
-local kept_ms = ARGV[2]  -- how long they are kept if nothing is traced any more
-local context = ARGV[3]  -- as in a header traceparent
+local most = ARGV[1]  -- most names to keep
+local kept_ms = ARGV[2]  -- how long they are kept after the last trace
+local context = ARGV[3]  -- value of a `traceparent` header
 local names = rest(ARGV, 4)
 
 if redis.call('HEXISTS', RUN, 'config') == 0 then return 0 end
