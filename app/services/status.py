@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.core.access.limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
-from app.core.batches.pace import MOST_BATCHES, BatchPace, BatchSpan, pace
+from app.core.batches.pace import MOST_BATCHES, BatchPace, pace
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.shares import is_oversized
 from app.core.model import LaneId
@@ -15,6 +15,7 @@ from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
+from app.services.batches.spans import batch_spans
 from app.services.isolation import RepeatedFailure, RunFailures
 from app.store.access.limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
@@ -196,13 +197,8 @@ class Status:
 
     async def _pace(self, run: str, diagnosis: BatchDiagnosis) -> BatchPace:
         view = diagnosis.view
-        out = {lease.batch_id for lease in view.leases if lease.state in WITH_A_TRAINER}
-        spans: list[BatchSpan] = []
-        for one in await self._records.times(run, MOST_BATCHES):
-            if one.batch_id in out:
-                spans.append(BatchSpan(one.formed_ms, view.clock_ms))
-            elif one.ended_ms is not None:
-                spans.append(BatchSpan(one.formed_ms, one.ended_ms))
+        out = any(lease.state in WITH_A_TRAINER for lease in view.leases)
+        spans = await batch_spans(self._records, run, view, MOST_BATCHES)
         return pace(spans, view.began_ms, view.clock_ms, blocked=diagnosis.not_ready is not None and not out)
 
     async def _oldest_waiting_ms(self, run: str, view: RunView, fitting: Mapping[LaneId, int]) -> int | None:

@@ -59,7 +59,7 @@ def shown_state(state: BufferState) -> ReplayState:
 
 def shown_chunks(page: ChunkPage) -> Chunks:
     """Describe a page of chunks."""
-    return Chunks(chunks=list(map(_chunk, page.chunks)), cursor=page.cursor)
+    return Chunks(chunks=[_chunk(stored, page.groups) for stored in page.chunks], cursor=page.cursor)
 
 
 def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
@@ -88,7 +88,7 @@ def _named(counts: Mapping[str, int]) -> dict[str, int]:
     return {str(name): count for name, count in counts.items()}
 
 
-def _chunk(stored: StoredChunk) -> Chunk:
+def _chunk(stored: StoredChunk, groups: Mapping[str, str]) -> Chunk:
     chunk = stored.chunk
     return Chunk(
         chunk=chunk.chunk_id,
@@ -96,6 +96,7 @@ def _chunk(stored: StoredChunk) -> Chunk:
         worker=chunk.worker,
         session=chunk.session,
         first=chunk.first,
+        group=groups.get(stored.fragment_ids[0]),
         fragments=list(stored.fragment_ids),
         version=chunk.versions.lowest,
         mean_version=chunk.versions.mean,

@@ -53,11 +53,17 @@ def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: b
 
 def _idle_share(in_order: Sequence[BatchSpan], clock_ms: int) -> float | None:
     """Return the part of the time that no span covers, from the first of them until now."""
-    begin_ms = reached_ms = in_order[0].formed_ms
-    idle_ms = 0
-    for one in in_order:
-        idle_ms += max(0, one.formed_ms - reached_ms)
-        reached_ms = max(reached_ms, one.ended_ms)
-    idle_ms += max(0, clock_ms - reached_ms)
-    passed_ms = max(clock_ms, reached_ms) - begin_ms
-    return idle_ms / passed_ms if passed_ms else None
+    begin_ms, end_ms = in_order[0].formed_ms, max([clock_ms, *(one.ended_ms for one in in_order)])
+    passed_ms = end_ms - begin_ms
+    return 1 - held_ms(in_order, begin_ms, end_ms) / passed_ms if passed_ms else None
+
+
+def held_ms(spans: Sequence[BatchSpan], begin_ms: int, end_ms: int) -> int:
+    """Return how long trainers had a batch between two times of the run clock, milliseconds."""
+    held, reached_ms = 0, begin_ms
+    for one in sorted(spans, key=lambda one: one.formed_ms):
+        first_ms, last_ms = max(one.formed_ms, reached_ms), min(one.ended_ms, end_ms)
+        if last_ms > first_ms:
+            held += last_ms - first_ms
+            reached_ms = last_ms
+    return held

@@ -1,11 +1,12 @@
 """Say what a trainer waits for, in the few words of a timeline."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from app.core.batches.leases import WITH_A_TRAINER
 from lachesis.wire.blockers import Blocker
 from lachesis.wire.history import CAUSES, BlockedSeconds
-from lachesis.wire.states import LeaseState
+
+HELD = "trainer_holds_batch"
+"""The cause while a trainer has a batch."""
 
 _OF_BLOCKERS = {
     Blocker.SERVING_PAUSED: "paused",
@@ -35,11 +36,11 @@ def reason_of(cause: str | None, detail: str | None, starvation: str | None) -> 
     """Return what a history keeps of the reason for a cause, in a bounded length; None if the cause says it all.
 
     Args:
-        cause: What the run waits for now.
+        cause: Why no trainer has a batch.
         detail: Why there is no batch, as `explain` says it.
         starvation: Why nothing trainable arrives.
     """
-    if cause in (None, "trainer_holds_batch", "paused"):
+    if cause in (None, "paused"):
         return None
     reason = starvation if cause == "starvation" else detail
     if reason is None or len(reason) <= _MOST_REASON:
@@ -53,18 +54,15 @@ def _lasting(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
 
 
-def cause_of(leases: Collection[LeaseState], blocker: Blocker | None, *, starving: bool) -> str | None:
-    """Return what the run waits for now. The first that applies counts: the trainer, a pause, starvation, the queue.
+def cause_of(blocker: Blocker | None, *, starving: bool) -> str | None:
+    """Return why no trainer has a batch. The first that applies counts: a pause, starvation, the queue.
 
     Args:
-        leases: The states of the batches that were handed out and not acknowledged.
         blocker: Why there is no batch; None if there is one.
         starving: Whether nothing trainable arrives.
 
     Returns:
         None if a batch is ready and no trainer takes it, or the run takes no trainers.
     """
-    if not WITH_A_TRAINER.isdisjoint(leases):
-        return "trainer_holds_batch"
     cause = None if blocker is None else _OF_BLOCKERS.get(blocker)
     return "starvation" if starving and cause not in (None, "paused") else cause

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from app.core.history.causes import blocked_sentence
+from app.core.history.causes import HELD, blocked_sentence
 from app.core.history.curricula import curriculum_series
 from app.core.history.series import Facts, HistorySpan, busiest
 from app.core.history.shift import development, shift
@@ -153,7 +153,7 @@ def _blocked_sentence(facts: Facts | None) -> str | None:
 def _idle_share(facts: Facts) -> float | None:
     """Return the part of the time in which no trainer held a batch."""
     looked_s = facts.counts.get(LOOKED_S)
-    held_s = facts.counts.get(BLOCKED + "trainer_holds_batch", 0)
+    held_s = facts.counts.get(BLOCKED + HELD, 0)
     return _short(max(0.0, 1 - held_s / looked_s)) if looked_s else None
 
 

@@ -20,6 +20,6 @@ class HistoryServices:
     @classmethod
     def create(cls, stores: Stores, recorder: HistoryRecorder, diagnostics: Diagnostics) -> "HistoryServices":
         """Build the use cases; ``recorder`` counts groups for this process."""
-        sampler = HistorySampler(diagnostics, stores.replay, stores.curricula, stores.histories)
+        sampler = HistorySampler(diagnostics, stores.batch_records, stores.replay, stores.curricula, stores.histories)
         upkeep = HistoryUpkeep(stores.histories, recorder, sampler)
         return cls(reading=Histories(stores.runs, stores.histories, upkeep), upkeep=upkeep)

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from itertools import islice
 
+from app.core.batches.pace import held_ms
 from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.rewards import reward_spans
-from app.core.history.causes import cause_of, reason_of
+from app.core.history.causes import HELD, cause_of, reason_of
 from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
 from app.core.history.curricula import MOST_CURRICULA, add_items
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, HistorySpan
@@ -15,12 +16,15 @@ from app.core.history.totals import RUN, increases, of_others
 from app.core.model import sequences_in
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
+from app.services.batches.spans import batch_spans
 from app.services.history.recorder import series_name
+from app.store.batches.records import BatchRecordStore
 from app.store.curriculum.store import CurriculumStore
 from app.store.history.store import HistoryStore, Totals
 from app.store.replay.store import ReplayStore
 
-_LONGEST_S = 20.0  # of a blocker, between two looks: what happened in a longer gap is not known
+_LONGEST_S = 20.0  # between two looks: what happened in a longer gap is not known
+_MOST_BATCHES = 64  # between two looks; if there were more, the latest ones stand for all
 _REPLAY = {
     "replay_samples": "samples",
     "replay_staleness": "sampled_staleness",
@@ -35,6 +39,7 @@ class HistorySampler:
 
     Args:
         diagnostics: Says what blocks a run.
+        batches: Knows when trainers had batches.
         buffers: The replay buffers.
         curricula: The curricula.
         histories: Knows what counts were counted up to.
@@ -44,12 +49,14 @@ class HistorySampler:
     def __init__(
         self,
         diagnostics: Diagnostics,
+        batches: BatchRecordStore,
         buffers: ReplayStore,
         curricula: CurriculumStore,
         histories: HistoryStore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._diagnostics = diagnostics
+        self._batches = batches
         self._buffers = buffers
         self._curricula = curricula
         self._histories = histories
@@ -69,7 +76,8 @@ class HistorySampler:
         diagnosis = await self._diagnostics.of(run)
         totals = await self._totals_of(run, diagnosis.view, replay=replay)
         span = HistorySpan()
-        self._add_gauges(span, run, diagnosis)
+        await self._add_causes(span, run, diagnosis)
+        _add_gauges(span, diagnosis.view)
         await self._add_curricula(span, run)
         _add_growth(span, await self._histories.totals(run), totals)
         return span, totals
@@ -79,33 +87,33 @@ class HistorySampler:
         kept = set(runs)
         self._looked_s = {run: looked_s for run, looked_s in self._looked_s.items() if run in kept}
 
-    def _add_gauges(self, span: HistorySpan, run: str, diagnosis: BatchDiagnosis) -> None:
+    async def _add_causes(self, span: HistorySpan, run: str, diagnosis: BatchDiagnosis) -> None:
+        """Add how long trainers had a batch since the last look. What blocks the run now explains the other time."""
         view, now_s = diagnosis.view, self._clock()
         facts, since_s = span.run, self._looked_s.get(run, now_s)
         self._looked_s[run] = now_s
-        why, alert = diagnosis.not_ready, view.alert
-        blocker = None if why is None else why.blocker
-        cause = cause_of([lease.state for lease in view.leases], blocker, starving=alert is not None)
         passed_s = min(now_s - since_s, _LONGEST_S)
+        held_s = passed_s * await self._held_share(run, view, passed_s) if passed_s > 0 else 0.0
         facts.count(LOOKED_S, passed_s)
-        if cause is not None:
-            facts.count(BLOCKED + cause, passed_s)
+        if held_s > 0:
+            facts.count(BLOCKED + HELD, held_s)
+        why, alert = diagnosis.not_ready, view.alert
+        cause = cause_of(None if why is None else why.blocker, starving=alert is not None)
+        if cause is None or held_s >= passed_s > 0:
+            return
+        facts.count(BLOCKED + cause, passed_s - held_s)
         reason = reason_of(cause, None if why is None else why.detail, None if alert is None else str(alert))
         if reason is not None:
-            facts.texts[f"{BLOCKED}{cause}"] = reason
-        facts.measure("queued_groups", view.totals.queued_groups)
-        facts.measure("queued_sequences", sequences_in(view.lanes))
-        facts.lasts |= {"step": view.step, "policy_version": view.policy_version}
-        queued: defaultdict[int | None, int] = defaultdict(int)
-        for (environment, _), groups in view.lanes.items():
-            queued[environment] += groups
-        for key in islice(view.environments, MOST_ENVIRONMENTS):
-            record = view.environments[key]
-            if record.connected or queued[key]:
-                own = span.of(series_name(key, view.environments))
-                own.measure("queued_groups", queued[key])
-                own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
-                own.lasts["promised_share"] = record.min_share or 0.0
+            facts.texts[BLOCKED + cause] = reason
+
+    async def _held_share(self, run: str, view: RunView, passed_s: float) -> float:
+        """Return the part of the last ``passed_s`` seconds in which a trainer had a batch, from 0 to 1."""
+        spans = await batch_spans(self._batches, run, view, _MOST_BATCHES)
+        begin_ms = view.clock_ms - round(1000 * passed_s)
+        if len(spans) >= _MOST_BATCHES:
+            begin_ms = max(begin_ms, spans[0].formed_ms)
+        passed_ms = view.clock_ms - begin_ms
+        return held_ms(spans, begin_ms, view.clock_ms) / passed_ms if passed_ms > 0 else 0.0
 
     async def _add_curricula(self, span: HistorySpan, run: str) -> None:
         for name in islice(await self._curricula.ids(run), MOST_CURRICULA):
@@ -126,6 +134,23 @@ class HistorySampler:
         if replay and (summary := (await self._buffers.summaries([run])).get(run)) is not None:
             totals[RUN] |= {name: summary.view.total(total) for name, total in _REPLAY.items()}
         return totals
+
+
+def _add_gauges(span: HistorySpan, view: RunView) -> None:
+    facts = span.run
+    facts.measure("queued_groups", view.totals.queued_groups)
+    facts.measure("queued_sequences", sequences_in(view.lanes))
+    facts.lasts |= {"step": view.step, "policy_version": view.policy_version}
+    queued: defaultdict[int | None, int] = defaultdict(int)
+    for (environment, _), groups in view.lanes.items():
+        queued[environment] += groups
+    for key in islice(view.environments, MOST_ENVIRONMENTS):
+        record = view.environments[key]
+        if record.connected or queued[key]:
+            own = span.of(series_name(key, view.environments))
+            own.measure("queued_groups", queued[key])
+            own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
+            own.lasts["promised_share"] = record.min_share or 0.0
 
 
 def _add_growth(span: HistorySpan, before: Totals, now: Totals) -> None:

@@ -1,5 +1,6 @@
 """Create, change, read and empty the replay buffer of a run."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
+from app.store.replay.entries import GROUP_WORKER, FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
@@ -48,9 +49,16 @@ _ORDERS: Mapping[str, Mapping[ChunkSorting, ReplayPart]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChunkPage:
-    """Some chunks, and where the next page starts; None if this is the last page."""
+    """A page of chunks.
+
+    Attributes:
+        chunks: The chunks.
+        groups: The group of each chunk that was made from one, as its sender named it, by the id of the fragment.
+        cursor: Where the next page starts; None if this is the last page.
+    """
 
     chunks: tuple[StoredChunk, ...]
+    groups: Mapping[str, str]
     cursor: str | None
 
 
@@ -192,7 +200,13 @@ class ReplayBuffers:
             scanned, page = await self._replay.scan(run, int(cursor or 0), limit)
             following = str(scanned) if scanned else None
         wanted = [entry for entry in page if entry.place == place and _is_of(entry, worker, session, version)]
-        return ChunkPage(tuple(wanted), following)
+        return ChunkPage(tuple(wanted), await self._groups_of(run, wanted), following)
+
+    async def _groups_of(self, run: str, chunks: Sequence[StoredChunk]) -> dict[str, str]:
+        """Return the ids of the groups that chunks were made from, by the ids of their fragments."""
+        of_groups = [entry.fragment_ids[0] for entry in chunks if entry.chunk.worker.startswith(GROUP_WORKER)]
+        records = await self._replay.fragments(run, of_groups)
+        return {one.fragment_id: json.loads(one.facts).get("group", one.fragment_id) for one in records if one}
 
     async def delete_chunks(
         self,

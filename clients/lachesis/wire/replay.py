@@ -309,6 +309,7 @@ class Chunk(BaseModel):
     worker: str = Field(description="The worker that sent its fragments.")
     session: int = Field(description="The session in which they were made.")
     first: int = Field(description="The number of its first fragment.")
+    group: str | None = Field(description="The id of the group it was made from. Null for fragments of a worker.")
     fragments: list[str] = Field(description="Their ids, in order.")
     version: int = Field(description="Its policy version: the oldest version that sampled a part of it.")
     mean_version: float = Field(description="Mean policy version over its steps.")

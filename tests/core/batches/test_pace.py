@@ -2,7 +2,9 @@
 
 import random
 
-from app.core.batches.pace import BatchPace, BatchSpan, pace
+import pytest
+
+from app.core.batches.pace import BatchPace, BatchSpan, held_ms, pace
 
 
 def test_before_the_second_batch_there_is_no_pace() -> None:
@@ -20,7 +22,7 @@ def test_a_pause_between_batches_does_not_change_the_usual_interval() -> None:
 
 def test_the_trainer_is_idle_while_no_batch_is_out() -> None:
     spans = [BatchSpan(0, 3_000), BatchSpan(4_000, 7_000), BatchSpan(6_000, 9_000)]
-    assert pace(spans, 0, 10_000, blocked=True) == BatchPace(3.0, 0.2, 1.0)
+    assert pace(spans, 0, 10_000, blocked=True) == BatchPace(3.0, pytest.approx(0.2), 1.0)
 
 
 def test_the_idle_share_is_that_of_counting() -> None:
@@ -32,4 +34,7 @@ def test_the_idle_share_is_that_of_counting() -> None:
         times = range(min(formed), clock_ms)
         idle = [not any(one.formed_ms <= time < one.ended_ms for one in spans) for time in times]
         seeded.shuffle(spans)
-        assert pace(spans, 0, clock_ms, blocked=False).idle_share == sum(idle) / len(times)
+        assert pace(spans, 0, clock_ms, blocked=False).idle_share == pytest.approx(sum(idle) / len(times))
+        begin_ms, end_ms = sorted((seeded.randrange(120), seeded.randrange(120)))
+        held = sum(any(one.formed_ms <= time < one.ended_ms for one in spans) for time in range(begin_ms, end_ms))
+        assert held_ms(spans, begin_ms, end_ms) == held

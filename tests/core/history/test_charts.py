@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.causes import cause_of
+from app.core.history.causes import HELD, cause_of
 from app.core.history.charts import Histograms, environment_series, histograms, run_series
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.sketch import LARGEST, Sketch
@@ -134,13 +134,12 @@ def test_there_are_no_histograms_of_nothing() -> None:
 
 
 def test_each_blocker_is_a_cause_or_no_concern_of_a_trainer() -> None:
-    causes = {blocker: cause_of(["returned"], blocker, starving=False) for blocker in Blocker}
+    causes = {blocker: cause_of(blocker, starving=False) for blocker in Blocker}
     assert {blocker for blocker, cause in causes.items() if cause is None} == {Blocker.NOT_REGISTERED, Blocker.ARCHIVED}
-    assert cause_of([], None, starving=True) is None
-    assert cause_of([], Blocker.TOO_FEW_SEQUENCES, starving=True) == "starvation"
-    assert cause_of([], Blocker.SERVING_PAUSED, starving=True) == "paused"
-    assert cause_of(["held"], Blocker.TOO_FEW_SEQUENCES, starving=True) == "trainer_holds_batch"
-    assert set(causes.values()) | {None, "trainer_holds_batch", "starvation"} == {None, *CAUSES}
+    assert cause_of(None, starving=True) is None
+    assert cause_of(Blocker.TOO_FEW_SEQUENCES, starving=True) == "starvation"
+    assert cause_of(Blocker.SERVING_PAUSED, starving=True) == "paused"
+    assert set(causes.values()) | {None, HELD, "starvation"} == {None, *CAUSES}
 
 
 counts = st.dictionaries(st.sampled_from(["stale", "expired"]), st.integers(0, 5))

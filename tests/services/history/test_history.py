@@ -1,5 +1,6 @@
 """The history of a run is what its processes counted, at every resolution."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.history.causes import HELD
+from app.core.history.charts import BLOCKED, LOOKED_S
 from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
@@ -64,6 +67,14 @@ def total(series: list[float | None]) -> float:
 
 def latest(series: list[float | None]) -> float | None:
     return [value for value in series if value is not None][-1]
+
+
+def sampler_of(services: Services, stores: Stores, clock: Callable[[], float] = time.monotonic) -> HistorySampler:
+    """Return a sampler of its own."""
+    diagnostics = services.batches.diagnostics
+    return HistorySampler(
+        diagnostics, stores.batch_records, stores.replay, stores.curricula, stores.histories, clock=clock
+    )
 
 
 async def make_run(services: Services, **settings: Any) -> int:
@@ -184,7 +195,7 @@ async def test_a_history_says_when_there_is_more(process: Callable[..., Process]
     services, _ = process()
     await make_run(services)
     now_s, stores = [100.0], Stores.on(services.connection)
-    sampler = HistorySampler(services.batches.diagnostics, stores.replay, stores.curricula, stores.histories)
+    sampler = sampler_of(services, stores)
     upkeep = HistoryUpkeep(stores.histories, HistoryRecorder(), sampler, clock=lambda: now_s[0])
     assert upkeep.next_in_s(RUN) == 0
     await upkeep.keep(RUN, maintained=True)
@@ -220,6 +231,30 @@ async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Pro
         "waiting_for_data",
         "trainer_holds_batch",
     }
+
+
+async def test_a_trainer_holds_a_batch_only_while_it_does(process: Callable[..., Process]) -> None:
+    """Ten seconds pass between two looks. In them, a trainer holds a batch for a moment, and takes another one."""
+    services, _ = process()
+    math, clock_s = await make_run(services), 100.0
+    sampler = sampler_of(services, Stores.on(services.connection), clock=lambda: clock_s)
+    await sampler.sample(RUN, replay=False)
+    began_s = time.monotonic()
+    for name in "abcdefgh":
+        await services.groups.native.submit(RUN, [group(name, math, 0.0, 1.0)])
+    taken = (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch
+    assert taken is not None
+    await asyncio.sleep(0.005)
+    await services.batches.leases.acknowledge(RUN, taken.lease.batch_id, taken.lease.lease_id)
+    clock_s += 10.0
+    first, _ = await sampler.sample(RUN, replay=False)
+    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await asyncio.sleep(0.005)
+    clock_s += 10.0
+    second, _ = await sampler.sample(RUN, replay=False)
+    for seen in (first, second):
+        assert 0 < seen.run.counts[BLOCKED + HELD] <= time.monotonic() - began_s
+        assert seen.run.counts[LOOKED_S] == 10.0
 
 
 async def test_the_items_of_curricula_are_counted_by_mean_reward(process: Callable[..., Process]) -> None:
@@ -437,7 +472,7 @@ async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., P
     services, _ = process()
     stores, clock_s = Stores.on(services.connection), 0.0
     histories = stores.histories
-    sampler = HistorySampler(services.batches.diagnostics, stores.replay, stores.curricula, histories)
+    sampler = sampler_of(services, stores)
     upkeep = HistoryUpkeep(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)
     assert await upkeep.due({RUN: False}) == []
     before_s, after_s = 0.0, 10.0

@@ -121,6 +121,7 @@ async def test_a_group_says_where_it_is_from(process: Callable[..., Process], re
     assert [entry.chunk.versions.lowest for entry in page.chunks] == [3, 5], "one that says none is of the one in force"
     assert [entry.chunk.versions.highest for entry in page.chunks] == [5, 5], "none is of a version yet to come"
     assert page.chunks[0].chunk.versions.mean == 4.5
+    assert [page.groups[entry.fragment_ids[0]] for entry in page.chunks] == ["g1", "g2"]
     (fragment, _), (other, _) = await services.replay.buffers.fragments(
         RUN, [one.fragment_ids[0] for one in page.chunks]
     )
