@@ -262,3 +262,23 @@ def test_what_developers_have_holds_all_that_the_server_has() -> None:
     locks = ("server.lock", "otel.lock", "dev.lock", "docs.lock")
     for smaller, larger in pairwise(locks):
         assert requirements(smaller).items() <= requirements(larger).items(), f"{smaller} and {larger}"
+
+
+def described_attributes(node: ast.ClassDef) -> set[str]:
+    """The names that the docstring of a class lists under ``Attributes``."""
+    _, _, listed = (ast.get_docstring(node) or "").partition("Attributes:\n")
+    return set(re.findall(r"^ {4}(\w+): ", listed.partition("\n\n")[0], re.MULTILINE))
+
+
+def fields_of(node: ast.ClassDef) -> set[str]:
+    """The fields of a dataclass, a model or a named tuple; none of a class that sets its attributes itself."""
+    if any(isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in node.body):
+        return set()
+    return {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_class_of_fields_describes_fields_that_it_has(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef) and (fields := fields_of(node)):
+            assert described_attributes(node) <= fields, f"{node.name} describes a field that it does not have"

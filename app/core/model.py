@@ -41,8 +41,8 @@ class Lane:
         environment: Environment id, or None for groups that no registered environment owns (they have no share).
         size: Sequences in each group, ``>= 1``.
         queued: Groups in the lane, ``>= len(heads)``.
-        heads: The oldest groups, oldest first; at least ``min(queued, batch_size // size)`` of them. None if enough
-            older groups can replace them in any batch (`app.core.batches.heads`).
+        heads: The oldest groups, oldest first; at least ``min(queued, batch_size // size)`` of them. Empty if
+            no batch can need this lane, because enough older groups of its size wait (`app.core.batches.heads`).
     """
 
     environment: int | None

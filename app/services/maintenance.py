@@ -76,7 +76,7 @@ class Maintenance:
         self._awake: set[str] = set()  # the runs of the last pass
         self._unlooked: set[str] = set()  # the runs that may have other alerts since these were last looked for
         self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # expired members to log, by run
-        self._upkeep = runs.failures
+        self._failures = runs.failures
         self._ticks = RunFailures("the tick of a run")
         self._histories = RunFailures("the history of a run")
         self._outage_lines = LogBackoff(_PERIOD_S, _LONGEST_SILENCE_S)
@@ -192,7 +192,7 @@ class Maintenance:
     def _forget_others(self, names: Collection[str]) -> None:
         """Forget what this process knows of runs that are gone."""
         admission, arrivals = self._groups.admission, self._groups.arrivals
-        for known in (admission, arrivals, self._history, self._alerts, self._upkeep, self._ticks, self._histories):
+        for known in (admission, arrivals, self._history, self._alerts, self._failures, self._ticks, self._histories):
             known.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
         for run in self._expired.keys() - set(names):
@@ -221,7 +221,7 @@ class Maintenance:
     async def _look_after_one(
         self, run: str, work: Coroutine[None, None, None], failures: RunFailures | None = None
     ) -> None:
-        failures = failures or self._upkeep
+        failures = failures or self._failures
         if failures.rests(run):
             work.close()
             return

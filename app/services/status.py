@@ -117,7 +117,7 @@ class Status:
         records: BatchRecordStore,
         limits: LimitStore,
         diagnostics: Diagnostics,
-        upkeep: RunFailures,
+        failures: RunFailures,
         environment_ttl_ms: int,
         durability: str,
     ) -> None:
@@ -126,7 +126,7 @@ class Status:
         self._records = records
         self._limits = limits
         self._diagnostics = diagnostics
-        self._upkeep = upkeep
+        self._failures = failures
         self._ttl_ms = environment_ttl_ms
         self._durability = durability
 
@@ -139,7 +139,7 @@ class Status:
             after: Describe environments with larger ids.
         """
         diagnosis = await self._diagnostics.of(run)
-        view, failure = diagnosis.view, self._upkeep.of(run)
+        view, failure = diagnosis.view, self._failures.of(run)
         fitting = fitting_lanes(view, self._ttl_ms)
         page = list(islice((key for key in view.environments if key > after), limit + 1))
         return RunFacts(
@@ -154,7 +154,7 @@ class Status:
             oversized_groups=oversized_groups(view, fitting),
             remembered_groups=await self._groups.remembered(run),
             failure=failure,
-            failing_age_s=0.0 if failure is None else self._upkeep.failing_age_s(failure),
+            failing_age_s=0.0 if failure is None else self._failures.failing_age_s(failure),
             limits=await self._used(run, view),
             durability=self._durability,
             pace=await self._pace(run, diagnosis),

@@ -42,7 +42,7 @@ class Request:
     headers: tuple[str, ...] = ("Content-Type: application/json",)
     well_formed: bool = True
 
-    def build_services(self, base: str) -> bytes:
+    def wire(self, base: str) -> bytes:
         """Spell it for the connection, below ``base``."""
         lines = [f"{self.method} {base}{self.path} HTTP/1.1", "Host: 127.0.0.1", *self.headers]
         if not any(line.lower().startswith(("content-length", "transfer-encoding")) for line in lines):

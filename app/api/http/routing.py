@@ -41,12 +41,12 @@ E = TypeVar("E", bound=Callable[..., Any])
 
 
 def requires(permission: Permission, *, audited: Wanted = False) -> Callable[[E], E]:
-    """Declare the permission that a route needs, below its definition.
+    """Declare the permission that a route needs, above its function.
 
     Args:
         permission: What the route needs.
-        audited: Whether requests are in the audit trail, though others with this permission are not: `True`,
-            `TOGETHER`, or a function that says so of a request.
+        audited: Whether requests are in the audit trail even if their permission is not in `AUDITED`: `True`,
+            `TOGETHER`, or a function that decides for a request.
     """
 
     def declare(endpoint: E) -> E:

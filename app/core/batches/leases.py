@@ -135,7 +135,7 @@ def rewound(lease: Lease, rewind: int) -> Lease:
 
 
 def in_saved_state(lease: Lease) -> bool:
-    """Return whether a batch was trained into the state that its trainer saved after a later batch.
+    """Return whether a rewind treats a batch of an earlier step as trained on.
 
     True if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. False if it
     was given back, or never reached a trainer.
@@ -182,5 +182,7 @@ def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_
             return not being_sent
         case "held":
             return expired(lease, clock_ms) and not exhausted(lease, clock_ms, max_deliveries)
-        case state:
-            return state == "returned"
+        case "returned":
+            return True
+        case _:
+            return False

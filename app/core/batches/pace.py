@@ -11,7 +11,7 @@ MOST_BATCHES = 16
 
 @dataclass(frozen=True, slots=True)
 class BatchSpan:
-    """When a batch was formed and when it ended, run clock, milliseconds; now, if a trainer has it."""
+    """When a batch was formed and when it ended: run clock, milliseconds. A batch that a trainer has ends now."""
 
     formed_ms: int
     ended_ms: int

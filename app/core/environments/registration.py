@@ -9,7 +9,7 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.runs.view import RunView
 from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField
 
-TAKEOVER_FRACTION = 4
+TAKEOVER_DIVISOR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def register(
     """
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
-        if old.of_atropos and not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
+        if old.of_atropos and not old.alive(clock_ms, ttl_ms // TAKEOVER_DIVISOR):
             return replace(old, **asdict(application), registered_ms=clock_ms, left_ms=None, heard_ms=None)
     names = {env.name for env in environments.values()}
     number = next(n for n in range(len(names) + 1) if f"{application.desired_name}_{n}" not in names)

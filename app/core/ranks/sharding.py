@@ -101,7 +101,7 @@ class Sharding:
     Attributes:
         spec: What the ranks asked for.
         split_groups: Whether its jobs are sequences; else they are groups.
-        equal: Whether each rank has the same number of sequences.
+        equal_sequences: Whether each rank has the same number of sequences.
         ranks: The rank of each job, in training order, as text of `app.core.ranks.sharding.ranks_text`. Every read of
             the run reads its leases, and only the code that cuts a shard decodes the text.
         balance: How evenly the cost is divided between ranks.

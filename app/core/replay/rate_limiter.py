@@ -49,7 +49,7 @@ class LimiterBlock:
 
     Attributes:
         blocked_on: What it waits for.
-        missing: How many of them, ``>= 1``; fewer samples suffice if a demand allows inserts before.
+        missing: How many of them, ``>= 1``. An upper bound: a demand may allow inserts before.
         detail: The same as a sentence with the values in it.
     """
 
@@ -187,14 +187,14 @@ def demand_to_note(chunks: int, noted: tuple[int, int], clock_ms: int) -> tuple[
 
 
 def largest_sample(settings: RateLimiter | None) -> int | None:
-    """Return the most chunks of a sample that never waits together with an insert, ``>= 1``; None: no limit."""
+    """Return the largest sample that cannot deadlock with an insert, chunks, ``>= 1``; None: no limit."""
     if settings is None:
         return None
     return math.floor(settings.max_diff - settings.min_diff - settings.samples_per_insert + _ROUNDING)
 
 
 def largest_insert(settings: RateLimiter | None) -> int | None:
-    """Return the most chunks of an insert that never waits together with a sample of one, ``>= 1``; None: no limit."""
+    """Return the largest insert that cannot deadlock with a sample of one chunk, ``>= 1``; None: no limit."""
     if settings is None:
         return None
     most = (settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert
@@ -202,7 +202,7 @@ def largest_insert(settings: RateLimiter | None) -> int | None:
 
 
 def check(settings: RateLimiter, max_reuse: int | None) -> None:
-    """Reject settings under which one side would wait forever.
+    """Reject settings under which inserts and samples deadlock.
 
     Args:
         settings: The band.

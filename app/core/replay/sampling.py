@@ -56,7 +56,7 @@ class ChunkDraw(NamedTuple):
     """The chunk at one place, if it is accepted.
 
     Attributes:
-        order: The sorted set.
+        ranked_by: The order in which it is ranked.
         low: The smallest score of the range, included.
         high: The largest, included.
         rank: From 0, among the chunks of the range, by score, then by member.
@@ -155,8 +155,8 @@ def probabilities(
             newest = math.expm1(-decay) / math.expm1(-decay * chunks)
             distribution = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
         case "staleness":
-            total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
-            distribution = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
+            total = sum(size * _staleness_weight(version, counts) for version, size in counts.versions.items())
+            distribution = [_staleness_weight(each.low, counts) / total for each in taken]
         case _:
             distribution = [1.0 for _ in taken]
     return [max(probability, sys.float_info.min) for probability in distribution]
@@ -214,7 +214,7 @@ def _by_place(
         case "rank":
             return chunks - zipf_without_replacement(sampling.alpha, chunks, wanted, generator)
         case _:
-            each = 1.0 / np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
+            each = np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
             return sample_without_replacement(
                 lambda count: sample_spans(each * sizes, sizes, count, generator)[1],
                 lambda places: np.log(each)[np.searchsorted(np.cumsum(sizes), places, side="right")],
@@ -249,6 +249,6 @@ def _by_weight(
     return skip_taken(places, gone), generator.integers(0, bounds[chosen]).tolist()
 
 
-def _staleness_weight(version: int, counts: ChunkCounts) -> int:
-    """Return the inverse of the weight of a chunk of this version."""
-    return 1 + counts.version - version
+def _staleness_weight(version: int, counts: ChunkCounts) -> float:
+    """Return the weight of a chunk of this version: the inverse of its staleness plus 1."""
+    return 1 / (1 + counts.version - version)

@@ -35,8 +35,8 @@ def causes(view: RunView, ttl_ms: int) -> dict[str, str]:
         ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
     found, scarce = {}, alarming(view, ttl_ms)
-    if view.alert is not None:
-        found["starvation"] = str(view.alert)
+    if view.alarming_starvation is not None:
+        found["starvation"] = str(view.alarming_starvation)
     if scarce:
         minimums = _minimums(view, ttl_ms)
         details = [_scarce_detail(view, key, ms, minimums.get(key, 0)) for key, ms in scarce.items()]
@@ -51,7 +51,7 @@ def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
         view: The run.
         ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
-    starvation, scarce = view.alert, alarming(view, ttl_ms)
+    starvation, scarce = view.alarming_starvation, alarming(view, ttl_ms)
     if starvation is None and not scarce:
         return None
     since_ms = min([*scarce.values(), *([] if starvation is None else [starvation.since_ms])])

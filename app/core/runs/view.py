@@ -117,8 +117,8 @@ class RunView(DemandView):
     starvation: Starvation = field(default_factory=Starvation)
 
     @property
-    def alert(self) -> Starvation | None:
-        """Return the starvation if it has lasted long enough for an alarm by the run's settings."""
+    def alarming_starvation(self) -> Starvation | None:
+        """The starvation, if it has lasted long enough for an alarm by the run's settings."""
         if self.config is None or not self.starvation.alarms(self.config.batch_size, self.policy.alert_after_batches):
             return None
         return self.starvation

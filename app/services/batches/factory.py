@@ -11,8 +11,8 @@ from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.leases import BatchLeases
 from app.services.batches.listing import BatchListing
 from app.services.batches.request import BatchRequest, BatchResult, Timing
+from app.services.batches.retention import Retention
 from app.services.batches.retrieval import Retrieval
-from app.services.batches.rewind import Retention
 from app.services.groups.factory import GroupServices
 from app.services.history.recorder import HistoryRecorder
 from app.services.long_poll import LongPoll

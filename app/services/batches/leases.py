@@ -8,7 +8,7 @@ from app.core.batches.leases import Lease, expired, given_back
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.lease_taking import LeaseTaking
-from app.services.batches.rewind import Retention
+from app.services.batches.retention import Retention
 from app.services.groups.staleness import Staleness
 from app.services.leases import LeaseKind, LeaseReading
 from app.services.replay.reservations import UseReservations

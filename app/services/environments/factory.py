@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.services.batches.rewind import Retention
+from app.services.batches.retention import Retention
 from app.services.environments.demand import SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers

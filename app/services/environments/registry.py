@@ -25,7 +25,7 @@ from app.events import (
     emit,
     note,
 )
-from app.services.batches.rewind import Retention
+from app.services.batches.retention import Retention
 from app.services.environments.demand import Reading, SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers

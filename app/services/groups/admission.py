@@ -11,7 +11,7 @@ from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.history.recorder import HistoryRecorder
-from app.services.replay.relief import ReplayEviction
+from app.services.replay.eviction import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.store.groups.admission_context import AdmissionContext
@@ -45,7 +45,11 @@ class AdmittedGroups(NamedTuple):
 
 
 class Admission:
-    """Remembers the registrations of each run, so that a submission costs one round trip."""
+    """Admits groups to runs.
+
+    It places them by the context of their run, and commits them. It remembers the contexts, so that a submission costs
+    one round trip. If the run has changed, it reads the context again.
+    """
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class Admission:
                 room = await self._capacity.room(run, context, lanes) if limited else NO_LIMIT
                 outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room, account))
             except QueueFull:
-                if room == NO_LIMIT or not await self._capacity.look_again(run):
+                if room == NO_LIMIT or not await self._capacity.check_again(run):
                     raise
                 continue  # the remembered state may be outdated
             except StoreFull:

@@ -15,7 +15,7 @@ from app.services.groups.listing import GroupListing
 from app.services.groups.native_ingest import NativeIngest
 from app.services.groups.staleness import Staleness
 from app.services.history.recorder import HistoryRecorder
-from app.services.replay.relief import ReplayEviction
+from app.services.replay.eviction import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores

@@ -97,7 +97,7 @@ class HistorySampler:
         facts.count(LOOKED_S, passed_s)
         if held_s > 0:
             facts.count(BLOCKED + HELD, held_s)
-        why, alert = diagnosis.not_ready, view.alert
+        why, alert = diagnosis.not_ready, view.alarming_starvation
         cause = cause_of(None if why is None else why.blocker, starving=alert is not None)
         if cause is None or held_s >= passed_s > 0:
             return

@@ -62,7 +62,7 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
     ledger = ledger_of_run(view.tokens)
     samples.add(telemetry.TOKENS_GENERATED, (run,), ledger.generated)
     samples.add_each(telemetry.TOKENS, run, ledger.by_state())
-    samples.add(telemetry.STARVATION, (run,), view.alert is not None)
+    samples.add(telemetry.STARVATION, (run,), view.alarming_starvation is not None)
     samples.add_each(telemetry.SCARCE, run, _scarce(view, ttl_ms))
     samples.add_each(telemetry.PAYLOAD, run, payload)
     samples.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})

@@ -10,21 +10,21 @@ from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
 from app.core.replay.sampling import weight_of
 from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit, note_settings
-from app.services.replay.groups import ReplayedGroups
+from app.services.replay.cleanup import ReplayCleanup
+from app.services.replay.groups import GroupIntake
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.state import BufferState, read_state
-from app.services.replay.upkeep import ReplayCleanup
 from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import GROUP_WORKER, FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
-from app.store.replay.view import ReplayView
+from app.store.replay.view import ReplayView, no_buffer
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
+from lachesis.wire.errors import FragmentNotFound, InvalidField, RunNotFound
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import (
     ARCHIVED,
@@ -71,7 +71,7 @@ class ReplayBuffers:
         groups: GroupStore,
         replay: ReplayStore,
         insertion: ReplayInsertion,
-        entering: ReplayedGroups,
+        entering: GroupIntake,
         reservations: UseReservations,
         samples: ReplaySamples,
         upkeep: ReplayCleanup,
@@ -127,7 +127,7 @@ class ReplayBuffers:
         """
         summary = (await self._replay.summaries([run])).get(run)
         if summary is None:
-            raise ReplayNotFound(f"run {run} has no replay buffer")
+            raise no_buffer(run)
         return await read_state(self._replay, run, summary)
 
     async def set_session(self, run: str, session: int) -> int:
@@ -139,12 +139,12 @@ class ReplayBuffers:
         """
         attempts = Attempts("start a replay session", run)
         while attempts.again():
-            view = await self._view(run)
+            view = await self._replay.existing(run)
             if session < view.context.session:
                 raise InvalidField(f"session {view.context.session} has begun, which is later", ("session",))
             if await self._put(run, view, view.policy, session):
                 break
-        retired = await self._upkeep.settle(run, await self._view(run))
+        retired = await self._upkeep.settle(run, await self._replay.existing(run))
         await self._look_after_workers(run, "+inf")
         emit(ReplaySessionStarted(run=run, session=session, retired_chunks=retired))
         return retired
@@ -157,7 +157,7 @@ class ReplayBuffers:
         """
         attempts = Attempts("update priorities", run)
         while attempts.again():
-            view = await self._view(run)
+            view = await self._replay.existing(run)
             alpha = view.policy.sampling.alpha
             changes = [(chunk, priority, weight_of(priority, alpha), None) for chunk, priority in priorities.items()]
             there: list[int] = []
@@ -188,7 +188,7 @@ class ReplayBuffers:
             ReplayNotFound: The run has no buffer.
             InvalidField: There is no such place, or its chunks cannot be sorted this way.
         """
-        await self._view(run)
+        await self._replay.existing(run)
         part = _order_of(place, sort, descending=descending)
         if part is not None:
             first = int(cursor or 0)
@@ -222,7 +222,7 @@ class ReplayBuffers:
         Raises:
             ReplayNotFound: The run has no buffer.
         """
-        await self._view(run)
+        await self._replay.existing(run)
         retired, cursor = 0, None
         while cursor != 0:
             cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
@@ -297,12 +297,6 @@ class ReplayBuffers:
         concerned = session != view.context.session or _needs_looking_over(view.policy, policy)
         settle = concerned or view.unsettled is not None
         return await self._replay.put(run, policy, session, position.offset, view.revision, settle=settle)
-
-    async def _view(self, run: str) -> ReplayView:
-        view = await self._replay.view(run)
-        if view is None:
-            raise ReplayNotFound(f"run {run} has no replay buffer")
-        return view
 
 
 def _needs_looking_over(old: ReplaySettings, new: ReplaySettings) -> bool:

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from app.services.replay.buffer import ReplayBuffers
+from app.services.replay.cleanup import ReplayCleanup
+from app.services.replay.eviction import ReplayEviction
 from app.services.replay.grid import ReplayGrids
-from app.services.replay.groups import ReplayedGroups
+from app.services.replay.groups import GroupIntake
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.mixing import ReplayMixing
-from app.services.replay.relief import ReplayEviction
 from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.sampling import ChunkSampling
 from app.services.replay.snapshots import ReplaySnapshots
-from app.services.replay.upkeep import ReplayCleanup
 from app.services.stores import Stores
 
 
@@ -25,7 +25,7 @@ class ReplayServices:
     insertion: ReplayInsertion
     samples: ReplaySamples
     snapshots: ReplaySnapshots
-    groups: ReplayedGroups
+    groups: GroupIntake
     mixing: ReplayMixing
     reservations: UseReservations
     cleanup: ReplayCleanup
@@ -36,7 +36,7 @@ class ReplayServices:
         """Build the use cases; ``worker`` names this process in leases."""
         cleanup = ReplayCleanup(stores.replay)
         sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
-        groups = ReplayedGroups(stores.entering)
+        groups = GroupIntake(stores.entering)
         reservations = UseReservations(stores.replay, stores.samples, stores.batches)
         insertion = ReplayInsertion(stores.replay, stores.changes)
         samples = ReplaySamples(stores.replay, stores.samples, sampling, stores.changes, worker)

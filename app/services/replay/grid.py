@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from app.core.replay.grid import MOST_LOOKED_AT, Grid, grid, spread_ranks
-from app.services.replay.samples import existing_view
 from app.store.redis.keys import ReplayPart
 from app.store.replay.store import ReplayStore
 
@@ -31,7 +30,7 @@ class ReplayGrids:
         Raises:
             ReplayNotFound: The run has no buffer.
         """
-        view = await existing_view(self._replay, run)
+        view = await self._replay.existing(run)
         sizes = await self._replay.sizes(run, _PARTS)
         spots = await self._replay.spots(run, spread_ranks(sum(sizes), MOST_LOOKED_AT))
         return BufferGrid(sum(sizes), len(spots), grid(spots, view.context.version))

@@ -20,7 +20,7 @@ _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
 _SPARE_VICTIMS = 16
 
 
-class ReplayedGroups:
+class GroupIntake:
     """Makes chunks from groups. These belong to the buffer from their acknowledgement on."""
 
     def __init__(self, entering: GroupInsertionStore) -> None:

@@ -14,8 +14,8 @@ from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.store import ReplayStore
-from app.store.replay.view import ReplayView
-from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, ReplayNotFound, StoreFull
+from app.store.replay.view import ReplayView, no_buffer
+from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, StoreFull
 from lachesis.wire.replay import Eviction, ReplaySettings
 
 _SPARE_VICTIMS = 16
@@ -131,7 +131,7 @@ class ReplayInsertion:
             eviction = self._evictions.get(run, "oldest")
             found = await self._replay.look(run, request.worker.name, eviction, candidates)
             if found is None:
-                raise ReplayNotFound(f"run {run} has no replay buffer")
+                raise no_buffer(run)
             view, known, victims = found
             if view.policy.eviction is not eviction:
                 self._evictions[run] = view.policy.eviction
@@ -152,9 +152,7 @@ class ReplayInsertion:
 
     async def _overtaking(self, run: str, requests: Sequence[_Insert]) -> list[int]:
         """Return the requests that complete fewer chunks than those before them, and so are not blocked."""
-        view = await self._replay.view(run)
-        if view is None:
-            raise ReplayNotFound(f"run {run} has no replay buffer")
+        view = await self._replay.existing(run)
         return [position for position, blocked in enumerate(_blocks(view, requests)) if blocked is None]
 
 

@@ -1,10 +1,12 @@
 """Plan what happens to a worker's fragments, from the state of the worker and of the buffer, without I/O."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.numeric.ewma import Rate
+from app.core.numeric.newest import oldest_beyond
 from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of
 from app.core.replay.chunking import ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
@@ -76,13 +78,8 @@ class _InsertionPlan:
 
 def beyond_room(chunks: Sequence[NewChunk], policy: ReplaySettings) -> int:
     """Return how many of the first of many new chunks the last of them would evict."""
-    kept, payload_bytes = 0, 0
-    for new in reversed(chunks):
-        payload_bytes += new.chunk.payload_bytes
-        if kept == policy.max_chunks or (policy.max_bytes is not None and payload_bytes > policy.max_bytes):
-            break
-        kept += 1
-    return len(chunks) - kept
+    sizes = [new.chunk.payload_bytes for new in chunks]
+    return oldest_beyond(sizes, policy.max_chunks, math.inf if policy.max_bytes is None else policy.max_bytes)
 
 
 def plan_insertion(

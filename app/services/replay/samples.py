@@ -19,7 +19,7 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.samples import SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
-from lachesis.wire.errors import InvalidField, ReplayNotFound, SampleNotFound
+from lachesis.wire.errors import InvalidField, SampleNotFound
 from lachesis.wire.states import LeaseOutcome
 
 log = logging.getLogger("lachesis.replay")
@@ -37,7 +37,7 @@ class LeasedSamples(LeaseKind[ReplayView]):
 
     async def read(self, run: str, leased_id: str) -> LeaseReading[ReplayView]:
         """Read the lease of a sample, or how it ended."""
-        view = await existing_view(self._replay, run)
+        view = await self._replay.existing(run)
         lease = await self.lease_of(run, leased_id)
         end = await self._samples.end_of(run, leased_id) if lease is None else None
         return LeaseReading(view, view.context.clock_ms, view.lease_s, lease, end)
@@ -112,7 +112,7 @@ class ReplaySamples:
 
     async def _overtaking(self, run: str, requests: Sequence[ReplaySampleRequest]) -> list[int]:
         """Return the requests that need less than those before them, or already hold a sample."""
-        view = await existing_view(self._replay, run)
+        view = await self._replay.existing(run)
         held = await self._samples.answered(run, {request.request_id for request in requests if request.request_id})
         blocks = _blocks(view, requests)
         return [
@@ -124,14 +124,14 @@ class ReplaySamples:
     async def _release(self, run: str, found: _Outcome) -> None:
         """Give back a sample whose request has gone away. One that it held before stays until its deadline."""
         if isinstance(found, ReplaySample) and not found.repeated:
-            await self._samples.end(run, found.lease, "given_back", await existing_view(self._replay, run))
+            await self._samples.end(run, found.lease, "given_back", await self._replay.existing(run))
 
     async def _take(
         self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest]
     ) -> ReplaySample | LimiterBlock:
         attempts = Attempts("take a sample", run)
         while attempts.again():
-            view = await existing_view(self._replay, run)
+            view = await self._replay.existing(run)
             held = await self._held_by(run, request)
             if held is not None:
                 again = await self._again(run, request, held, view)
@@ -195,7 +195,7 @@ class ReplaySamples:
             ReplayNotFound: The run has no replay buffer.
             SampleNotFound: No sample with that id is held.
         """
-        view = await existing_view(self._replay, run)
+        view = await self._replay.existing(run)
         lease, manifest = await self._leased.lease_of(run, sample_id), await self._samples.manifest(run, sample_id)
         if lease is None or manifest is None:
             raise SampleNotFound(f"run {run} has no sample {sample_id} that is held")
@@ -284,18 +284,6 @@ def _blocks(view: ReplayView, requests: Sequence[ReplaySampleRequest]) -> list[L
 
 def _is_sample(outcome: _Outcome) -> bool:
     return isinstance(outcome, ReplaySample)
-
-
-async def existing_view(replay: ReplayStore, run: str) -> ReplayView:
-    """Return the buffer of a run.
-
-    Raises:
-        ReplayNotFound: The run has no buffer.
-    """
-    view = await replay.view(run)
-    if view is None:
-        raise ReplayNotFound(f"run {run} has no replay buffer")
-    return view
 
 
 def _deadline_ms(lease_s: float | None, view: ReplayView) -> int:

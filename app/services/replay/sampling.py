@@ -6,11 +6,10 @@ from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
-from app.services.replay.upkeep import ReplayCleanup
+from app.services.replay.cleanup import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
-from app.store.replay.view import ReplayView
-from lachesis.wire.errors import ReplayNotFound
+from app.store.replay.view import ReplayView, no_buffer
 from lachesis.wire.replay import Sampling
 
 _ATTEMPTS = 8
@@ -51,7 +50,7 @@ class ChunkSampling:
         seen: ReplayView | None = view
         for _ in range(_ATTEMPTS):
             if seen is None:
-                raise ReplayNotFound(f"run {run} has no replay buffer")
+                raise no_buffer(run)
             policy = seen.policy
             blocked = may_sample(wanted, seen.position, policy.limiter, policy.min_size_to_sample)
             if blocked is not None:

@@ -2,11 +2,11 @@
 
 from app.core.replay.buffer import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
-from app.services.replay.upkeep import ReplayCleanup
+from app.services.replay.cleanup import ReplayCleanup
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
-from app.store.replay.view import ReplayView
-from lachesis.wire.errors import ReplayNotFound, SnapshotNotFound
+from app.store.replay.view import ReplayView, no_buffer
+from lachesis.wire.errors import SnapshotNotFound
 from lachesis.wire.replay import MAX_SNAPSHOTS
 
 
@@ -91,7 +91,7 @@ class ReplaySnapshots:
     async def _look(self, run: str) -> tuple[ReplayView, list[SnapshotRecord]]:
         found = await self._snapshots.look(run)
         if found is None:
-            raise ReplayNotFound(f"run {run} has no replay buffer")
+            raise no_buffer(run)
         return found
 
 

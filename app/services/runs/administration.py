@@ -12,10 +12,10 @@ from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
 from app.services.access.limits import RequestLimiter
-from app.services.batches.rewind import Retention, RewindResult
+from app.services.batches.retention import Retention, RewindResult
 from app.services.groups.staleness import Staleness
 from app.services.isolation import Failure, each
-from app.services.replay.upkeep import ReplayCleanup
+from app.services.replay.cleanup import ReplayCleanup
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
@@ -187,7 +187,7 @@ class RunAdministration:
         return dropped
 
     async def rewind(self, run: str, step: int) -> RewindResult:
-        """Go back to the state that a trainer saved after ``step`` (`app.services.batches.rewind.Retention.rewind`).
+        """Go back to the state that a trainer saved after ``step`` (`app.services.batches.retention.Retention.rewind`).
 
         Raises:
             RunNotFound: There is no such run.

@@ -12,7 +12,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
-_LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cause a check
+_CHECK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cause a check
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +33,34 @@ class RunCapacity:
         self._runs = runs
         self._groups = groups
         self._ttl_ms = environment_ttl_ms
-        self._looks: dict[str, _CapacityCheck] = {}
+        self._checks: dict[str, _CapacityCheck] = {}
 
     async def room(self, run: str, context: AdmissionContext, lanes: Sequence[LaneId]) -> AdmissionLimits:
         """Return the limits for a submission of groups to these lanes, placed by a context."""
         policy = context.policy
         if policy.max_queued_groups is None and policy.max_queued_bytes is None:
             return NO_LIMIT
-        look = self._looks.get(run)
+        check = self._checks.get(run)
         if (
-            look is None
-            or look.epoch != context.epoch
-            or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look))
+            check is None
+            or check.epoch != context.epoch
+            or ((check.oversized.groups or _any_oversized(check, lanes)) and _is_old(check))
         ):
-            look = await self._look(run)
-        return limits_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
+            check = await self._check(run)
+        return limits_for(policy, check.oversized, brings_oversized=_any_oversized(check, lanes))
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
         """Record that groups of these lanes were admitted."""
-        look = self._looks.get(run)
-        if look is not None and _any_oversized(look, lanes):
-            del self._looks[run]
+        check = self._checks.get(run)
+        if check is not None and _any_oversized(check, lanes):
+            del self._checks[run]
 
-    async def look_again(self, run: str) -> bool:
+    async def check_again(self, run: str) -> bool:
         """Check a run again that refused a submission as full; False if it was checked a moment ago."""
-        look = self._looks.get(run)
-        if look is not None and not _is_old(look):
+        check = self._checks.get(run)
+        if check is not None and not _is_old(check):
             return False
-        await self._look(run)
+        await self._check(run)
         return True
 
     async def reached(self, run: str, view: RunView) -> str | None:
@@ -78,16 +78,16 @@ class RunCapacity:
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
-        self._looks = {run: look for run, look in self._looks.items() if run in runs}
+        self._checks = {run: check for run, check in self._checks.items() if run in runs}
 
-    async def _look(self, run: str) -> _CapacityCheck:
+    async def _check(self, run: str) -> _CapacityCheck:
         view = await self._runs.view(run)
         batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
         oversized = await self._oversized(run, view, bounds)
-        look = self._looks[run] = _CapacityCheck(
+        check = self._checks[run] = _CapacityCheck(
             asyncio.get_running_loop().time(), view.epoch, batch_size, bounds, oversized
         )
-        return look
+        return check
 
     def _bounds(self, view: RunView) -> Mapping[int, Bounds]:
         return {} if view.config is None else view.live(self._ttl_ms).bounds(view.config.batch_size)
@@ -104,9 +104,9 @@ class RunCapacity:
         return WaitingGroups(groups, await self._groups.payload_bytes(run, queued, buffered))
 
 
-def _any_oversized(look: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
-    return any(is_oversized(lane, look.batch_size, look.bounds) for lane in lanes)
+def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
+    return any(is_oversized(lane, check.batch_size, check.bounds) for lane in lanes)
 
 
-def _is_old(look: _CapacityCheck) -> bool:
-    return asyncio.get_running_loop().time() - look.at_s >= _LOOK_EVERY_S
+def _is_old(check: _CapacityCheck) -> bool:
+    return asyncio.get_running_loop().time() - check.at_s >= _CHECK_EVERY_S

@@ -6,7 +6,7 @@ from app.services.access.limits import RequestLimiter
 from app.services.batches.factory import BatchServices
 from app.services.groups.staleness import Staleness
 from app.services.isolation import RunFailures
-from app.services.replay.upkeep import ReplayCleanup
+from app.services.replay.cleanup import ReplayCleanup
 from app.services.runs.administration import RunAdministration
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status

@@ -30,6 +30,7 @@ from app.store.replay.view import (
     ReplaySummary,
     ReplayView,
     candidate_commands,
+    no_buffer,
     read_candidates,
     read_summary,
     read_view,
@@ -52,6 +53,17 @@ class ReplayStore:
         found = await self._connection.pipeline(view_commands(RunKeys(run)))
         with reading(run):
             return read_view(found)
+
+    async def existing(self, run: str) -> ReplayView:
+        """Read the buffer without its contents.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        view = await self.view(run)
+        if view is None:
+            raise no_buffer(run)
+        return view
 
     async def takes_groups(self, run: str) -> bool:
         """Return whether the run has a buffer that takes the groups of acknowledged batches."""

@@ -12,6 +12,7 @@ from app.store.redis.pipeline import Command
 from app.store.replay.entries import parse_policy
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy as parse_run_policy
+from lachesis.wire.errors import ReplayNotFound
 from lachesis.wire.replay import Eviction, ReplaySettings
 
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
@@ -25,6 +26,11 @@ _EVICTED_FROM: dict[Eviction, tuple[ReplayPart, ReplayPart]] = {
 
 NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
 """Fields of the buffer's hash that are not totals."""
+
+
+def no_buffer(run: str) -> ReplayNotFound:
+    """Return the error for a run without a replay buffer."""
+    return ReplayNotFound(f"run {run} has no replay buffer")
 
 
 @dataclass(frozen=True, slots=True)

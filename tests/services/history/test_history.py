@@ -1,51 +1,33 @@
 """The history of a run is what its processes counted, at every resolution."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.history.causes import HELD
-from app.core.history.charts import BLOCKED, LOOKED_S
 from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
-from app.core.ranks.costs import Weight
-from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
 from app.services.history.reading import RunHistory
 from app.services.history.recorder import HistoryRecorder
-from app.services.history.sampling import HistorySampler
 from app.services.history.upkeep import HistoryUpkeep
 from app.services.stores import Stores
 from app.store.curriculum.entries import ItemWrite
-from app.store.groups.codec import EncodedGroup
 from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField, RunNotFound
 from lachesis.wire.filters import ZeroVarianceFilter
-from tests.services.conftest import RUN, Process, config, join
+from tests.services.conftest import RUN, Process, join
+from tests.services.history.history_runs import group, make_run, sampler_of
 from tests.waiting import wait_until
 
 KEYS = RunKeys(RUN)
-
-
-def group(
-    name: str, environment: int | None, *rewards: float, tokens: int = 6, version: int | None = 0
-) -> EncodedGroup:
-    """A group of sequences with these rewards."""
-    given = np.array(rewards)
-    weight = Weight(tokens, tokens**2)
-    return EncodedGroup(
-        len(given), environment, name.encode(), name, version, weight, rewards=given, lengths=np.zeros(len(given))
-    )
 
 
 async def keep(services: Services, *, maintains: bool = True) -> None:
@@ -67,20 +49,6 @@ def total(series: list[float | None]) -> float:
 
 def latest(series: list[float | None]) -> float | None:
     return [value for value in series if value is not None][-1]
-
-
-def sampler_of(services: Services, stores: Stores, clock: Callable[[], float] = time.monotonic) -> HistorySampler:
-    """Return a sampler of its own."""
-    diagnostics = services.batches.diagnostics
-    return HistorySampler(
-        diagnostics, stores.batch_records, stores.replay, stores.curricula, stores.histories, clock=clock
-    )
-
-
-async def make_run(services: Services, **settings: Any) -> int:
-    """Make a run of batches of four, with an environment of groups of two. Return its id."""
-    await services.runs.administration.create(RUN, config(4), Policy(**settings))
-    return (await join(services, "math", min_share=0.25)).environment
 
 
 async def move_back(redis: Redis, step_s: int, by_s: int) -> None:
@@ -231,30 +199,6 @@ async def test_time_is_counted_by_what_blocks_the_run(process: Callable[..., Pro
         "waiting_for_data",
         "trainer_holds_batch",
     }
-
-
-async def test_a_trainer_holds_a_batch_only_while_it_does(process: Callable[..., Process]) -> None:
-    """Ten seconds pass between two looks. In them, a trainer holds a batch for a moment, and takes another one."""
-    services, _ = process()
-    math, clock_s = await make_run(services), 100.0
-    sampler = sampler_of(services, Stores.on(services.connection), clock=lambda: clock_s)
-    await sampler.sample(RUN, replay=False)
-    began_s = time.monotonic()
-    for name in "abcdefgh":
-        await services.groups.native.submit(RUN, [group(name, math, 0.0, 1.0)])
-    taken = (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch
-    assert taken is not None
-    await asyncio.sleep(0.005)
-    await services.batches.leases.acknowledge(RUN, taken.lease.batch_id, taken.lease.lease_id)
-    clock_s += 10.0
-    first, _ = await sampler.sample(RUN, replay=False)
-    assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
-    await asyncio.sleep(0.005)
-    clock_s += 10.0
-    second, _ = await sampler.sample(RUN, replay=False)
-    for seen in (first, second):
-        assert 0 < seen.run.counts[BLOCKED + HELD] <= time.monotonic() - began_s
-        assert seen.run.counts[LOOKED_S] == 10.0
 
 
 async def test_the_items_of_curricula_are_counted_by_mean_reward(process: Callable[..., Process]) -> None:

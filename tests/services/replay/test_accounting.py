@@ -10,8 +10,8 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
+from app.services.replay.cleanup import ReplayCleanup
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from app.services.replay.upkeep import ReplayCleanup
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command

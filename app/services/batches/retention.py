@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease, exhausted, in_saved_state, rewound
-from app.core.batches.retention import beyond_limits, restored_version
+from app.core.batches.rewind import restored_version
+from app.core.numeric.newest import oldest_beyond
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
-from app.services.replay.groups import ReplayedGroups
+from app.services.replay.groups import GroupIntake
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
@@ -42,7 +43,7 @@ class Retention:
         runs: RunStore,
         groups: GroupStore,
         batches: BatchStore,
-        replay: ReplayedGroups,
+        replay: GroupIntake,
         reservations: UseReservations,
     ) -> None:
         self._runs = runs
@@ -109,7 +110,7 @@ class Retention:
         if kept.payload_bytes > kept.policy.keep_bytes:
             held = await self._batches.kept_groups(run, batch_ids)
             sizes = [sum(group.payload_bytes for group in groups) for groups in held]
-        surplus = beyond_limits(sizes, kept.policy.keep_batches, kept.policy.keep_bytes)
+        surplus = oldest_beyond(sizes, kept.policy.keep_batches, kept.policy.keep_bytes)
         if surplus:
             await self._batches.release_kept(run, batch_ids[:surplus])
 
@@ -143,7 +144,7 @@ class Retention:
     async def rewind(self, run: str, step: int) -> RewindResult:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
-        The policy version goes back too (`app.core.batches.retention.restored_version`). Batches up to ``step`` that
+        The policy version goes back too (`app.core.batches.rewind.restored_version`). Batches up to ``step`` that
         are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). The other batches up to
         ``step`` that wait to be handed out again go first. A trainer that still runs cannot end batches after ``step``,
         and its requests for more are refused. Safe to repeat.

@@ -1,10 +1,10 @@
-"""Which delivered batches are kept for a rewind."""
+"""Which values are kept within a number and a size, such as delivered batches for a rewind."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.retention import beyond_limits
+from app.core.numeric.newest import oldest_beyond
 
 sizes = st.lists(st.integers(0, 9), max_size=8)
 
@@ -19,7 +19,7 @@ def most_that_fit(sizes_bytes: list[int], keep_batches: int, keep_bytes: int) ->
 def test_as_many_of_the_newest_batches_are_kept_as_fit(
     sizes_bytes: list[int], keep_batches: int, keep_bytes: int
 ) -> None:
-    gone = beyond_limits(sizes_bytes, keep_batches, keep_bytes)
+    gone = oldest_beyond(sizes_bytes, keep_batches, keep_bytes)
     assert sizes_bytes[gone:] == most_that_fit(sizes_bytes, keep_batches, keep_bytes)
 
 
@@ -27,10 +27,10 @@ def test_as_many_of_the_newest_batches_are_kept_as_fit(
 def test_what_is_kept_is_within_the_limits_and_nothing_of_it_need_go(
     sizes_bytes: list[int], keep_batches: int, keep_bytes: int
 ) -> None:
-    kept = sizes_bytes[beyond_limits(sizes_bytes, keep_batches, keep_bytes) :]
+    kept = sizes_bytes[oldest_beyond(sizes_bytes, keep_batches, keep_bytes) :]
     assert len(kept) <= keep_batches
     assert sum(kept) <= keep_bytes
-    assert beyond_limits(kept, keep_batches, keep_bytes) == 0
+    assert oldest_beyond(kept, keep_batches, keep_bytes) == 0
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_what_is_kept_is_within_the_limits_and_nothing_of_it_need_go(
 def test_no_batch_is_kept_before_one_that_is_not(
     sizes_bytes: list[int], keep_batches: int, keep_bytes: int, gone: int
 ) -> None:
-    assert beyond_limits(sizes_bytes, keep_batches, keep_bytes) == gone
+    assert oldest_beyond(sizes_bytes, keep_batches, keep_bytes) == gone
