@@ -27,8 +27,8 @@ from app.services.isolation import Failure, RunFailures, each, isolated
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
 from app.services.stores import Stores
+from app.store.groups.store import MOST_FORGOTTEN
 from app.store.runs.processes import Maintained
-from app.store.runs.store import MOST_FORGOTTEN
 from app.store.runs.tick import Tick
 from lachesis.wire.errors import LachesisError
 
@@ -284,7 +284,7 @@ class Maintenance:
         if tick.unswept:
             self._sweep(run)
         if tick.due:
-            while await self._runs.forget_old(run) >= MOST_FORGOTTEN:
+            while await self._stored_groups.forget_old(run) >= MOST_FORGOTTEN:
                 pass
         if run in self._expired:
             await self._environments.registry.note_expired(run, self._expired.pop(run))

@@ -14,6 +14,7 @@ from app.store.curriculum.items import ItemStore
 from app.store.curriculum.state import CurriculumStateStore
 from app.store.curriculum.store import CurriculumStore
 from app.store.environments.members import MemberStore
+from app.store.environments.store import EnvironmentStore
 from app.store.events.store import MOST_EVENTS, EventStore
 from app.store.groups.annotations import AnnotationStore
 from app.store.groups.listing import GroupListStore
@@ -56,6 +57,7 @@ class Stores:
     revisions: RevisionStore
     sleeps: SleepStore
     turns: TurnStore
+    environments: EnvironmentStore
     members: MemberStore
     groups: GroupStore
     listed_groups: GroupListStore
@@ -86,6 +88,7 @@ class Stores:
             revisions=RevisionStore(connection),
             sleeps=SleepStore(connection),
             turns=TurnStore(connection),
+            environments=EnvironmentStore(connection),
             members=MemberStore(connection),
             groups=GroupStore(connection),
             listed_groups=GroupListStore(connection),

@@ -14,6 +14,7 @@ from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import RunView
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
+from app.store.environments.store import EnvironmentStore
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import EndedGroup, PendingGroup, Placement, Preconditions, parse_known
 from app.store.groups.store import GroupStore
@@ -45,6 +46,7 @@ class Store:
     runs: RunStore
     groups: GroupStore
     batches: BatchStore
+    environments: EnvironmentStore
     members: MemberStore
 
     async def preconditions(self, **limits: Any) -> Preconditions:
@@ -158,8 +160,9 @@ async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Redis
 async def store(connection: RedisClient, redis_client: Redis) -> Store:
     """A run with a configuration and one environment, 0, whose groups are of four sequences."""
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
-    made = Store(redis_client, connection, runs, groups, batches, MemberStore(connection))
+    environments, members = EnvironmentStore(connection), MemberStore(connection)
+    made = Store(redis_client, connection, runs, groups, batches, environments, members)
     await made.runs.announce(RUN)
     assert await made.runs.put(RUN, CONFIG, Policy(), 0)
-    assert await made.runs.put_environment(RUN, MATH, (await made.view()).epoch)
+    assert await made.environments.put(RUN, MATH, (await made.view()).epoch)
     return made

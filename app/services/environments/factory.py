@@ -28,6 +28,7 @@ class EnvironmentServices:
         demand = SharedDemand(stores.runs, environment_ttl_ms)
         registry = EnvironmentRegistry(
             stores.runs,
+            stores.environments,
             stores.members,
             retention,
             heartbeats,

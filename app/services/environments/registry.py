@@ -31,6 +31,7 @@ from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Caller, MemberRecord, MemberStore, not_a_member
+from app.store.environments.store import EnvironmentStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import (
@@ -87,6 +88,7 @@ class EnvironmentRegistry:
     def __init__(
         self,
         runs: RunStore,
+        environments: EnvironmentStore,
         members: MemberStore,
         retention: Retention,
         heartbeats: HeartbeatBuffer,
@@ -96,6 +98,7 @@ class EnvironmentRegistry:
         newcomers: Newcomers,
     ) -> None:
         self._runs = runs
+        self._environments = environments
         self._members = members
         self._retention = retention
         self._heartbeats = heartbeats
@@ -188,7 +191,7 @@ class EnvironmentRegistry:
                     f"the run is full: it has {MOST_ENVIRONMENTS} environments that are alive or have groups"
                 )
             return False
-        return await self._runs.put_environment(run, environment, view.epoch)
+        return await self._environments.put(run, environment, view.epoch)
 
     async def note_expired(self, run: str, members: Sequence[tuple[int, str]]) -> None:
         """Log the members that were silent for too long, each with its environment's id."""
@@ -209,7 +212,7 @@ class EnvironmentRegistry:
         idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
         if not idle:
             return []
-        if not await self._runs.forget_environments(run, idle, view):
+        if not await self._environments.forget(run, idle, view):
             return None
         for env in idle:
             emit(EnvironmentExpired(run=run, environment=env.environment, name=env.name))
@@ -385,7 +388,7 @@ class EnvironmentRegistry:
         if is_same and not min(start_groups, grant.groups):
             return HeartbeatResult(grant, 0)
         allowed = reading.demand.of(environment, running, is_new=is_new).groups if since else grant.groups
-        noted = await self._members.note_running(
+        granted = await self._members.note_running(
             run,
             environment,
             member,
@@ -395,8 +398,8 @@ class EnvironmentRegistry:
             after=before,
             retries=retries,
         )
-        left = reading.demand.of(environment, running + since + noted.groups, is_new=is_new)
-        return HeartbeatResult(left, noted.groups)
+        left = reading.demand.of(environment, running + since + granted, is_new=is_new)
+        return HeartbeatResult(left, granted)
 
     async def credits(self, run: str, environment: int) -> GroupAllowance:
         """Return how many groups an environment may start now. This does not count as a heartbeat.

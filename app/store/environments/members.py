@@ -36,19 +36,6 @@ class MemberRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The answer of `MemberStore.note_running`.
-
-    Attributes:
-        groups: Groups that the member may start; they already count as running.
-        running: Groups that all members of the environment run, these included.
-    """
-
-    groups: int
-    running: int
-
-
-@dataclass(frozen=True, slots=True)
 class Caller:
     """An environment that asks, and its member.
 
@@ -139,7 +126,7 @@ class MemberStore:
         allowed: int,
         after: int,
         retries: int | None = None,
-    ) -> Started:
+    ) -> int:
         """Store how many groups a member runs, and let it start more.
 
         Args:
@@ -151,6 +138,9 @@ class MemberStore:
             allowed: Groups that the environment could start when this was decided.
             after: Groups that its members had started by then. Groups started since then reduce ``allowed``.
             retries: Requests that it repeated since it joined; None: as many as it reported last.
+
+        Returns:
+            Groups that the member may start. They already count as running.
 
         Raises:
             MemberNotFound: The environment has no such member.
@@ -167,7 +157,7 @@ class MemberStore:
         answer = await self._connection.run(command)
         if not answer:
             raise MemberNotFound(not_a_member(run, environment, member))
-        return Started(*map(int, answer))
+        return int(answer[0])
 
     async def remove(self, run: str, environment: int, members: Sequence[str]) -> tuple[list[str], int]:
         """Remove members; return those that were removed, and how many members the environment still has."""

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from app.core.groups.deletion import QUEUED, SearchPosition
 from app.core.model import Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
+from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts
@@ -34,6 +35,9 @@ from app.store.runs import scripts as run_scripts
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy, parse_starvation
 from lachesis.wire.states import DropReason
+
+MOST_FORGOTTEN = 1000
+"""Groups and batches that `GroupStore.forget_old` looks at in one call."""
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _ENTRIES_AT_ONCE = 1000  # read within about 4 ms; other requests wait for so long
@@ -103,6 +107,11 @@ class GroupStore:
             wanted: Lane -> (groups queued, most heads to read).
         """
         return await self._heads(wanted, RunKeys(run).lane)
+
+    async def forget_old(self, run: str) -> int:
+        """Forget groups and batches that left or ended long ago; return how many were looked at."""
+        command = scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, remembered_ms=Policy().remembered_ms)
+        return int(await self._connection.run(command))
 
     async def lanes_by_age(self, run: str, most: int | None = None) -> Iterator[LaneId]:
         """Read which lanes have groups, the one with the oldest group first: all lanes, or at most so many."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import uuid
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -17,10 +15,8 @@ from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import DemandView, QueueView, RunView
 from app.store.access.limits import limits_text
-from app.store.environments import scripts as environment_scripts
 from app.store.environments.records import EnvironmentRecords, SharedEnvironments
 from app.store.events.store import MOST_EVENTS
-from app.store.groups import scripts as group_scripts
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
@@ -42,7 +38,6 @@ from app.store.runs.view import (
     read_queue,
     read_summary,
     reading,
-    sent_text,
     summary_command,
 )
 from lachesis.wire.errors import InvalidField, RunNotFound, RunRewound
@@ -53,8 +48,6 @@ _ANY_NUMBER = 2**53
 _KEPT_AFTER_RESET_MS = 120_000  # commands of before a reset may be repeated, but not as long as this
 _SHORTEST_SLEEP_MS = 30_000  # what a run that sleeps has to forget may wait that long
 _LONGEST_SLEEP_MS = 1_800_000
-MOST_FORGOTTEN = 1000
-"""Given ids, and histories, forgotten at once."""
 
 
 class RunStore:
@@ -300,27 +293,6 @@ class RunStore:
         """Note that the trainer has asked for its first batch: environments may register now."""
         await self._set_field(RunKeys(run), "started", 1)
 
-    async def put_environment(self, run: str, environment: EnvironmentRecord, epoch: int) -> bool:
-        """Write an environment's record. Without a `heard_ms`, the last sign of life under its id is forgotten.
-
-        Returns:
-            False if any environment or the configuration changed since ``epoch``: read the run and decide again.
-        """
-        keys = RunKeys(run)
-        # The token makes the record unique, so a repetition after a lost reply is recognised.
-        record = asdict(environment) | {"token": uuid.uuid4().hex}
-        del record["heard_ms"], record["members"]
-        written = await self._connection.run(
-            environment_scripts.put_environment(
-                keys,
-                epoch=epoch,
-                environment=environment.environment,
-                record=json.dumps(record),
-                forget_seen=environment.heard_ms is None,
-            )
-        )
-        return bool(written)
-
     async def note_conflict(self, run: str, since_ms: int | None) -> None:
         """Remember since when minimums have been impossible together, or (None) that they are not."""
         keys = RunKeys(run)
@@ -356,23 +328,6 @@ class RunStore:
 
     async def _set_field(self, keys: RunKeys, field: str, value: str | int, *, keep: bool = False) -> None:
         await self._connection.run(scripts.set_run_field(keys, record=keys.run, field=field, value=value, keep=keep))
-
-    async def forget_environments(self, run: str, environments: Sequence[EnvironmentRecord], view: RunView) -> bool:
-        """Forget environments without members and groups. Their counts move to no environment.
-
-        Returns:
-            False if the run changed after ``view``, or one of them came back: read it and decide again.
-        """
-        keys = RunKeys(run)
-        reasons: defaultdict[int | None, list[str]] = defaultdict(list)
-        for reason, environment in view.dropped:
-            reasons[environment].append(reason)
-        forgotten = []
-        for key in (environment.environment for environment in environments):
-            sent = sent_text(view.sent[key]) if key in view.sent else ""
-            forgotten.append(environment_scripts.ForgottenEnvironment(id=str(key), sent=sent, reasons=reasons[key]))
-        command = environment_scripts.forget_environments(keys, epoch=view.epoch, forgotten=forgotten)
-        return bool(await self._connection.run(command))
 
     async def record_heartbeats(self, pending: Mapping[str, PendingHeartbeats]) -> None:
         """Store signs of life, by run, in one round trip.
@@ -441,12 +396,6 @@ class RunStore:
         """
         keys = RunKeys(run)
         return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
-
-    async def forget_old(self, run: str) -> int:
-        """Forget groups and batches that left or ended long ago; returns how many were looked at."""
-        remembered_ms = Policy().remembered_ms
-        command = group_scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, remembered_ms=remembered_ms)
-        return int(await self._connection.run(command))
 
     async def reset(self, run: str, token: str, *, spare_native: bool = False) -> bool:
         """Delete everything about the run except its clock. Payloads are deleted in the background.

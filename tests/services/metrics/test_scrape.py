@@ -45,9 +45,9 @@ async def register(services: Services) -> None:
 
 
 async def forget(services: Services) -> None:
-    runs = Stores.on(services.connection).runs
-    view = await runs.view(RUN)
-    assert await runs.forget_environments(RUN, list(view.environments.values()), view)
+    stores = Stores.on(services.connection)
+    view = await stores.runs.view(RUN)
+    assert await stores.environments.forget(RUN, list(view.environments.values()), view)
 
 
 async def make_again(services: Services) -> None:

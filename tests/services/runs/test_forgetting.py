@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import Policy, RunConfig
 from app.services.environments.registry import EnvironmentRegistry
+from app.store.environments.store import EnvironmentStore
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
@@ -182,9 +183,9 @@ async def test_an_environment_is_written_once_however_often_its_command_is_repea
     await registered(services.environments.registry, "math", 4)
     view = await services.environments.registry.view(RUN)
     twice = Twice(services.connection)
-    assert await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
+    assert await EnvironmentStore(twice).put(RUN, view.environments[0], view.epoch)
     assert (await services.environments.registry.view(RUN)).epoch == view.epoch + 1
-    assert not await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
+    assert not await EnvironmentStore(twice).put(RUN, view.environments[0], view.epoch)
 
 
 class Twice(RedisClient):

@@ -99,7 +99,7 @@ async def test_groups_of_a_kept_batch_stay_known_by_their_senders_ids(store: Sto
     (lease,) = await taken(store, "one")
     await store.acknowledge(lease, keep=True)
     await store.pass_time(LASTING_MS + 1000)
-    await store.runs.forget_old(RUN)
+    await store.groups.forget_old(RUN)
     assert await store.admit(encoded(0, given="given-one", version=0)) == [False]
     assert (await store.books())["kept"] == {"one"}
 
@@ -225,11 +225,11 @@ async def test_the_end_of_a_batch_stays_known_while_its_trainer_may_ask(store: S
     await store.batches.dissolve(RUN, second, await store.batches.groups_of(RUN, "batch2") or [], 0)
     await store.batches.discard(RUN, third, "quarantined", 0)
     await store.pass_time(119_000)
-    await store.runs.forget_old(RUN)
+    await store.groups.forget_old(RUN)
     outcomes = [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)]
     assert [end and end.outcome for end in outcomes] == ["acknowledged", "given_back", "discarded"]
     await store.pass_time(2000)
-    await store.runs.forget_old(RUN)
+    await store.groups.forget_old(RUN)
     assert [await store.batches.end_of(RUN, f"batch{n}") for n in (1, 2, 3)] == [None] * 3
     await store.books()
 

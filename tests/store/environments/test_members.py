@@ -1,7 +1,7 @@
 """Members: who is there, what they run, and who is gone."""
 
 from app.core.runs.ledger import ledger_of_run
-from app.store.environments.members import MemberRecord, Started
+from app.store.environments.members import MemberRecord
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
 from app.store.runs.tick import PendingHeartbeats
@@ -17,8 +17,12 @@ async def environment(store: Store) -> tuple[int, int]:
     return view.environments[0].members, view.running.get(0, 0)
 
 
-async def run_groups(store: Store, member: str, running: int | None, start: int = 0, allowed: int = 0) -> Started:
-    return await store.members.note_running(RUN, 0, member, running=running, start=start, allowed=allowed, after=0)
+async def run_groups(
+    store: Store, member: str, running: int | None, start: int = 0, allowed: int = 0
+) -> tuple[int, int]:
+    """Report running groups. Return how many more the member may start, and what all members then run."""
+    granted = await store.members.note_running(RUN, 0, member, running=running, start=start, allowed=allowed, after=0)
+    return granted, (await environment(store))[1]
 
 
 async def test_a_member_is_new_once(store: Store) -> None:
@@ -33,21 +37,21 @@ async def test_a_member_is_new_once(store: Store) -> None:
 async def test_running_groups_are_summed_over_members(store: Store) -> None:
     for member in ("one", "two"):
         await store.members.put(RUN, 0, member)
-    assert await run_groups(store, "one", 3) == Started(0, 3)
-    assert await run_groups(store, "two", 2) == Started(0, 5)
-    assert await run_groups(store, "one", 1) == Started(0, 3)
-    assert await run_groups(store, "one", None) == Started(0, 3), "as it said before"
+    assert await run_groups(store, "one", 3) == (0, 3)
+    assert await run_groups(store, "two", 2) == (0, 5)
+    assert await run_groups(store, "one", 1) == (0, 3)
+    assert await run_groups(store, "one", None) == (0, 3), "as it said before"
     assert await environment(store) == (2, 3)
 
 
 async def test_groups_start_as_long_as_the_environment_may_run_more(store: Store) -> None:
     for member in ("one", "two", "three"):
         await store.members.put(RUN, 0, member)
-    assert await run_groups(store, "one", 0, start=1, allowed=2) == Started(1, 1)
-    assert await run_groups(store, "two", 0, start=5, allowed=2) == Started(1, 2)
-    assert await run_groups(store, "three", 0, start=1, allowed=2) == Started(0, 2)
-    assert await run_groups(store, "one", 0) == Started(0, 1)
-    assert await run_groups(store, "three", 0, start=1, allowed=2) == Started(0, 1), "a group that ended gives no room"
+    assert await run_groups(store, "one", 0, start=1, allowed=2) == (1, 1)
+    assert await run_groups(store, "two", 0, start=5, allowed=2) == (1, 2)
+    assert await run_groups(store, "three", 0, start=1, allowed=2) == (0, 2)
+    assert await run_groups(store, "one", 0) == (0, 1)
+    assert await run_groups(store, "three", 0, start=1, allowed=2) == (0, 1), "a group that ended gives no room"
 
 
 async def test_a_member_that_leaves_takes_its_groups_with_it_and_no_others(store: Store) -> None:
@@ -77,7 +81,7 @@ async def test_a_record_of_an_earlier_version_reads_and_its_groups_count_as_gran
     assert await store.members.caller(RUN, 0, "one")
     (old,) = await store.members.of_environment(RUN, 0)
     assert old == MemberRecord("one", 7, 3, 3, None, old.heard_ms)
-    assert await run_groups(store, "one", 2) == Started(0, 2)
+    assert await run_groups(store, "one", 2) == (0, 2)
     (new,) = await store.members.of_environment(RUN, 0)
     assert new == MemberRecord("one", 7, 2, 2, None, new.heard_ms)
     assert await environment(store) == (1, 2)
@@ -121,7 +125,7 @@ async def test_a_forgotten_environment_leaves_its_counts_behind(store: Store) ->
     await store.acknowledge(await store.take("a"))
     await store.admit(encoded(2), encoded(3), place=Placement(0, dropped="zero_variance"))
     before = await store.view()
-    assert await store.runs.forget_environments(RUN, [before.environments[0]], before)
+    assert await store.environments.forget(RUN, [before.environments[0]], before)
     after = await store.view()
     assert after.environments == {}
     assert after.dropped_by_reason == before.dropped_by_reason == {"zero_variance": 2}
@@ -137,8 +141,8 @@ async def test_a_forgotten_environment_leaves_its_counts_behind(store: Store) ->
 async def test_an_environment_is_not_forgotten_on_what_is_no_longer_so(store: Store) -> None:
     view = await store.view()
     await store.members.put(RUN, 0, "one")
-    assert not await store.runs.forget_environments(RUN, [view.environments[0]], view), "a member has joined"
+    assert not await store.environments.forget(RUN, [view.environments[0]], view), "a member has joined"
     await store.members.remove(RUN, 0, ["one"])
     await store.admit(encoded(1))
-    assert not await store.runs.forget_environments(RUN, [view.environments[0]], view), "a group has come"
+    assert not await store.environments.forget(RUN, [view.environments[0]], view), "a group has come"
     assert list((await store.view()).environments) == [0]

@@ -16,8 +16,8 @@ STEPS = 60
 MANY = 50
 
 
-async def put(runs: RunStore, environment: EnvironmentRecord) -> None:
-    assert await runs.put_environment(RUN, environment, (await runs.view(RUN)).epoch)
+async def put(store: Store, environment: EnvironmentRecord, runs: RunStore) -> None:
+    assert await store.environments.put(RUN, environment, (await runs.view(RUN)).epoch)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -31,12 +31,12 @@ async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store:
         what = random.choice(("new", "new", "change", "change", "forget", "member", "reset", "configure"))
         if what == "new":
             number = view.next_environment
-            await put(runs, replace(MATH, environment=number, name=f"math_{number}"))
+            await put(store, replace(MATH, environment=number, name=f"math_{number}"), runs)
         elif what == "change" and known:
-            await put(runs, replace(random.choice(known), weight=random.random(), heard_ms=None))
+            await put(store, replace(random.choice(known), weight=random.random(), heard_ms=None), runs)
         elif what == "forget" and known:
             idle = random.sample(known, min(2, len(known)))
-            assert await runs.forget_environments(RUN, idle, view) == (not any(one.members for one in idle))
+            assert await store.environments.forget(RUN, idle, view) == (not any(one.members for one in idle))
         elif what == "member" and known:
             await store.members.put(RUN, random.choice(known).environment, f"m{step}")
         elif what == "reset" and random.random() < 0.3:
@@ -55,15 +55,15 @@ async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store:
 
 async def test_only_records_that_changed_are_parsed(store: Store) -> None:
     for number in range(1, 50):
-        await put(store.runs, replace(MATH, environment=number, name=f"math_{number}"))
+        await put(store, replace(MATH, environment=number, name=f"math_{number}"), store.runs)
     other = RunStore(store.connection)
     assert len((await other.view(RUN)).environments) == 50
     assert other.records.parsed == 50
     for _ in range(3):
         await other.view(RUN)
     assert other.records.parsed == 50, "nothing has changed"
-    await put(store.runs, replace(MATH, environment=50, name="math_50"))
-    await put(store.runs, replace(MATH, environment=7, weight=3.0))
+    await put(store, replace(MATH, environment=50, name="math_50"), store.runs)
+    await put(store, replace(MATH, environment=7, weight=3.0), store.runs)
     assert (await other.view(RUN)).environments[7].weight == 3.0
     assert other.records.parsed == 52
 
@@ -71,11 +71,11 @@ async def test_only_records_that_changed_are_parsed(store: Store) -> None:
 async def test_a_queue_of_many_environments_shows_each_record_that_changed_with_its_activity(store: Store) -> None:
     """What environments did last may be older, but not where a record has changed since."""
     for number in range(1, MANY):
-        await put(store.runs, replace(MATH, environment=number, name=f"math_{number}"))
+        await put(store, replace(MATH, environment=number, name=f"math_{number}"), store.runs)
     other = RunStore(store.connection)
     for number in (3, 5, 7):
         await store.members.put(RUN, number, "one")
-        await put(store.runs, replace(MATH, environment=number, name=f"math_{number}", weight=2.0))
+        await put(store, replace(MATH, environment=number, name=f"math_{number}", weight=2.0), store.runs)
         environments = (await other.queue(RUN)).environments
         assert (environments[number].members, environments[number].weight) == (1, 2.0)
     assert (await other.queue(RUN)).environments == (await store.view()).environments

@@ -97,7 +97,7 @@ async def test_counts_that_were_told_move_with_those_of_a_forgotten_environment(
     await store.tick()
     await store.admit(encoded(), place=Placement(0, dropped="too_long"))
     view = await store.view()
-    assert await store.runs.forget_environments(RUN, [view.environments[0]], view)
+    assert await store.environments.forget(RUN, [view.environments[0]], view)
     await store.pass_time(5000)
     await store.tick()
     told = [event.facts["environments"] for event in (await own.read({RUN: OLDEST}, 10))[RUN].events]

@@ -73,11 +73,11 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
     await store.admit(encoded(given="gone"), encoded(given="held"), ids=["one", "two"])
     await store.acknowledge(await store.take("one"))
     assert await store.groups.remembered(RUN) == 1
-    assert await store.runs.forget_old(RUN) == 0
+    assert await store.groups.forget_old(RUN) == 0
     assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
     await store.pass_time(LASTING_MS + 1000)
     assert (await store.tick()).due
-    assert await store.runs.forget_old(RUN) == 1 + 2, "a group, a batch and its step"
+    assert await store.groups.forget_old(RUN) == 1 + 2, "a group, a batch and its step"
     assert await store.groups.remembered(RUN) == 0
     assert not (await store.tick()).due
     assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
@@ -98,7 +98,7 @@ async def test_a_senders_id_is_new_again_after_its_group_left_and_time_passed(st
     books = await store.books()
     assert (books["queued"], books["delivered"]) == ({"two", "new"}, 1)
     await store.pass_time(LASTING_MS)
-    assert await store.runs.forget_old(RUN) == 1 + 2
+    assert await store.groups.forget_old(RUN) == 1 + 2
     assert await store.groups.known(RUN, ["a", "b"]) == {"a": KnownGroup("new"), "b": KnownGroup("two")}
     await store.books()
 
@@ -109,7 +109,7 @@ async def test_a_group_kept_for_a_rewind_stays_recognised(store: Store) -> None:
     await store.acknowledge(lease, keep=True)
     for _ in range(2):
         await store.pass_time(LASTING_MS + 1000)
-        assert await store.runs.forget_old(RUN) >= 1, "it is looked at"
+        assert await store.groups.forget_old(RUN) >= 1, "it is looked at"
         assert await store.admit(encoded(given="a"), dedup_ms=0) == [False]
         assert await store.groups.recognised(RUN, ["a", "b"]) == {"a"}
         assert await store.groups.remembered(RUN) == 0, "it is held"
@@ -118,7 +118,7 @@ async def test_a_group_kept_for_a_rewind_stays_recognised(store: Store) -> None:
     assert await store.groups.remembered(RUN) == 1
     assert await store.groups.recognised(RUN, ["a"]) == frozenset()
     await store.pass_time(LASTING_MS + 1000)
-    assert await store.runs.forget_old(RUN) == 1
+    assert await store.groups.forget_old(RUN) == 1
     assert await store.groups.known(RUN, ["a"]) == {}
     await store.books()
 
@@ -131,7 +131,7 @@ async def test_a_run_that_is_to_remember_groups_for_less_time_forgets_them_at_on
     shorter = Policy(history_retention_s=120.0, dedup_window_s=0.0)
     await store.runs.put(RUN, CONFIG, shorter, (await store.view()).epoch)
     assert (await store.tick()).due
-    assert await store.runs.forget_old(RUN) == 2
+    assert await store.groups.forget_old(RUN) == 2
     assert await store.groups.remembered(RUN) == 0
     await store.books()
 
@@ -373,7 +373,7 @@ async def test_what_was_stored_is_not_stored_again_because_the_run_changed(store
     ]
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     await store.runs.set_policy_version(RUN, 5, Trained())
-    assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
+    assert await store.environments.put(RUN, replace(MATH, environment=7), before.epoch)
     assert (await store.preconditions()).epoch != before.epoch
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     assert (await store.books())["queued"] == {"one", "two", "three"}
@@ -390,7 +390,7 @@ async def test_a_repeated_submission_does_not_store_its_refused_part_under_old_c
     assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))
     await store.groups.delete_marked(RUN)
-    assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
+    assert await store.environments.put(RUN, replace(MATH, environment=7), before.epoch)
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], None])
     assert (await store.books())["queued"] == set()
     await store.groups.delete_marked(RUN)

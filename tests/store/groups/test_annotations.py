@@ -64,7 +64,7 @@ async def test_annotations_end_with_the_history_of_their_group(store: Store) -> 
     await store.acknowledge(await store.take("two"), keep=True)
     assert await AnnotationStore(store.connection).names(RUN, "given") == ["entropy"], "it has left, and is known"
     await store.pass_time(10 * LASTING_MS)
-    await store.runs.forget_old(RUN)
+    await store.groups.forget_old(RUN)
     names = [await AnnotationStore(store.connection).names(RUN, given) for given in ("given", "kept", "queued")]
     assert names == [[], ["entropy"], ["entropy"]]
     assert await annotation_bytes(store.redis) == 2 * (2 * 8 + 12)

@@ -6,8 +6,7 @@
 -- that ended after the decision give no room: the decision did not see their outcome. It is safe to repeat after a lost
 -- answer.
 --
--- Returns {groups that it may start, groups that all members of the environment then run}, or {} if there is no such
--- member.
+-- Returns {groups that it may start}, or {} if there is no such member.
 -- Cost: O(1).
 --
 local MEMBERS = KEYS[1]  -- hash: 'environment:member' -> 'joined_ms running_groups permits retries'
@@ -26,7 +25,6 @@ local retries = ARGV[6]  -- requests that the member repeated, or '' if unchange
 local known = member_of(m, member)
 if not known then return {} end
 local now = reported == '' and known.running or tonumber(reported)
-local others = tonumber(redis.call('HGET', m.running, known.environment) or 0) - known.running
 local since = tonumber(redis.call('HGET', m.started, known.environment) or 0) - after
 local started = math.max(0, math.min(tonumber(start), allowed - math.max(0, since)))
 count(m.started, known.environment, started + math.max(0, now - known.running))
@@ -35,4 +33,4 @@ retries = retries == '' and known.retries or retries
 if runs ~= known.running or permits ~= known.permits or retries ~= known.retries then
   write_member(m, known, runs, permits, retries)
 end
-return {started, others + now + started}
+return {started}
