@@ -110,5 +110,7 @@ if __name__ == "__main__":
         follow(given.tracker, given.rows)
     except LachesisError as error:
         sys.exit(f"{given.tracker}: {error}")
+    except ModuleNotFoundError as missing:
+        sys.exit(f"{given.tracker}: {missing}: run `pip install {missing.name}`")
     except KeyboardInterrupt:
         sys.exit(130)

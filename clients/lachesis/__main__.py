@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ping = commands.add_parser(
         "ping",
         help="ask a service whether it is well",
+        description="Ask a service whether it is there and ready, and how a run is doing.",
         epilog=f"Exits with {WELL} if all is well, {NOT_READY} if it is not ready or has no such run, "
         f"{UNREACHABLE} if it does not answer.",
     )

@@ -102,6 +102,8 @@ class Top(App[None]):
             seen = await ask_all(self._sender)
         except LachesisError as error:
             self._tell(str(error))
+            if not self._found:  # the title may cut the sentence
+                self.query_one("#status", Static).update(output.line(str(error)))
             return
         self._tell("")
         self._found = {one.run.name: one.status for one in seen.runs if one.status is not None}

@@ -204,10 +204,16 @@ def _raise_problem(reply: Reply) -> NoReturn:
         problem = json.loads(bytes(reply.body))
         code, error = str(problem["code"]), _error(problem)
     except (ValueError, LookupError, TypeError):  # something between us and the service answered
-        code = f"http_{reply.status}"
-        error = ServiceError(f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}")
+        code, error = f"http_{reply.status}", ServiceError(_not_a_problem(reply))
     error.code, error.status, error.retry_after_s = code, reply.status, _retry_after_s(reply)
     raise error
+
+
+def _not_a_problem(reply: Reply) -> str:
+    """Say that something else than the service answered with an error."""
+    if "html" in reply.headers.get("content-type", ""):
+        return f"status {reply.status} with a web page, which is no answer of Lachesis: check the address, or the proxy"
+    return f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}"
 
 
 def _error(problem: Mapping[str, Any]) -> ServiceError:

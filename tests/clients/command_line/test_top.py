@@ -14,6 +14,7 @@ from lachesis._transport.http import Sender
 from tests.clients.command_line.terminal import on_screen, piped
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(200)]
@@ -110,3 +111,11 @@ async def test_wrong_use_is_refused_before_the_screen_changes() -> None:
     code, out, err = await piped("top")
     assert (code, out) == (2, "")
     assert "top needs a terminal" in err
+
+
+async def test_without_a_service_the_whole_reason_is_on_the_screen() -> None:
+    settings = Settings(url=f"http://127.0.0.1:{free_port()}", retry_budget_s=0)
+    async with Sender(settings) as sender:
+        app = Top(sender, settings.url)
+        async with app.run_test(size=(80, 24)):
+            await wait_until(lambda: settings.url in below(app).replace("\n", ""))

@@ -92,6 +92,12 @@ def test_answers_of_others_than_the_service_are_errors_too(status: int, body: by
     assert raised.value.status == status
 
 
+def test_a_web_page_of_another_program_is_not_shown() -> None:
+    error = received(Reply(404, {"content-type": "text/html;charset=utf-8"}, b"<html><h1>Not found</h1></html>"))
+    assert "no answer of Lachesis: check the address" in str(error)
+    assert "<" not in str(error)
+
+
 def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
     with pytest.raises(ServiceError, match="cannot be read") as raised:
         read_reply(get_json("/version"), Reply(200, {}, b"hello"))
