@@ -14,6 +14,7 @@ from benchmarks.results import Results, Table
 
 SHAPE = Shape(8, 512)
 CONNECTIONS = 32
+MORE_CONNECTIONS = 64
 PROCESSES = (1, 4)
 JSON_SHAPES = (SHAPE, Shape(8, 2048))
 RESTARTS = 10  # two equal servers differ by some per cent, for as long as they run
@@ -21,13 +22,14 @@ TURNS = 4
 
 TABLE = Table(
     "growth_submissions",
-    f"Submissions of {SHAPE} over {CONNECTIONS} connections",
+    f"Submissions of {SHAPE}",
     "ms",
     False,
     (),
     "A closed loop. The services with one and with several processes take turns. The bare `SET` writes the same bytes "
-    "to the Valkey of one process, over as many connections. One commit stores the submissions that meet. Valkey "
-    f"rewrites its append-only file between the rounds, not during them. {WARM_UP_NOTE}",
+    f"to the Valkey of one process, over {CONNECTIONS} connections. One commit stores the submissions that meet in a "
+    "process: at most one of each of its connections. Valkey rewrites its append-only file between the rounds, not "
+    f"during them. {WARM_UP_NOTE}",
 )
 JSON_TABLE = Table(
     "growth_json",
@@ -56,7 +58,10 @@ async def measure(versions: Versions, effort: Effort, results: Results) -> None:
         for kept in warmed_up(effort, results):
             for processes, servers in fleets:
                 for server in servers:
-                    await one_round(server, processes, numbers, effort, kept)
+                    for connections in (CONNECTIONS, MORE_CONNECTIONS):
+                        await one_round(server, processes, connections, numbers, effort, kept)
+                    if processes == 1:
+                        await bare_round(server, effort, kept)
     with versions.running() as servers:
         for kept in warmed_up(effort, results):
             for server in servers:
@@ -74,32 +79,37 @@ async def measure_access(versions: Versions, effort: Effort, results: Results) -
                 await turns_of_access(both, tokens, numbers, effort, results)
 
 
-async def one_round(server: Server, processes: int, numbers: "count[int]", effort: Effort, results: Results) -> None:
-    """Measure each once more."""
+async def one_round(
+    server: Server, processes: int, connections: int, numbers: "count[int]", effort: Effort, results: Results
+) -> None:
+    """Measure submissions once more."""
     server.fresh("bench", batch_size=NEVER_A_BATCH)
     await server.rewritten()
     submissions = native.binary_submissions(SHAPE, 1, compact=False)
     commits, before = committed(server), server.cpu_s()
-    load = await closed_loop(server.dial, in_turn(submissions, numbers), CONNECTIONS, 2 * effort.seconds)
+    load = await closed_loop(server.dial, in_turn(submissions, numbers), connections, 2 * effort.seconds)
     api_s, store_s = (after - former for after, former in zip(server.cpu_s(), before, strict=True))
     columns = {
         "A": api_s * 1000 / load.calls,
         "V": store_s * 1000 / load.calls,
         "submissions per commit": load.calls / (committed(server) - commits),
     }
-    server.note(results, TABLE, f"{processes} process{'es' * (processes > 1)}", columns)
+    server.note(results, TABLE, f"{connections} connections, {processes} process{'es' * (processes > 1)}", columns)
     server.fresh("bench", batch_size=NEVER_A_BATCH)
-    if processes == 1:
-        value = submissions[0].body
-        path = str(server.folder / "data" / "redis" / "redis.sock")
-        before = server.cpu_s()
-        load = await closed_loop(
-            lambda: RedisCaller.dial(path), lambda n: redis_set(b"bare:%d" % n, value), CONNECTIONS, effort.seconds
-        )
-        store_s = server.cpu_s()[1] - before[1]
-        server.note(results, TABLE, "a bare SET", {"V": store_s * 1000 / load.calls})
-        for first in range(0, load.calls, 1000):
-            server.redis.unlink(*(b"bare:%d" % n for n in range(first, min(first + 1000, load.calls))))
+
+
+async def bare_round(server: Server, effort: Effort, results: Results) -> None:
+    """Write the same bytes to Valkey once more."""
+    value = native.binary_submissions(SHAPE, 1, compact=False)[0].body
+    path = str(server.folder / "data" / "redis" / "redis.sock")
+    before = server.cpu_s()
+    load = await closed_loop(
+        lambda: RedisCaller.dial(path), lambda n: redis_set(b"bare:%d" % n, value), CONNECTIONS, effort.seconds
+    )
+    store_s = server.cpu_s()[1] - before[1]
+    server.note(results, TABLE, f"{CONNECTIONS} connections, a bare SET", {"V": store_s * 1000 / load.calls})
+    for first in range(0, load.calls, 1000):
+        server.redis.unlink(*(b"bare:%d" % n for n in range(first, min(first + 1000, load.calls))))
 
 
 async def turns_of_access(
