@@ -78,6 +78,8 @@ The native API is under `/v1`. Atropos environments and trainers use the endpoin
 under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
 
 
+_IN_A_RUN: dict[str, Any] = {"prefix": "/runs/{run}/atropos", "dependencies": [Depends(checked_run_name)]}
+
 log = logging.getLogger("lachesis.access")
 
 
@@ -94,76 +96,15 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     Raises:
         StoreMisconfigured: (at start-up) there is no Redis to connect to, or its settings could lose data.
     """
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
-        logging.getLogger("lachesis").setLevel(settings.log_level.upper())
-        if settings.redis_url is None:
-            raise StoreMisconfigured(
-                "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Valkey"
-            )
-        url, patience_s = store_url(settings), settings.store_patience_s
-        facts = await probe_patiently(url, patience_s)
-        connection = RedisClient(url, patience_s, settings.store_timeout_s)
-        try:
-            connection.transacts = not facts.torn_multi_bug
-            services = build_services(settings, connection, facts.summary)
-            stored_by.set(services.events.recorder.record)
-            services.events.recorder.start()
-            await services.access.authenticator.start()
-            await services.access.limits.start()
-            if settings.insecure:
-                log.warning("LACHESIS_INSECURE is set: anyone who reaches the service may do everything")
-            services.maintenance.start()
-            tune_process()
-            try:
-                yield {"services": services, "connections": services.connections}
-            finally:
-                await services.access.limits.stop()
-                await services.access.authenticator.stop()
-                await services.maintenance.stop()
-                await services.batches.long_poll.stop()
-                await services.replay.samples.queue.stop()
-                await services.replay.insertion.queue.stop()
-                await services.events.stop()
-                if services.tracing is not None:
-                    await services.tracing.stop()
-        finally:
-            await connection.aclose()
-
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
-    # Requests that come often do not reach FastAPI's router.
-    frequent = (groups, batches, environments, runs, atropos, operators)
-    direct = APIRouter()
-    for module in frequent:
-        direct.include_router(module.direct)
-    in_a_run: dict[str, Any] = {"prefix": "/runs/{run}/atropos", "dependencies": [Depends(checked_run_name)]}
-    direct.include_router(atropos.direct, **in_a_run)
-    # Routes are tried in order, so the ones that are called most come first.
-    modules = (
-        atropos,
-        batches,
-        environments,
-        replay,
-        curriculum,
-        runs,
-        groups,
-        history,
-        events,
-        datasets,
-        access,
-        audit,
-        system,
-        operators,
-        api_docs,
-    )
+    direct = _frequent_routes()
     guarded = [route for route in system.router.routes if isinstance(route, GuardedRoute)]
     open_paths = [route.path for route in guarded if route.permission is Permission.OPEN]
     app = DocumentedApp(
         title="Lachesis",
         version=lachesis_version(),
         description=DESCRIPTION,
-        lifespan=lifespan,
+        lifespan=lambda _: _running(settings),
         openapi_url=None,  # `api_docs` serves the document, and the page with all of its files
         docs_url=None,
         redoc_url=None,
@@ -182,14 +123,86 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             Middleware(Shortcut, routes=direct.routes),
         ],
     )
+    _include(app, direct)
+    _check_permissions(app)
+    return app
+
+
+def _frequent_routes() -> APIRouter:
+    """Return the routes of requests that come often. They do not reach FastAPI's router."""
+    direct = APIRouter()
+    for module in (groups, batches, environments, runs, atropos, operators):
+        direct.include_router(module.direct)
+    direct.include_router(atropos.direct, **_IN_A_RUN)
+    return direct
+
+
+def _include(app: FastAPI, direct: APIRouter) -> None:
+    """Add all routes. They are tried in order, so the ones that are called most come first."""
     app.include_router(direct)
     app.include_router(operators.roots)  # browsers get the page, others what Atropos answers
     app.include_router(atropos.router)
-    app.include_router(atropos.router, **in_a_run)
-    for module in modules[1:]:
+    app.include_router(atropos.router, **_IN_A_RUN)
+    modules = (
+        batches,
+        environments,
+        replay,
+        curriculum,
+        runs,
+        groups,
+        history,
+        events,
+        datasets,
+        access,
+        audit,
+        system,
+        operators,
+        api_docs,
+    )
+    for module in modules:
         app.include_router(module.router)
-    _check_permissions(app)
-    return app
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
+    """Connect to Redis, start what runs beside requests, and stop it in the end.
+
+    Raises:
+        StoreMisconfigured: There is no Redis to connect to, or its settings could lose data.
+    """
+    logging.getLogger("lachesis").setLevel(settings.log_level.upper())
+    if settings.redis_url is None:
+        raise StoreMisconfigured(
+            "LACHESIS_REDIS_URL is not set: set it, or use `python -m app serve`, which starts an embedded Valkey"
+        )
+    url, patience_s = store_url(settings), settings.store_patience_s
+    facts = await probe_patiently(url, patience_s)
+    connection = RedisClient(url, patience_s, settings.store_timeout_s)
+    try:
+        connection.transacts = not facts.torn_multi_bug
+        services = build_services(settings, connection, facts.summary)
+        stored_by.set(services.events.recorder.record)
+        services.events.recorder.start()
+        await services.access.authenticator.start()
+        await services.access.limits.start()
+        if settings.insecure:
+            log.warning("LACHESIS_INSECURE is set: anyone who reaches the service may do everything")
+        services.maintenance.start()
+        tune_process()
+        try:
+            yield {"services": services, "connections": services.connections}
+        finally:
+            await services.access.limits.stop()
+            await services.access.authenticator.stop()
+            await services.maintenance.stop()
+            await services.batches.long_poll.stop()
+            await services.replay.samples.queue.stop()
+            await services.replay.insertion.queue.stop()
+            await services.events.stop()
+            if services.tracing is not None:
+                await services.tracing.stop()
+    finally:
+        await connection.aclose()
 
 
 def _check_permissions(app: FastAPI) -> None:
