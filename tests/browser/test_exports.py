@@ -313,7 +313,7 @@ async def test_an_exported_time_shows_what_the_service_holds(
     assert (begin, end_s) == (history["from_s"], history["to_s"])
     status = (await client.get(f"{RUN}/status")).json()
     async with offline(browser, path, theme) as file:
-        await expect(file).to_have_title(re.compile(r"^Run run from \d\d/\d\d/\d{4}, \S+ to \d\d/\d\d/\d{4}, \S+$"))
+        await expect(file).to_have_title(re.compile(r"^Run run from \d+ \w+ \d{4}, \S+ to \d+ \w+ \d{4}, \S+$"))
         await expect(file.get_by_text("time zone Asia/Calcutta").or_(file.get_by_text("Asia/Kolkata"))).to_be_visible()
         ledger = file.get_by_role("region", name="Token ledger")
         assert status["ledger"]["generated_tokens"] == 16

@@ -12,6 +12,7 @@ from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, join, make_run, submit, taken
 
 RUN = "/v1/runs/run"
+LONG = "with-a-name-as-long-as-a-name-may-be-of-sixty-four-characters-xx"
 
 
 def sentence(page: Page) -> Any:
@@ -35,7 +36,8 @@ async def test_the_sentence_says_how_long_the_run_is_blocked_and_how_fast_it_was
     await submit(client, group("c", environment=0))
     await expect(sentence(page)).to_contain_text("The next batch is ready.")
     await end(client, batch)
-    await expect(sentence(page)).to_contain_text("A batch of 2 sequences waits for the trainer, a batch every ")
+    waits = "A batch of 2 sequences waits for the trainer, the last ones came every "
+    await expect(sentence(page)).to_contain_text(waits)
 
 
 async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx.AsyncClient, show: Open) -> None:
@@ -54,17 +56,26 @@ async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx
         return health(status);
     }"""
 
-    async def said(age_s: float, alive: int = 1, **pace: Any) -> tuple[str, str]:
-        told = {**status["pace"], "last_batch_age_s": age_s, **pace}
-        found = await page.evaluate(rule, {**status, "alive_environments": alive, "pace": told})
+    async def said(age_s: float, alive: int = 1, oldest_waiting_s: float = 1.0, **pace: Any) -> tuple[str, str]:
+        told = {"alive_environments": alive, "oldest_waiting_s": oldest_waiting_s}
+        told["pace"] = {**status["pace"], "last_batch_age_s": age_s, **pace}
+        found = await page.evaluate(rule, {**status, **told})
         return found["kind"], found["sentence"]
 
     late = "A batch of 2 sequences waits for the trainer, which took the last one 10 min ago."
     assert await said(600, batch_interval_s=4.0) == ("warn", late)
     assert await said(600, batch_interval_s=4.0, alive=0) == ("idle", late), "a run that is over needs no action"
     assert (await said(600, batch_interval_s=300.0))[0] == "good", "long steps are usual here"
-    assert (await said(30, batch_interval_s=0.1))[0] == "good"
+    assert [(await said(age, batch_interval_s=0.1))[0] for age in (14, 16)] == ["good", "warn"]
     assert [(await said(age, batch_interval_s=None))[0] for age in (599, 601)] == ["good", "warn"]
+    assert (await said(14, batch_interval_s=0.11))[1].startswith(
+        "A batch of 2 sequences waits for the trainer, the last ones came every 0.11 s, trainer idle "
+    )
+    never = {"last_batch_age_s": None, "batch_interval_s": None, "trainer_idle_share": None}
+    assert [(await said(0, oldest_waiting_s=age, **never))[0] for age in (119, 121)] == ["good", "warn"]
+    assert (await said(0, oldest_waiting_s=180, **never))[1] == (
+        "A batch of 2 sequences waits for the trainer, which never took one: the oldest group has waited for 3 min."
+    )
 
 
 async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:
@@ -115,6 +126,57 @@ async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient
     await expect(live).to_have_text("live")
 
 
+async def test_ages_grow_between_answers(client: httpx.AsyncClient, show: Open) -> None:
+    """They stay as they are while the service does not answer: it may have handed out a batch."""
+    await make_run(client, batch_size=2)
+    await join(client, "math")
+    await submit(client, group("a", environment=0))
+    await end(client, await taken(client))
+    page = await show("/runs/run/now")
+    last = page.get_by_text(re.compile(r"^The last batch was taken \d+ s ago\.$"))
+    blocked = sentence(page).locator(".why")
+    await expect(last).to_be_visible()
+
+    async def keep(_: Route) -> None:
+        """Leave the request without an answer."""
+
+    await page.route(re.compile(r"/status\?"), keep)
+    ages = [await one.inner_text() for one in (last, blocked)]
+    await expect(last).not_to_have_text(ages[0])
+    await expect(blocked).not_to_have_text(ages[1])
+    before = int(re.findall(r"\d+", ages[0])[0])
+    await expect(last).to_have_text(f"The last batch was taken {before + 3} s ago.")
+
+
+async def test_the_ledger_keeps_its_parts(client: httpx.AsyncClient, show: Open) -> None:
+    """A batch that comes and goes would move all that is below."""
+    await make_run(client, batch_size=2)
+    page = await show("/runs/run/now")
+    ledger = page.get_by_role("region", name="Token ledger")
+    await submit(client, "a")
+    await expect(ledger).to_contain_text("4 queued")
+    await expect(ledger).not_to_contain_text("leased")
+    batch = await taken(client)
+    await expect(ledger).to_contain_text("4 leased")
+    await end(client, batch)
+    await expect(ledger).to_contain_text("0 leased")
+
+
+@pytest.mark.parametrize("width", [1024, 1440])
+async def test_what_is_below_the_sentence_stays_in_place(client: httpx.AsyncClient, show: Open, width: int) -> None:
+    await make_run(client, batch_size=2)
+    await join(client, "math", min_share=1)
+    await submit(client, "other")
+    page = await show("/runs/run/now", width=width)
+    actions = page.get_by_role("button", name="Pause intake")
+    await expect(page.locator(".who")).to_contain_text("lacks 2 sequences")
+    blocked = await actions.bounding_box()
+    await submit(client, group("a", environment=0))
+    await expect(sentence(page)).to_contain_text("Ready")
+    await expect(page.locator(".who")).to_have_count(0)
+    assert await actions.bounding_box() == blocked
+
+
 async def test_the_parts_of_now_have_the_order_of_their_questions(client: httpx.AsyncClient, show: Open) -> None:
     """Is the run healthy, where do tokens go, what was it like, and then all figures."""
     await make_run(client)
@@ -162,13 +224,15 @@ async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client:
 
 
 async def test_the_reader_goes_to_the_same_view_of_another_run(client: httpx.AsyncClient, show: Open) -> None:
-    for name in ("run", "other", "third"):
+    for name in ("run", "other", "third", LONG):
         await make_run(client, name=name, batch_size=2)
     page = await show("/runs/run/shares")
     runs = page.get_by_label("Run", exact=True)
     await expect(runs.locator("option")).to_have_text(["run", "All runs"])
+    box = await runs.bounding_box()
     await runs.focus()
-    await expect(runs.locator("option")).to_have_text(["run", "other", "third", "All runs"])
+    await expect(runs.locator("option")).to_have_text(["run", "other", "third", LONG, "All runs"])
+    assert await runs.bounding_box() == box, "other names do not make it wider"
     await runs.select_option(label="third")
     await expect(page).to_have_url(re.compile("/runs/third/shares$"))
     await expect(runs.locator("option:checked")).to_have_text("third")

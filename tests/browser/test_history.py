@@ -80,21 +80,21 @@ DRAW = """async () => {
     if (this.textAlign === "center") marks.push([text, x + half <= this.canvas.width]);
     draw.call(this, text, x, ...rest);
   };
-  render(html`<${Lines} title="Queue" times=${times} series=${series} />`, place);
+  render(html`<${Lines} title="Queue" times=${times} step=${10} series=${series} />`, place);
   while (marks.length === 0) await new Promise(requestAnimationFrame);
   CanvasRenderingContext2D.prototype.fillText = draw;
   const over = place.querySelector(".u-over");
   const canvas = place.querySelector("canvas");
-  const wide = over.offsetWidth / times.at(-1);
+  const wide = over.offsetWidth / 130;
   const column = (second) => Math.floor((over.offsetLeft + wide * second) * devicePixelRatio);
   const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const drawn = [];
-  for (let x = column(25); x < column(60) + 2; x++)
-    for (let part = 0.3; part < 0.45; part += 0.01) {
+  for (let x = column(30) + 1; x < column(60); x++)
+    for (let part = 0.15; part < 0.48; part += 0.01) {
       const y = Math.floor((over.offsetTop + over.offsetHeight * part) * devicePixelRatio);
       if (data[4 * (y * width + x) + 3] > 0) drawn.push([x, y]);
     }
-  const middle = Math.floor((over.offsetTop + (over.offsetHeight * 4) / 9) * devicePixelRatio);
+  const middle = Math.floor((over.offsetTop + over.offsetHeight * (1 - 5 / 10.2)) * devicePixelRatio);
   const dot = data.slice(4 * (middle * width + column(100)), 4 * (middle * width + column(100)) + 4);
   const accent = Object.assign(document.body.appendChild(document.createElement("p")), { textContent: "x" });
   accent.style.color = "var(--accent)";
@@ -111,6 +111,85 @@ async def test_a_line_leaves_its_gaps_empty_shows_lone_values_and_has_room_for_a
     assert [has_room for _, has_room in found["marks"]] == [True] * len(found["marks"])
     assert found["drawn"] == []
     assert found["dot"] == found["accent"], "a value between two gaps"
+
+
+AXES = """async ([width, times, values]) => {
+  const page = document.querySelector("script[type=module]").src;
+  const { html, render } = await import(page.replace("app.js", "lib/html.js"));
+  const { Lines } = await import(page.replace("app.js", "parts/chart.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  place.style.width = `${width}px`;
+  const marks = { center: [], right: [] };
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    marks[this.textAlign]?.push(text);
+    draw.call(this, text, ...rest);
+  };
+  const series = [{ label: "queued", values, token: "accent" }];
+  render(html`<${Lines} title="Queue" times=${times} step=${10} series=${series} />`, place);
+  while (marks.right.length === 0) await new Promise(requestAnimationFrame);
+  CanvasRenderingContext2D.prototype.fillText = draw;
+  const over = place.querySelector(".u-over");
+  const canvas = place.querySelector("canvas");
+  const picture = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const column = Math.round((over.offsetLeft + over.offsetWidth * (1 - 0.5 / times.length)) * devicePixelRatio);
+  const accent = Object.assign(document.body.appendChild(document.createElement("p")), { textContent: "x" });
+  accent.style.color = "var(--accent)";
+  const [red, green, blue] = getComputedStyle(accent).color.match(/\\d+/g).map(Number);
+  const inked = (y) => {
+    const [r, g, b, alpha] = picture.data.slice(4 * (y * picture.width + column)).slice(0, 4);
+    return alpha > 0 && Math.abs(r - red) + Math.abs(g - green) + Math.abs(b - blue) < 60;
+  };
+  const rows = [...Array(canvas.height).keys()].filter(inked).map((y) => y / devicePixelRatio - over.offsetTop);
+  over.scrollIntoView();
+  const box = over.getBoundingClientRect();
+  const x = box.left + (box.width * (times.length - 0.2)) / times.length;
+  over.dispatchEvent(new MouseEvent("mousemove", { clientX: x, clientY: box.top + 9, bubbles: true }));
+  await new Promise((done) => setTimeout(done, 100));
+  return { times: marks.center, values: marks.right, rows, said: place.querySelector(".labels").innerText };
+}"""
+"""Draws a line in a width. Says the marks of its axes, where the line is in the middle of its last span, from the top
+of the plot on, and the labels while the pointer is near the end of that span."""
+
+
+async def test_axes_have_times_whole_counts_and_the_place_of_the_last_span(show: Open) -> None:
+    page = await show("/about")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    begin = 1_600_000_200  # five full minutes
+    four_minutes = [begin - 120 + 10 * at for at in range(24)]
+    narrow = await page.evaluate(AXES, [190, four_minutes, [172] * 23 + [50]])
+    assert len(narrow["times"]) == 1
+    assert re.fullmatch(r"\d\d:\d\d", narrow["times"][0]), "one mark is a time, too"
+    assert narrow["values"] == ["0", "50", "100", "150", "200"]
+    assert re.search(r"queued\s+50\s+\d\d:\d\d:50$", narrow["said"])
+
+    few = await page.evaluate(AXES, [600, [begin, begin + 10, begin + 20], [1, 1, 2]])
+    assert few["values"] == ["0", "1", "2"]
+    assert few["rows"], "the last span has its width"
+    assert 0 < min(few["rows"]) < 10, "the line at the last mark is whole"
+    share = await page.evaluate(AXES, [600, [begin, begin + 10], [0.25, 0.5]])
+    assert share["values"] == ["0", "0.2", "0.4", "0.6"]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", mark) for mark in share["times"])
+
+
+async def test_staleness_is_in_whole_versions(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=2)
+    await client.post("/v1/runs/run/environments", json={"name": "math"})
+    await submit(client, group("a", environment=0, policy_version=0))
+    await client.put("/v1/runs/run/policy-version", json={"policy_version": 8})
+    await end(client, await taken(client))
+    page = await show("/runs/run/freshness")
+    staleness = page.get_by_role("region", name=re.compile("^Staleness at delivery"))
+    await expect(staleness.locator(".labels")).to_have_text(re.compile(r"p90\s*8\s*mean\s*8\s*latest"))
+    await expect(staleness.locator(".scale span").first).to_have_text("8")
+    await expect(staleness.locator(".ends span").last).to_have_text(re.compile(r"^\d\d:\d\d:\d0, step 1$"))
+    await staleness.get_by_role("button", name=re.compile("over time")).focus()
+    said = staleness.get_by_role("status")
+    for key in ["ArrowRight", *["ArrowLeft"] * 60]:
+        await page.keyboard.press(key)
+        if re.search(r", 8: 1 group\.$", await said.inner_text()):
+            break
+    await expect(said).to_have_text(re.compile(r", 8: 1 group\.$"))
 
 
 async def test_freshness_and_rewards_show_distributions(client: httpx.AsyncClient, show: Open) -> None:
@@ -150,8 +229,8 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
         await expect(bias).to_contain_text(found["shift"])
         await expect(bias.locator(".labels")).to_have_text(re.compile(r"generated\s*3 groups\s*trained on\s*2 groups"))
     ends = page.get_by_role("region", name=re.compile("^Rewards generated")).locator(".ends span")
-    await expect(ends.last).to_have_text(re.compile(r"^\d\d:\d\d, step \d+$"))
-    await expect(ends.first).to_have_text(re.compile(r"^\d\d:\d\d$"))  # before the run, it had no step
+    await expect(ends.last).to_have_text(re.compile(r"^\d\d:\d\d:\d\d, step \d+$"))
+    await expect(ends.first).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))  # before the run, it had no step
     await open_bin(page, "Rewards generated")
     await expect(page).to_have_url(re.compile(r"/groups\?environment=0&received_from_s=\d+&received_to_s=\d+$"))
     listed = (await client.get(f"/v1/runs/run/groups?{page.url.partition('?')[2]}")).json()["groups"]
@@ -189,7 +268,7 @@ async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client:
     page = await show("/runs/run/now")
     timeline = page.get_by_role("group", name=re.compile("^Stalls over time"))
     lane = timeline.locator("[data-cause=waiting_for_data]")
-    await expect(lane.locator("path")).not_to_have_attribute("d", "")
+    await expect(lane.locator("path:not(.open)")).not_to_have_attribute("d", "")
     await timeline.focus()
     await page.keyboard.press("End")
     said: list[str] = []
@@ -202,6 +281,11 @@ async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client:
         await page.keyboard.press("ArrowLeft")
     box = await lane.bounding_box()
     assert box is not None
+    middle = box["x"] + box["width"] / 2
+    await page.mouse.move(middle, box["y"] + box["height"] / 2)
+    chosen = await lane.locator(".chosen").bounding_box()
+    assert chosen is not None
+    assert chosen["x"] - 1 <= middle <= chosen["x"] + chosen["width"] + 1, "it shows the span that is read"
     await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     await expect(page).to_have_url(re.compile(r"/now\?from=\d+&to=\d+$"))
     from_s, to_s = map(int, re.findall(r"\d{9,}", page.url))
@@ -318,6 +402,29 @@ async def test_figures_of_now_say_so_beside_charts_of_another_time(
     await page.get_by_role("button", name="Clear").click()
     await expect(said).to_be_hidden()
     await expect(page.locator("header .unit", has_text=re.compile(r"\bnow$"))).to_have_count(0)
+
+
+async def test_a_wrong_environment_in_the_address_is_named(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/freshness?environment=nope")
+    said = page.get_by_text("There is no environment nope. This is math.")
+    await expect(said).to_be_visible()
+    await page.goto("/runs/run/freshness?environment=math")
+    await expect(page.get_by_role("region", name=re.compile("^Staleness at delivery"))).to_be_visible()
+    await expect(said).to_have_count(0)
+
+
+async def test_plots_side_by_side_begin_at_one_height(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    for number in range(3):
+        await client.post("/v1/runs/run/environments", json={"name": f"an-environment-with-a-long-name-{number}"})
+        await submit(client, group(f"g{number}", environment=number))
+    page = await show("/runs/run/now", width=1440)
+    plots = page.locator(".chart .u-over")
+    await expect(page.get_by_role("region", name=re.compile("^In ")).locator(".labels li")).to_have_count(4)
+    await expect(plots).to_have_count(5)
+    tops = [(await one.bounding_box() or {})["y"] for one in (await plots.all())[:3]]
+    assert len(set(tops)) == 1
 
 
 async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:

@@ -19,6 +19,8 @@ import { WorkersView } from "./panels/workers.js";
 import { Frame } from "./parts/frame.js";
 
 const OF_THE_SERVICE = { runs: RunsView, about: AboutView, audit: AuditView, tokens: TokensView };
+// What a view can open, by its name in the address.
+const OPENED = { groups: "group", batches: "batch", curriculum: "item" };
 const OF_A_RUN = {
   now: ["Now", NowView],
   shares: ["Shares", SharesView],
@@ -39,7 +41,8 @@ function App() {
     href: address(name, run, timeOf(query)),
   }));
   const View = run === null ? OF_THE_SERVICE[view] : OF_A_RUN[view]?.[1];
-  const title = run === null ? view : `${run} · ${view}`;
+  const opened = query.get(OPENED[view]);
+  const title = run === null ? view : `${run} · ${opened ? `${OPENED[view]} ${opened}` : view}`;
   useEffect(() => {
     document.title = `${shown(title, 80)} · Lachesis`;
   }, [title]);

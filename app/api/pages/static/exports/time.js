@@ -93,7 +93,8 @@ function Others({ history }) {
   return html`<div class="grid charts">
     ${found.map(
       ([title, unit, values]) => html`<${Panel} key=${title} title=${title} unit=${unit}>
-        <${Lines} title=${title} times=${history.times_s} series=${[{ label: "mean", values, token: "accent" }]} />
+        <${Lines} title=${title} times=${history.times_s} step=${history.step_s}
+          series=${[{ label: "mean", values, token: "accent" }]} />
       <//>`,
     )}
   </div>`;
@@ -175,7 +176,7 @@ function SharesOverTime({ environment, history, own: series }) {
   return html`<div class="grid charts">
     ${charts.map(
       ([title, unit, lines]) => html`<${Panel} key=${title} title=${title} unit=${unit}>
-        <${Lines} title=${`${title}, ${unit}`} times=${history.times_s} series=${lines} />
+        <${Lines} title=${`${title}, ${unit}`} times=${history.times_s} step=${history.step_s} series=${lines} />
       <//>`,
     )}
   </div>`;

@@ -96,6 +96,21 @@ function askAgain() {
   }
 }
 
+// Ages of an answer, which grow until the next one: those of the run and of what it has. A setting is no age.
+const AGE = /(?<!max)_age_s$|^blocked_s$|^oldest_waiting_s$/;
+
+function aged(value, seconds, name = "") {
+  if (typeof value === "number") return AGE.test(name) ? value + seconds : value;
+  if (Array.isArray(value)) return value.map((one) => aged(one, seconds));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, aged(one, seconds, key)]));
+}
+
+/** Add the time since the answers to the ages in them, unless the service is lost, or a list stays as it is. */
+export function growOlder() {
+  for (const feed of feeds.values()) feed.growOlder();
+}
+
 class Feed {
   constructor(path, body, growth, read, isFinal) {
     this.path = path;
@@ -106,6 +121,7 @@ class Feed {
     this.name = nameOf(path, body);
     this.readers = new Map();
     this.now = { data: null, error: null };
+    this.answer = null; // the data as they were answered
     this.text = null;
     this.answeredAt = null;
     this.timer = null;
@@ -181,7 +197,7 @@ class Feed {
       // What was shown stays while the service does not answer. What is refused is shown no longer.
       const stays = isPassing(error);
       if (!stays) this.answeredAt = Date.now();
-      this.set({ data: stays ? this.now.data : null, error }, stays ? this.text : null);
+      this.set({ data: stays ? this.answer : null, error }, stays ? this.text : null);
     }
     this.asking = null;
     this.wantedAt = Infinity;
@@ -195,7 +211,15 @@ class Feed {
 
   set(now, text) {
     this.now = now;
+    this.answer = now.data;
     this.text = text;
+    for (const reader of this.readers.keys()) reader();
+  }
+
+  growOlder() {
+    const isSettled = this.text === null || this.now.error !== null || this.growth !== null || this.isOnce();
+    if (isSettled || !this.text.includes("_age_s")) return;
+    this.now = { ...this.now, data: aged(this.answer, (Date.now() - this.answeredAt) / 1000) };
     for (const reader of this.readers.keys()) reader();
   }
 

@@ -3,9 +3,10 @@ import { counted, duration, interval, number, percent } from "./text.js";
 
 const HELD = ["held", "sent", "sending"];
 // A trainer that took no batch for this long, and for so many of its usual intervals, may have stopped.
-const OVERDUE_S = 60;
+const OVERDUE_S = 15;
 const OVERDUE_INTERVALS = 5;
-const UNKNOWN_S = 120; // in place of an interval, after the first batch
+const FIRST_S = 120; // until a trainer takes its first batch
+const SECOND_S = 600; // until it takes the next one
 
 const state = (kind, word, sentence) => ({ kind, word, sentence });
 
@@ -24,8 +25,11 @@ export function health(status) {
   if (held) return state("good", "Training", `${said([`Step ${number(held.step)}`, ...usual(pace)])} ${next}`);
   if (blocked === null) {
     const waits = `A batch of ${counted(status.batch_size, "sequence")} waits for the trainer`;
-    if (!isOverdue(pace)) return state("good", "Ready", said([waits, ...usual(pace)]));
-    const last = `which took the last one ${duration(pace.last_batch_age_s)} ago`;
+    if (!isOverdue(status)) return state("good", "Ready", said([waits, ...usual(pace, "the last ones came every")]));
+    const last =
+      pace.last_batch_age_s === null
+        ? `which never took one: the oldest group has waited for ${duration(status.oldest_waiting_s)}`
+        : `which took the last one ${duration(pace.last_batch_age_s)} ago`;
     return state(status.alive_environments > 0 ? "warn" : "idle", "Ready", said([waits, last]));
   }
   if (status.registered_environments === 0)
@@ -41,14 +45,15 @@ export function health(status) {
 const said = (parts) => `${parts.join(", ")}.`;
 
 /** Whether a trainer takes its next batch much later than usual. */
-function isOverdue({ last_batch_age_s: age, batch_interval_s: between }) {
-  return age !== null && age > Math.max(OVERDUE_S, OVERDUE_INTERVALS * (between ?? UNKNOWN_S));
+function isOverdue({ oldest_waiting_s: waiting, pace: { last_batch_age_s: age, batch_interval_s: between } }) {
+  if (age === null) return waiting > FIRST_S;
+  return age > (between === null ? SECOND_S : Math.max(OVERDUE_S, OVERDUE_INTERVALS * between));
 }
 
 /** How the latest batches followed each other. */
-function usual({ batch_interval_s: between, trainer_idle_share: idle }) {
+function usual({ batch_interval_s: between, trainer_idle_share: idle }, every = "a batch every") {
   return [
-    ...(between === null ? [] : [`a batch every ${interval(between)}`]),
+    ...(between === null ? [] : [`${every} ${interval(between)}`]),
     ...(idle === null ? [] : [`trainer idle ${percent(Number(idle.toPrecision(2)))}`]),
   ];
 }

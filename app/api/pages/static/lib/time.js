@@ -13,7 +13,7 @@ const NAMES = ["range", "from", "to"];
 
 /** The time zone of the reader, and a moment in it. */
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
+export const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 /** The part of the address that other views keep. */
 export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));

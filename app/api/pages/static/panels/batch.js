@@ -3,7 +3,7 @@ import { batchFile } from "../exports/batch.js";
 import { EVERY_S, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
-import { choose } from "../lib/route.js";
+import { close } from "../lib/route.js";
 import { counted, shown } from "../lib/text.js";
 import { BatchFacts, BatchGroups, BatchParts, isGone, RankLoads } from "../parts/batch.js";
 import { Export } from "../parts/export.js";
@@ -13,11 +13,11 @@ import { Empty, Shown } from "../parts/states.js";
 export function BatchView({ run, id }) {
   const path = `v1/runs/${run}/batches/${encodeURIComponent(id)}`;
   const feed = useFeed(path, EVERY_S, { isFinal: isGone });
-  const close = () => choose({ batch: null });
-  useKeys({ Escape: ["back to the list", close] });
+  const back = () => close({ batch: null });
+  useKeys({ Escape: ["back to the list", back] });
   return html`<${Panel} title="Batch" paths=${[path]} wide>
       <p class="filter">
-        <button type="button" onClick=${close}>All batches</button>
+        <button type="button" onClick=${back}>All batches</button>
         <code>${shown(id, 64)}</code>
         ${feed.data !== null && html`<${Export} write=${(signal) => batchFile(signal, { run, batch: feed.data })} />`}
       </p>

@@ -62,7 +62,7 @@ function Found({ run, data, query, isAny }) {
   const { batches, cursor } = data;
   const [first, setFirst] = useState(batches[0]?.batch ?? null);
   const newest = batches[0]?.batch ?? null;
-  const open = ({ batch }) => address("batches", run, { ...Object.fromEntries(query), cursor: null, batch });
+  const open = ({ batch }) => address("batches", run, { ...Object.fromEntries(query), batch });
   const newer = Math.max(
     0,
     batches.findIndex((one) => one.batch === first),
@@ -143,7 +143,7 @@ function Imbalance({ run, status }) {
   return html`<${History} run=${run} fields=${["run.rank_imbalance"]}>
     ${(history, path) => html`<${Panel} title="Imbalance between ranks" unit="largest load over mean load, minus 1"
       paths=${[path]} wide>
-      <${Lines} title="Imbalance between ranks" times=${history.times_s}
+      <${Lines} title="Imbalance between ranks" times=${history.times_s} step=${history.step_s}
         series=${[{ label: "imbalance", values: history.run.rank_imbalance, token: "accent" }]} />
     <//>`}
   <//>`;

@@ -5,7 +5,7 @@ import { rawContents, readContents } from "../lib/contents.js";
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html, useMemo } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
-import { choose, useRoute } from "../lib/route.js";
+import { choose, close, useRoute } from "../lib/route.js";
 import { counted, shown, shownLines } from "../lib/text.js";
 import { Comparison, FOLDED } from "../parts/comparison.js";
 import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
@@ -29,11 +29,11 @@ export function GroupView({ run, id }) {
   const path = `v1/runs/${run}/groups/${encodeURIComponent(id)}`;
   const contents = contentPath(run, id);
   const feed = useFeed(path);
-  const close = () => choose(Object.fromEntries(CHOICES.map((name) => [name, null])));
-  useKeys({ Escape: ["back to the list", close] });
+  const back = () => close(Object.fromEntries(CHOICES.map((name) => [name, null])));
+  useKeys({ Escape: ["back to the list", back] });
   return html`<${Panel} title="Group" paths=${[path, contents]} wide>
     <p class="filter">
-      <button type="button" onClick=${close}>All groups</button>
+      <button type="button" onClick=${back}>All groups</button>
       <code>${shown(id, 200)}</code>
     </p>
     <${Shown} feed=${feed}>

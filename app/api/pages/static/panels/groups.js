@@ -65,7 +65,7 @@ function WhenRead({ accepted, isFirst, refresh }) {
 
 function Found({ run, data, query, filters }) {
   const more = data.cursor !== null;
-  const open = ({ id }) => address("groups", run, { ...Object.fromEntries(query), cursor: null, group: id });
+  const open = ({ id }) => address("groups", run, { ...Object.fromEntries(query), group: id });
   return html`
     ${
       data.groups.length === 0 &&

@@ -90,7 +90,7 @@ function Leases({ run, status }) {
   if (status.leases.length === 0) {
     return html`<p class="quiet">No batch is handed out. A trainer that asks takes the next one.</p>`;
   }
-  return html`<table>
+  return html`<table class="leases">
     <thead>
       <tr>
         <th scope="col">Batch</th>
@@ -103,7 +103,7 @@ function Leases({ run, status }) {
       ${status.leases.slice(0, 50).map(
         (lease) => html`<tr key=${lease.batch}>
           <td>
-            <code>${shown(lease.batch, 16)}</code>
+            <code>${shown(lease.batch, 12)}</code>${" "}
             ${
               lease.state === "quarantined" &&
               html`<${QuarantineActions} run=${run} batch=${lease.batch} step=${lease.step} />`

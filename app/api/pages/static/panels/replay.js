@@ -4,6 +4,7 @@ import { html } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { bytes, compact, counted, duration, known, measured, number, percent, shown } from "../lib/text.js";
 import { Lines } from "../parts/chart.js";
+import { wholeSpan } from "../parts/density.js";
 import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { each, History } from "../parts/history.js";
@@ -63,11 +64,11 @@ function Buffer({ run, path, state }) {
     <${History} run=${run} fields=${["run.replay_age_versions", "run.replay_uses"]}>
       ${(history, asked) => html`<div class="grid charts">
         <${Panel} title="Age of samples" unit="policy versions, mean" paths=${[asked]}>
-          <${Lines} title="Mean age of sampled chunks" times=${history.times_s}
+          <${Lines} title="Mean age of sampled chunks" times=${history.times_s} step=${history.step_s}
             series=${[{ label: "age", values: history.run.replay_age_versions, token: "accent" }]} />
         <//>
         <${Panel} title="Uses of retired chunks" unit=${each(history, "mean")} paths=${[asked]}>
-          <${Lines} title="Mean uses of retired chunks" times=${history.times_s}
+          <${Lines} title="Mean uses of retired chunks" times=${history.times_s} step=${history.step_s}
             series=${[{ label: "uses", values: history.run.replay_uses, token: "accent" }]} />
         <//>
       </div>`}
@@ -159,9 +160,6 @@ function Workers({ workers }) {
     ${workers.length > MOST_WORKERS && html`<p class="quiet">${number(workers.length - MOST_WORKERS)} more.</p>`}`;
 }
 
-const span = (edges, at) =>
-  edges[at + 1] - edges[at] === 1 ? number(edges[at]) : `${number(edges[at])} to ${number(edges[at + 1] - 1)}`;
-
 function Grid({ data }) {
   const { age_edges: ages, uses_edges: uses, counts, mean_priorities: priorities } = data;
   if (data.chunks === 0) return html`<p class="quiet">No chunk is in the buffer. Workers fill it with fragments.</p>`;
@@ -177,7 +175,7 @@ function Grid({ data }) {
         <tbody>
           ${rows.map(
             (row) => html`<tr key=${row}>
-              <th scope="row" class="number">${span(uses, row)}${row === rows[0] ? " uses" : ""}</th>
+              <th scope="row" class="number">${wholeSpan(uses, row)}${row === rows[0] ? " uses" : ""}</th>
               ${counts[row].map(
                 (count, column) => html`<td key=${column} data-filled=${count > 0 ? "" : null}
                   style=${count > 0 ? { "--share": shareOf(priorities[row][column], [least, most]).toFixed(3) } : null}
@@ -189,7 +187,7 @@ function Grid({ data }) {
         <tfoot>
           <tr>
             <th scope="row" class="number">age</th>
-            ${ages.slice(0, -1).map((_, at) => html`<th key=${at} scope="col">${span(ages, at)}</th>`)}
+            ${ages.slice(0, -1).map((_, at) => html`<th key=${at} scope="col">${wholeSpan(ages, at)}</th>`)}
           </tr>
         </tfoot>
       </table>
@@ -206,7 +204,7 @@ function Grid({ data }) {
 
 function cell({ age_edges: ages, uses_edges: uses, counts, mean_priorities: priorities }, row, column) {
   return (
-    `age ${span(ages, column)}, uses ${span(uses, row)}: ${counted(counts[row][column], "chunk")}, ` +
+    `age ${wholeSpan(ages, column)}, uses ${wholeSpan(uses, row)}: ${counted(counts[row][column], "chunk")}, ` +
     `mean priority ${measured(priorities[row][column])}`
   );
 }

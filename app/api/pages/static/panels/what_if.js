@@ -121,10 +121,12 @@ function Outcome({ data }) {
     reference: current.bins[bin],
     text: percent(value),
   }));
+  const isSame = alternative.strategy === current.strategy;
   return html`<p>
-      <strong>${alternative.strategy}</strong> instead of ${current.strategy} would move ${percent(difference)} of the
-      draws to other bins. Entropy over bins: ${percent(alternative.entropy)} of the maximum, with the
-      present settings ${percent(current.entropy)}.
+      <strong>${alternative.strategy}</strong>
+      ${isSame ? " with these settings instead of the present ones" : ` instead of ${current.strategy}`} would move
+      ${" "}${percent(difference)} of the draws to other bins. Entropy over bins:
+      ${" "}${percent(alternative.entropy)} of the maximum, with the present settings ${percent(current.entropy)}.
     </p>
     <div class="pair">
       <div>

@@ -48,13 +48,14 @@ export function TimeBias({ history, own, words, paths }) {
       ${charts.map(
         ([title, unit, series]) => html`<div key=${title}>
           <h3>${title} <span class="unit">${unit}</span></h3>
-          <${Lines} title=${`${title} generated and trained on, ${unit}`} times=${history.times_s} series=${series} />
+          <${Lines} title=${`${title} generated and trained on, ${unit}`} times=${history.times_s}
+            step=${history.step_s} series=${series} />
         </div>`,
       )}
       <div>
         <h3>Waiting <span class="unit">seconds before groups were trained on</span></h3>
         <${QuantileLines} title="Waiting" unit="seconds before groups were trained on" times=${history.times_s}
-          own=${own.waiting_s} />
+          step=${history.step_s} own=${own.waiting_s} />
       </div>
     </div>
   <//>`;

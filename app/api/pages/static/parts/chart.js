@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { measured, shown } from "../lib/text.js";
-import { moment, showBetween } from "../lib/time.js";
+import { showBetween } from "../lib/time.js";
 import { DASHES, Stroke } from "./names.js";
 import { StillLines } from "./still.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
@@ -10,47 +10,72 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 const HEIGHT = 144;
 const TOGETHER = "time"; // charts under one pointer show the same moment
 const AXIS = 56;
+const AXIS_HEIGHT = 32;
 const RIGHT = 32; // half of a time with seconds: the last mark of the axis
+const MOST_STEPS = 4; // between the marks of a y axis
+const ABOVE = 0.02; // of the axis above its last mark: a line there is not cut
+const MINUTE_S = 60;
 const DAY_S = 86400;
+
+const [HOUR, DAY] = [{ hour: "2-digit", minute: "2-digit" }, { day: "2-digit", month: "short" }];
+const seconds = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const minutes = new Intl.DateTimeFormat("en-GB", HOUR);
+const days = new Intl.DateTimeFormat("en-GB", DAY);
+const daysAndMinutes = new Intl.DateTimeFormat("en-GB", { ...DAY, ...HOUR });
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const minutes = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
-const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
-
 /**
- * Draw series over `times` (seconds). A series is `{label, values, token, dash}`: `token` names its colour. With
- * `band`, two lists of values, the place between them is filled. The axis ends at `most`, if that is given. Who drags
- * over it looks at that time alone.
+ * Draw series over spans of `step` seconds from `times` on. A series is `{label, values, token, dash}`: `token` names
+ * its colour. With `band`, two lists of values, the place between them is filled. The axis ends at `most`, if that is
+ * given. Who drags over it looks at that time alone.
  */
 export function Lines(chart) {
   return useStill() ? html`<${InFile} ...${chart} />` : html`<${Drawn} ...${chart} />`;
 }
 
 function InFile(chart) {
-  const { title, times, series } = chart;
+  const { title, times, step, series } = chart;
   return html`<div class="chart">
-    <${Labels} title=${title} times=${times} series=${series} />
+    <${Labels} title=${title} times=${times} step=${step} series=${series} />
     <${StillLines} ...${chart} />
   </div>`;
 }
 
-function Drawn({ title, times, series, band = null, most = null }) {
+function Drawn({ title, times, step, series, band = null, most = null }) {
+  const [at, setAt] = useState(null);
+  // The last value lasts until its span ends.
+  const lines = [...(band ?? []), ...series.map((one) => one.values)];
+  const data = [ended(times, times.at(-1) + step), ...lines.map((values) => ended(values, values.at(-1)))];
+  const shape = series.map((one) => `${one.label} ${one.token} ${one.dash}`).join("\n") + (band !== null);
+  const place = usePlot(data, () => options(series, band, most, setAt), shape);
+  return html`<div class="chart">
+    <${Labels} title=${title} times=${times} step=${step} series=${series} at=${at} />
+    <div ref=${place} role="img" aria-label=${title}></div>
+  </div>`;
+}
+
+/** The marks of the time axis of charts, below something else that is drawn over time. Half of a mark is beside it. */
+export function TimeAxis({ times, step }) {
+  const place = usePlot([ended(times, times.at(-1) + step)], axisOptions, "");
+  return html`<div ref=${place} aria-hidden="true"></div>`;
+}
+
+const ended = (values, last) => (values.length === 0 ? values : [...values, last]);
+
+/** Draw `data` with the options of `make()`, in the place that is returned. Another `shape` makes a new plot. */
+function usePlot(data, make, shape) {
   const place = useRef(null);
   const chart = useRef(null);
-  const [at, setAt] = useState(null);
-  const data = [times, ...(band ?? []), ...series.map((one) => one.values)];
-  const shape = series.map((one) => `${one.label} ${one.token} ${one.dash}`).join("\n") + (band !== null);
-
   useEffect(() => {
+    const width = () => place.current.clientWidth;
     const draw = () => {
       chart.current?.destroy();
-      chart.current = new uPlot(options(place.current.clientWidth, series, band, most, setAt), data, place.current);
+      chart.current = new uPlot({ width: width(), ...make() }, data, place.current);
     };
     draw();
     const dark = matchMedia("(prefers-color-scheme: dark)");
-    const sizes = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
+    const sizes = new ResizeObserver(() => chart.current.setSize({ width: width(), height: chart.current.height }));
     sizes.observe(place.current);
     dark.addEventListener("change", draw);
     addEventListener("lachesis-theme", draw);
@@ -63,15 +88,12 @@ function Drawn({ title, times, series, band = null, most = null }) {
     };
   }, [shape]);
   useEffect(() => chart.current?.setData(data));
-
-  return html`<div class="chart">
-    <${Labels} title=${title} times=${times} series=${series} at=${at} />
-    <div ref=${place} role="img" aria-label=${title}></div>
-  </div>`;
+  return place;
 }
 
 /** The series, with their values at a place; without one, the latest. */
-function Labels({ title, times, series, at = null }) {
+function Labels({ title, times, step, series, at = null }) {
+  const moment = step < MINUTE_S ? seconds : daysAndMinutes;
   const shownAt = at ?? lastKnown(times, series);
   return html`<ul class="labels" aria-label=${`${title}: values`}>
     ${series.map(
@@ -81,13 +103,13 @@ function Labels({ title, times, series, at = null }) {
           <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
         </li>`,
     )}
-    ${shownAt !== null && html`<li class="quiet">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
+    ${shownAt !== null && html`<li class="quiet when">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
   </ul>`;
 }
 
 /** The median and the mean over time, in the band from the first to the ninth tenth. */
-export function QuantileLines({ title, unit, times, own }) {
-  return html`<${Lines} title=${`${title}, ${unit}`} times=${times} band=${[own.p10, own.p90]}
+export function QuantileLines({ title, unit, times, step, own }) {
+  return html`<${Lines} title=${`${title}, ${unit}`} times=${times} step=${step} band=${[own.p10, own.p90]}
     series=${[
       { label: "median", values: own.p50, token: "accent" },
       { label: "mean", values: own.mean, token: "edge", dash: 1 },
@@ -101,15 +123,51 @@ function lastKnown(times, series) {
   return null;
 }
 
-/** Marks of the time axis: hours and minutes; with seconds if they are near each other, days if they are far apart. */
-export function clock(marks) {
-  const apart = marks[1] - marks[0];
-  const format = apart < 60 ? minutes : apart < DAY_S ? hours : days;
-  return marks.map((at) => format.format(at * 1000));
+/** Times that are so many seconds `apart`: hours and minutes; with seconds if they are near, days if they are far. */
+export function clock(times, apart) {
+  const format = apart < MINUTE_S ? seconds : apart < DAY_S ? minutes : days;
+  return times.map((at) => format.format(at * 1000));
 }
 
 // A time with seconds has room between its marks.
-const TIME_AXIS = { grid: { show: false }, size: 32, space: 72, values: (_, marks) => clock(marks) };
+const TIME_AXIS = {
+  grid: { show: false },
+  size: AXIS_HEIGHT,
+  space: 72,
+  values: (plot, marks, axis, space, apart) => clock(marks, apart),
+};
+
+/** Marks of a y axis: the first is not above the least value, the last not below the most. `isWhole`: of counts. */
+function marksOf(least, most, isWhole) {
+  const apart = (most - least || 1) / MOST_STEPS;
+  const power = 10 ** Math.floor(Math.log10(apart));
+  const steps = [1, 2, 2.5, 5, 10].map((one) => one * power).filter((one) => !isWhole || Number.isInteger(one));
+  const step = steps.find((one) => one >= apart) ?? 1;
+  const first = Math.floor(least / step);
+  const count = Math.max(1, Math.ceil(most / step) - first);
+  return Array.from({ length: count + 1 }, (_, at) => (first + at) * step);
+}
+
+const isCount = (one) => one == null || Number.isInteger(one);
+
+// What is known of a span that is not over still changes: it is fainter.
+function fadeLast(plot) {
+  const [begin, end] = plot.data[0].slice(-2);
+  if (!(end > Date.now() / 1000)) return;
+  const { left, top, width, height } = plot.bbox;
+  const from = plot.valToPos(begin, "x", true);
+  plot.ctx.fillStyle = `${colour("paper")}99`;
+  plot.ctx.fillRect(from, top, left + width - from, height);
+}
+
+// The span under the pointer, which begins on its left.
+function spanAt(plot) {
+  const { left } = plot.cursor;
+  const times = plot.data[0];
+  if (left < 0 || times.length === 0) return null;
+  const at = plot.posToVal(left, "x");
+  return Math.max(0, times.findLastIndex((time, place) => time <= at && place < times.length - 1));
+}
 
 function brushed(plot) {
   const { left, width } = plot.select;
@@ -119,19 +177,34 @@ function brushed(plot) {
 }
 
 // A gap takes the column in which the line begins again: the way up from the last value would show in it.
-const clearGaps = (plot, series, first, last, gaps) => gaps.map(([from, to]) => [from, to + 1]);
+// The last value would go on to the end of the axis.
+function clearGaps(plot, series, first, last, gaps) {
+  const clear = gaps.map(([from, to]) => [from, to + 1]);
+  const after = plot.data[0][last + 1];
+  if (after === undefined) return clear;
+  return [...clear, [Math.round(plot.valToPos(after, "x", true)), plot.bbox.left + plot.bbox.width + 1]];
+}
 
 // A value between two gaps has no line: it is a dot.
 const alone = (plot, series) =>
   plot.data[series].flatMap((one, at, all) => (one != null && all[at - 1] == null && all[at + 1] == null ? [at] : []));
 
-function options(width, series, band, end, setAt) {
-  const paths = uPlot.paths.stepped({ align: 1 });
+const axisOptions = () => ({
+  height: AXIS_HEIGHT,
+  padding: [0, RIGHT, 0, RIGHT],
+  legend: { show: false },
+  cursor: { show: false },
+  axes: [{ ...TIME_AXIS, stroke: colour("ink-2"), ticks: { stroke: colour("rule"), width: 1 } }],
+  series: [{}],
+});
+
+function options(series, band, end, setAt) {
+  let marks = [0, 1]; // of the y axis
+  const paths = uPlot.paths.stepped({ align: 1, alignGaps: 1, extend: true });
   const edge = () => ({ paths, gaps: clearGaps, width: 0, points: { show: false } });
   const ink = colour("ink-2");
   const rule = { stroke: colour("rule"), width: 1 };
   return {
-    width,
     height: HEIGHT,
     padding: [null, RIGHT, null, null],
     legend: { show: false },
@@ -141,10 +214,26 @@ function options(width, series, band, end, setAt) {
       points: { show: false },
       sync: { key: TOGETHER, setSeries: false, scales: ["x", null] },
     },
-    scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), end ?? (Math.max(0, most ?? 0) || 1)] } },
+    scales: {
+      y: {
+        range: (plot, least, most) => {
+          const isWhole = plot.data.slice(1).every((values) => values.every(isCount));
+          marks = marksOf(Math.min(0, least ?? 0), end ?? Math.max(0, most ?? 0), isWhole);
+          const [bottom, top] = [marks[0], marks.at(-1)];
+          return [bottom, top + ABOVE * (top - bottom)];
+        },
+      },
+    },
     axes: [
       { ...TIME_AXIS, stroke: ink, ticks: rule },
-      { stroke: ink, grid: rule, ticks: { show: false }, size: AXIS, values: (_, marks) => marks.map(measured) },
+      {
+        stroke: ink,
+        grid: rule,
+        ticks: { show: false },
+        size: AXIS,
+        splits: () => marks,
+        values: () => marks.map(measured),
+      },
     ],
     series: [
       {},
@@ -159,6 +248,6 @@ function options(width, series, band, end, setAt) {
       })),
     ],
     bands: band === null ? [] : [{ series: [2, 1], fill: `${colour(series[0].token)}33` }],
-    hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)], setSelect: [brushed] },
+    hooks: { setCursor: [(plot) => setAt(spanAt(plot))], setSelect: [brushed], draw: [fadeLast] },
   };
 }

@@ -8,6 +8,8 @@ import { isLog } from "./histogram.js";
 import { StillMap, steps as stepPath } from "./still.js";
 
 const HEIGHT = 144;
+const ERROR = 0.02; // of a value of the API, and some more
+const DAY_S = 86400;
 const FAINTEST = 0.12;
 const DASHES = { p10: [2, 2], p50: [], p90: [2, 2] };
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
@@ -15,23 +17,39 @@ const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDo
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /**
- * Draw `counts` (of each time, the groups by bin between `edges`) over `times`. `quantiles` are series at the moments
- * of `quantiles.times`, and `steps` has the step of the run then. `open(time, bin)` opens the groups of a bin; null if
- * they cannot be found by it.
+ * Draw `counts` (of each time, the groups by bin between `edges`) over spans of `step` seconds from `times` on.
+ * `quantiles` are series at the moments of `quantiles.times`, and `steps` has the step of the run then. `isWhole`: the
+ * values are whole numbers. `open(time, bin)` opens the groups of a bin; null if they cannot be found by it.
  */
-export function DensityMap(shown) {
-  if (shown.edges.length === 0) return html`<p class="quiet">No data for this time.</p>`;
-  return html`<${Bins} ...${shown} />`;
+export function DensityMap({ edges, counts, ...shown }) {
+  if (edges.length === 0) return html`<p class="quiet">No data for this time.</p>`;
+  const bins = shown.isWhole ? wholeBins(edges, counts) : { edges, counts };
+  return html`<${Bins} ...${shown} ...${bins} />`;
 }
 
-function Bins({ title, times, edges, counts, quantiles, steps, open }) {
+/** Bins of whole numbers, from those of the API, which knows large values to one percent. A bin ends below its edge. */
+function wholeBins(edges, counts) {
+  const leasts = edges.slice(0, -1).map((edge) => Math.ceil(edge * (1 - ERROR)));
+  const whole = [...new Set(leasts)];
+  const most = Math.max(Math.floor(edges.at(-1) * (1 + ERROR)), whole.at(-1));
+  const joined = counts.map((column) =>
+    whole.map((least) => column.reduce((sum, count, bin) => (leasts[bin] === least ? sum + count : sum), 0)),
+  );
+  return { edges: [...whole, most + 1], counts: joined };
+}
+
+/** The whole numbers in a bin, in words. */
+export const wholeSpan = (edges, at) =>
+  edges[at + 1] - edges[at] === 1 ? number(edges[at]) : `${number(edges[at])} to ${number(edges[at + 1] - 1)}`;
+
+function Bins({ title, times, step, edges, counts, quantiles, steps, isWhole = false, open }) {
   const isStill = useStill();
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
   const most = Math.max(1, ...counts.map((bins) => Math.max(0, ...bins)));
   const bins = edges.length - 1;
   useEffect(() => {
-    const redraw = () => draw(canvas.current, { times, edges, counts, quantiles, most, at });
+    const redraw = () => draw(canvas.current, { times, edges, counts, quantiles, isWhole, most, at });
     redraw();
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const sizes = new ResizeObserver(redraw);
@@ -67,18 +85,21 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
   };
   const first = steps[0] ?? null; // of a young run, nothing is known of its first times
   const last = steps.findLast((step) => step !== null);
-  const [begin, end] = clock([times[0], times.at(-1)]);
+  const ends = [times[0], times.at(-1) + step];
+  const [begin, end] = clock(ends, ends[1] - ends[0] > DAY_S ? ends[1] - ends[0] : step);
+  const top = isWhole ? edges.at(-1) - 1 : edges.at(-1);
+  const span = (bin) => (isWhole ? wholeSpan(edges, bin) : `${measured(edges[bin])} to ${measured(edges[bin + 1])}`);
   const hint = open === null ? "" : " Click a bin to list those of its groups that the run still has.";
   const strongest = `The strongest colour is ${counted(most, "group")}`;
   const opens = open === null ? "" : ", Enter opens the groups of a bin";
   const name = `${title} over time. Arrows move${opens}`;
   return html`<div class="density">
     <div class="scale quiet" aria-hidden="true">
-      <span>${measured(edges.at(-1))}</span>${isLog(edges) && html`<span>log</span>`}<span>${measured(edges[0])}</span>
+      <span>${measured(top)}</span>${isLog(edges) && html`<span>log</span>`}<span>${measured(edges[0])}</span>
     </div>
     ${
       isStill
-        ? html`<${StillMap} title=${`${title} over time`} lines=${linesOf({ times, edges, quantiles })}
+        ? html`<${StillMap} title=${`${title} over time`} lines=${linesOf({ times, edges, quantiles, isWhole })}
             columns=${counts.map((column) => column.map((count) => tint(count, most)))} />`
         : html`<button
               type="button"
@@ -101,7 +122,7 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
       ${
         at === null || at[0] >= times.length
           ? `${strongest}.${hint}`
-          : `${moment.format(times[at[0]] * 1000)}, ${measured(edges[at[1]])} to ${measured(edges[at[1] + 1])}: ` +
+          : `${moment.format(times[at[0]] * 1000)}, ${span(at[1])}: ` +
             `${counted(counts[at[0]]?.[at[1]] ?? 0, "group")}.`
       }
     </p>
@@ -110,19 +131,21 @@ function Bins({ title, times, edges, counts, quantiles, steps, open }) {
 
 const tint = (count, most) => (count === 0 ? null : FAINTEST + (1 - FAINTEST) * Math.sqrt(count / most));
 
-/** The value of each quantile at `times`; null where it is not known. */
-function quantilesAt({ times, quantiles }) {
+/** The value of each quantile at `times`; null where it is not known. Whole ones are in the middle of their bins. */
+function quantilesAt({ times, quantiles, isWhole }) {
   const places = new Map(quantiles.times.map((time, place) => [time, place]));
-  return Object.keys(DASHES).map((name) => [name, times.map((time) => quantiles[name][places.get(time)] ?? null)]);
+  const valueAt = (name, time) => quantiles[name][places.get(time)] ?? null;
+  const placed = (value) => (value !== null && isWhole ? Math.round(value) + 0.5 : value);
+  return Object.keys(DASHES).map((name) => [name, times.map((time) => placed(valueAt(name, time)))]);
 }
 
-const linesOf = ({ times, edges, quantiles }) =>
-  quantilesAt({ times, quantiles }).map(([name, values]) => [
+const linesOf = ({ edges, ...shown }) =>
+  quantilesAt(shown).map(([name, values]) => [
     name,
     stepPath(values, (value) => heightOf(value, edges) / (edges.length - 1)),
   ]);
 
-function draw(canvas, { times, edges, counts, quantiles, most, at }) {
+function draw(canvas, { times, edges, counts, quantiles, isWhole, most, at }) {
   const width = canvas.clientWidth * devicePixelRatio;
   const height = HEIGHT * devicePixelRatio;
   if (canvas.width !== width) canvas.width = width;
@@ -145,7 +168,7 @@ function draw(canvas, { times, edges, counts, quantiles, most, at }) {
   context.globalAlpha = 1;
   context.strokeStyle = colour("ink");
   context.lineWidth = 1.25 * devicePixelRatio;
-  for (const [name, values] of quantilesAt({ times, quantiles })) {
+  for (const [name, values] of quantilesAt({ times, quantiles, isWhole })) {
     context.setLineDash(DASHES[name].map((one) => one * devicePixelRatio));
     context.beginPath();
     let isOn = false;

@@ -1,7 +1,7 @@
 // Charts of values of groups, of one environment: freshness and rewards.
 import { html } from "../lib/html.js";
 import { address, go } from "../lib/route.js";
-import { measured } from "../lib/text.js";
+import { measured, number } from "../lib/text.js";
 import { Bias, TimeBias } from "./bias.js";
 import { Lines, QuantileLines } from "./chart.js";
 import { DensityMap } from "./density.js";
@@ -27,12 +27,15 @@ const NOTHING = html`<p class="quiet">No data for this environment in this time.
 /** The median and the mean over time, in the band from the first to the ninth tenth. */
 function Quantiles({ title, unit, history, path, own }) {
   return html`<${Panel} title=${title} unit=${unit} paths=${[path]}>
-    <${QuantileLines} title=${title} unit=${unit} times=${history.times_s} own=${own} />
+    <${QuantileLines} title=${title} unit=${unit} times=${history.times_s} step=${history.step_s} own=${own} />
   <//>`;
 }
 
-/** A heat map with quantile lines. `of` is `generated` or `trained`, `own` the quantiles of the same groups. */
-function Density({ title, unit, run, environment, feed, path, of, history, historyPath, own }) {
+/**
+ * A heat map with quantile lines. `of` is `generated` or `trained`, `own` the quantiles of the same groups. `isWhole`:
+ * the values are whole numbers.
+ */
+function Density({ title, unit, run, environment, feed, path, of, history, historyPath, own, isWhole = false }) {
   const open = (time, bin) => {
     const { times_s: times, step_s: length, edges } = feed.data;
     const when =
@@ -44,13 +47,17 @@ function Density({ title, unit, run, environment, feed, path, of, history, histo
   return html`<${Panel} title=${title} unit=${unit} paths=${[path, historyPath]}>
     <ul class="labels" aria-label=${`${title}: latest values`}>
       ${["p10", "p50", "p90", "mean"].map(
-        (name) => html`<li key=${name}>${name === "p50" ? "median" : name} <b>${latest(own[name])}</b></li>`,
+        (name) => html`<li key=${name}>
+          ${name === "p50" ? "median" : name} <b>${latest(own[name], isWhole && name !== "mean")}</b>
+        </li>`,
       )}
+      <li class="quiet">latest</li>
     </ul>
     <${Shown} feed=${feed}>
       ${(found) =>
-        html`<${DensityMap} title=${title} times=${found.times_s} edges=${found.edges} counts=${found[of]}
-          quantiles=${{ times: history.times_s, ...own }} steps=${history.run.step}
+        html`<${DensityMap} title=${title} times=${found.times_s} step=${found.step_s} edges=${found.edges}
+          counts=${found[of]} quantiles=${{ times: history.times_s, ...own }} steps=${history.run.step}
+          isWhole=${isWhole}
           open=${feed.data.value === "reward" ? open : null} />`}
     <//>
   <//>`;
@@ -70,9 +77,9 @@ function stepsAt({ times_s: times, run }, time) {
   return { step_min: last === null || before === null ? null : Math.min(before + 1, last), step_max: last };
 }
 
-function latest(values) {
+function latest(values, isWhole) {
   const value = values.findLast((one) => one !== null);
-  return value === undefined ? "–" : measured(value);
+  return value === undefined ? "–" : isWhole ? number(Math.round(value)) : measured(value);
 }
 
 /** `histograms` are `[path, feed]` by value, and `history` has the series `FRESHNESS`. */
@@ -85,7 +92,7 @@ export function FreshnessCharts({ run, environment, history, path: historyPath, 
         ? NOTHING
         : html`<${Density} title="Staleness at delivery" unit="policy versions" run=${run} environment=${environment}
               feed=${feed} path=${path} of="trained" history=${history} historyPath=${historyPath}
-              own=${own.staleness_out} />
+              own=${own.staleness_out} isWhole />
             <${Quantiles} title="Waiting" unit="seconds from arrival to delivery" history=${history}
               path=${historyPath} own=${own.waiting_s} />`
     }
@@ -100,7 +107,7 @@ function Dropped({ history, path }) {
     ${
       reasons.length === 0
         ? html`<p class="quiet">Nothing was dropped in this time.</p>`
-        : html`<${Lines} title="Dropped groups by reason" times=${history.times_s}
+        : html`<${Lines} title="Dropped groups by reason" times=${history.times_s} step=${history.step_s}
             series=${reasons.map((reason) => ({
               label: reason,
               values: dropped[reason],

@@ -1,7 +1,7 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { Unreachable } from "../lib/api.js";
-import { lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
+import { growOlder, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
@@ -99,7 +99,10 @@ function Live() {
   const { isLive } = useConnection();
   const redraw = useRedraw();
   useEffect(() => {
-    const timer = setInterval(redraw, 1000);
+    const timer = setInterval(() => {
+      growOlder();
+      redraw();
+    }, 1000);
     return () => clearInterval(timer);
   }, []);
   const late = lateSeconds();

@@ -3,17 +3,17 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
-import { StillMap } from "./still.js";
+import { Ends, StillMap } from "./still.js";
 
 const ROW = 18;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /**
- * Draw counts over `times` (seconds). `rows` are `{label, values}` from top to bottom, `noun` names what is counted.
- * The line below says the count under the pointer.
+ * Draw counts over spans of `step` seconds from `times` on. `rows` are `{label, values}` from top to bottom, `noun`
+ * names what is counted. The line below says the count under the pointer.
  */
-export function Heat({ title, times, rows, noun }) {
+export function Heat({ title, times, step, rows, noun }) {
   const isStill = useStill();
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
@@ -55,9 +55,7 @@ export function Heat({ title, times, rows, noun }) {
               onPointerLeave=${() => setAt(null)}
             ></canvas>`
     }
-    <p class="heat-times quiet">
-      <span>${moment.format(times[0] * 1000)}</span><span>${moment.format(times.at(-1) * 1000)}</span>
-    </p>
+    <${Ends} times=${times} step=${step} />
     <p class="heat-said">
       ${
         at === null

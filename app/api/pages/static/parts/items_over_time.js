@@ -25,6 +25,7 @@ export function ItemsOverTime({ history, series, curriculum }) {
   const rows = tenths(curriculum).map((label, at) => ({ label, values: series.items_by_reward[at] }));
   rows.reverse();
   const unseen = { label: UNSEEN, values: series.unseen, token: "accent" };
-  return html`<${Heat} title="Items by mean reward over time" times=${history.times_s} rows=${rows} noun="items" />
-    <${Lines} title="Items not seen over time" times=${history.times_s} series=${[unseen]} />`;
+  return html`<${Heat} title="Items by mean reward over time" times=${history.times_s} step=${history.step_s}
+      rows=${rows} noun="items" />
+    <${Lines} title="Items not seen over time" times=${history.times_s} step=${history.step_s} series=${[unseen]} />`;
 }

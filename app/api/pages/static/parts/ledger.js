@@ -1,16 +1,21 @@
 // The token ledger: what happened to every generated token.
-import { html } from "../lib/html.js";
+import { html, useRef } from "../lib/html.js";
 import { compact, measured, number } from "../lib/text.js";
 
 // In the order in which tokens go through a run. The first two are always named.
 const PARTS = ["trained", "queued", "leased", "stale", "filtered", "dropped", "surplus"];
 const ALWAYS = 2;
 
-/** The ledger as a sum and as one bar. `ledger` is that of a run or of an environment. */
+/**
+ * The ledger as a sum and as one bar. `ledger` is that of a run or of an environment. A part that was there stays, so
+ * that the sum does not take another line from time to time.
+ */
 export function Ledger({ ledger }) {
+  const seen = useRef(new Set(PARTS.slice(0, ALWAYS)));
   const generated = ledger.generated_tokens;
   const parts = PARTS.map((name) => ({ name, tokens: ledger[`${name}_tokens`], cost: ledger.cost?.[name] ?? null }));
-  const named = parts.filter((part, at) => at < ALWAYS || part.tokens > 0);
+  for (const part of parts) if (part.tokens > 0) seen.current.add(part.name);
+  const named = parts.filter((part) => seen.current.has(part.name));
   return html`<div class="ledger">
     <p>
       <span>

@@ -1,6 +1,7 @@
 // A list that draws only the rows in sight. It scrolls with the page, and its rows have one height.
 import { html, useEffect, useLayoutEffect, useRedraw, useRef } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
+import { noteRow, rowOf } from "../lib/route.js";
 import { useStill } from "../lib/offline.js";
 import { number } from "../lib/text.js";
 
@@ -29,7 +30,8 @@ function StillRows({ items, id, height, draw, label }) {
 
 function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity }) {
   const list = useRef(null);
-  const focused = useRef(-1);
+  const left = useRef(rowOf(label)); // the row that the reader was at, if they come back
+  const focused = useRef(items.findIndex((item) => id(item) === left.current));
   const redraw = useRedraw();
   useEffect(() => {
     const options = { passive: true };
@@ -51,14 +53,14 @@ function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity
   const names = inSight.map(id).join("\n");
   useEffect(() => onSight?.(inSight), [names]);
 
-  const wanted = useRef(false);
+  const wanted = useRef(focused.current >= 0);
   const focus = () => {
     const row = list.current?.querySelector(`[aria-posinset="${focused.current + 1}"]`);
     (row?.querySelector("a, button") ?? row)?.focus({ preventScroll: true });
+    return row !== null;
   };
   useLayoutEffect(() => {
-    if (wanted.current) focus();
-    wanted.current = false;
+    if (wanted.current && list.current !== null) wanted.current = !focus();
   });
   const move = (by) => {
     const at = Math.max(0, Math.min(items.length - 1, focused.current + by));
@@ -72,7 +74,9 @@ function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity
   useKeys({ j: ["next row", () => move(1)], k: ["previous row", () => move(-1)] });
   const note = (event) => {
     const row = event.target.closest("[aria-posinset]");
-    if (row) focused.current = Number(row.getAttribute("aria-posinset")) - 1;
+    if (!row) return;
+    focused.current = Number(row.getAttribute("aria-posinset")) - 1;
+    noteRow(label, id(items[focused.current]));
   };
 
   return html`<ul
@@ -81,7 +85,7 @@ function RowsInSight({ items, id, height, draw, label, onSight, least = Infinity
     aria-label=${label}
     ref=${list}
     style=${{ height: `${lines * height}px`, "--columns": columns }}
-    onFocusIn=${note}
+    onfocusin=${note}
   >
     ${inSight.map(
       (item, at) =>

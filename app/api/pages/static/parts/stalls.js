@@ -3,7 +3,9 @@ import { html, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { duration } from "../lib/text.js";
 import { moment, showBetween } from "../lib/time.js";
+import { TimeAxis } from "./chart.js";
 import { Sentence } from "./names.js";
+import { Ends } from "./still.js";
 
 // The causes of the API, each with the title of its lane.
 const CAUSES = [
@@ -23,7 +25,9 @@ const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -
  * span alone, and drags to look at several. Keys do the same: arrows move, with Shift they mark, Enter looks closer.
  */
 export function Stalls(stalls) {
-  return useStill() ? html`<${Lanes} ...${stalls} mark=${UNMARKED} />` : html`<${Timeline} ...${stalls} />`;
+  if (!useStill()) return html`<${Timeline} ...${stalls} />`;
+  return html`<${Lanes} ...${stalls} mark=${UNMARKED} />
+    <div class="lane-times"><${Ends} times=${stalls.times} step=${stalls.stepSeconds} /></div>`;
 }
 
 const UNMARKED = { at: null };
@@ -66,7 +70,7 @@ function Timeline({ times, stepSeconds, blocked, said, names }) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const mark = { since, at, count: times.length };
+  const mark = { since, at };
   return html`<div
       class="timeline"
       ref=${lanes}
@@ -80,6 +84,7 @@ function Timeline({ times, stepSeconds, blocked, said, names }) {
       onKeyDown=${press}
     >
       <${Lanes} times=${times} stepSeconds=${stepSeconds} blocked=${blocked} mark=${mark} />
+      <div class="lane-times"><${TimeAxis} times=${times} step=${stepSeconds} /></div>
     </div>
     <p class="quiet moment" role="status">
       ${
@@ -111,18 +116,21 @@ const sentence = (times, step, said, at) =>
 function Lane({ cause, title, times, step, values, mark }) {
   const spans = values.flatMap((seconds, at) => (seconds > 0 ? [[at, seconds]] : []));
   const last = spans.at(-1);
+  const isOver = (at) => times[at] + step <= Date.now() / 1000;
+  const [over, open] = [true, false].map((wanted) => spans.filter(([at]) => isOver(at) === wanted));
+  const path = (some) => some.map(([at, seconds]) => bar(at, Math.min(1, seconds / step))).join("");
   const summary = last ? `last at ${moment.format(times[last[0]] * 1000)}` : "never in this time";
   return html`<svg viewBox=${`0 0 ${Math.max(1, times.length)} 1`} preserveAspectRatio="none" role="img"
     data-cause=${cause} aria-label=${`${title}: ${summary}`}>
-    <path d=${spans.map(([at, seconds]) => bar(at, Math.min(1, seconds / step))).join("")} />
+    <path d=${path(over)} /><path class="open" d=${path(open)} />
     ${mark.at !== null && html`<${Mark} ...${mark} />`}
   </svg>`;
 }
 
 const bar = (at, height) => `M${at} 1v${-height}h1v${height}z`;
 
-function Mark({ since, at, count }) {
+function Mark({ since, at }) {
   const first = Math.min(since ?? at, at);
   const width = Math.abs((since ?? at) - at) + 1;
-  return html`<rect class="mark" x=${first} y="0" width=${since === null ? count / 600 : width} height="1" />`;
+  return html`<rect class="chosen" x=${first} y="0" width=${width} height="1" />`;
 }

@@ -19,7 +19,7 @@ export const steps = (values, height) =>
 const round = (value) => Math.round(value * 1e4) / 1e4;
 
 /** As `Lines` of a chart. */
-export function StillLines({ title, times, series, band = null, most = null }) {
+export function StillLines({ title, times, step, series, band = null, most = null }) {
   const all = [...(band ?? []), ...series.map((one) => one.values)].flat().filter((value) => value !== null);
   const bottom = all.reduce((one, other) => Math.min(one, other), 0);
   const top = most ?? (all.reduce((one, other) => Math.max(one, other), 0) || 1);
@@ -33,14 +33,15 @@ export function StillLines({ title, times, series, band = null, most = null }) {
           stroke-dasharray=${DASHES[one.dash ?? 0].join(" ") || null} d=${steps(one.values, height)} />`,
       )}
     <//>
-    <${Ends} times=${times} />
+    <${Ends} times=${times} step=${step} />
   </div>`;
 }
 
-function Ends({ times }) {
+/** Where spans of `step` seconds begin and end. */
+export function Ends({ times, step }) {
   if (times.length === 0) return null;
   return html`<div class="ends quiet">
-    <span>${moment.format(times[0] * 1000)}</span><span>${moment.format(times.at(-1) * 1000)}</span>
+    <span>${moment.format(times[0] * 1000)}</span><span>${moment.format((times.at(-1) + step) * 1000)}</span>
   </div>`;
 }
 

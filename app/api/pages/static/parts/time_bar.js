@@ -6,14 +6,15 @@ import { duration, shown } from "../lib/text.js";
 import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
 import { Export } from "./export.js";
 import { Select } from "./fields.js";
-import { useEnvironment } from "./history.js";
+import { environmentOf, useEnvironment } from "./history.js";
 
 /** What to choose from: the time, and with `environments` one of these. */
 export function TimeBar({ environments = [] }) {
   const time = useTime();
   const { run, query } = useRoute();
   const { range, from, to } = time;
-  const write = (signal) => timeFile(signal, { run, time, wanted: query.get("environment") });
+  const wanted = query.get("environment");
+  const write = (signal) => timeFile(signal, { run, time, wanted });
   return html`<div class="filter times" role="group" aria-label="Time">
     ${Object.entries(RANGES).map(
       ([name, [, title]]) =>
@@ -24,7 +25,7 @@ export function TimeBar({ environments = [] }) {
     <${Moment} title="From" value=${from} set=${(at) => at < (to ?? now()) && showBetween(at, to ?? now())} />
     <${Moment} title="To" value=${to} set=${(at) => at > (from ?? at - 3600) && showBetween(from ?? at - 3600, at)} />
     ${range === null && html`<button type="button" onClick=${() => showRange("1h")}>Clear</button>`}
-    ${environments.length > 0 && html`<${Environments} environments=${environments} />`}
+    ${environments.length > 0 && html`<${Environments} environments=${environments} wanted=${wanted} />`}
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are in ${zone}. Drag over a chart to look closer.
@@ -66,8 +67,14 @@ export function Moment({ title, value, set, clear }) {
   /></label>`;
 }
 
-function Environments({ environments }) {
+function Environments({ environments, wanted }) {
   const chosen = useEnvironment(environments);
-  return html`<${Select} title="Environment" options=${environments.map((one) => [one.id, shown(one.name, 48)])}
+  const isUnknown = wanted && environmentOf(environments, wanted) === undefined;
+  return html`${
+      isUnknown &&
+      html`<span class="notice" role="status">
+        There is no environment ${shown(wanted, 48)}. This is ${shown(chosen.name, 48)}.
+      </span>`
+    }<${Select} title="Environment" options=${environments.map((one) => [one.id, shown(one.name, 48)])}
     value=${chosen.id} onChange=${(event) => choose({ environment: event.target.value })} />`;
 }

@@ -34,12 +34,13 @@ export function TrendCharts({ history, path, status }) {
         <${Flow} title="In" path=${path} history=${history} status=${status} column="tokens_in" isFew=${isFew} />
         <${Flow} title="Out" path=${path} history=${history} status=${status} column="tokens_out" isFew=${isFew} />
         <${Panel} title="Queue" unit="sequences" paths=${[path]}>
-          <${Lines} title="Sequences in the queue" times=${history.times_s}
+          <${Lines} title="Sequences in the queue" times=${history.times_s} step=${history.step_s}
             series=${[{ label: "queued", values: history.run.queued_sequences, token: "accent" }]} />
         <//>
         <${BatchCounts} history=${history} path=${path} />
         <${Panel} title="Trainer idle" unit="part of the time" paths=${[path]}>
-          <${Lines} title="Part of the time in which no trainer held a batch" times=${history.times_s} most=${1}
+          <${Lines} title="Part of the time in which no trainer held a batch" times=${history.times_s}
+            step=${history.step_s} most=${1}
             series=${[{ label: "idle", values: history.run.trainer_idle_share, token: "accent" }]} />
         <//>
       </div>`;
@@ -48,7 +49,7 @@ export function TrendCharts({ history, path, status }) {
 /** Batches over time, and those with less than a minimum. */
 export function BatchCounts({ history, path }) {
   return html`<${Panel} title="Batches" unit=${each(history, "batches")} paths=${[path]}>
-    <${Lines} title="Batches" times=${history.times_s}
+    <${Lines} title="Batches" times=${history.times_s} step=${history.step_s}
       series=${[
         { label: "new", values: history.run.batches, token: "accent" },
         { label: "with less than a minimum", values: history.run.relaxed_batches, token: "warn", dash: 1 },
@@ -63,6 +64,7 @@ function Flow({ title, path, history, status, column, isFew }) {
   const all = [{ label: "all environments", values: history.run[column], token: "accent" }];
   const unit = each(history, "tokens");
   return html`<${Panel} title=${title} unit=${unit} paths=${[path]}>
-    <${Lines} title=${`${title}: ${unit}`} times=${history.times_s} series=${isFew ? series : all} />
+    <${Lines} title=${`${title}: ${unit}`} times=${history.times_s} step=${history.step_s}
+      series=${isFew ? series : all} />
   <//>`;
 }
