@@ -167,7 +167,7 @@ async def test_an_opened_group_shows_its_sequences_the_best_first(client: httpx.
     sequences = page.get_by_role("article")
     await expect(sequences).to_have_count(2)
     await expect(sequences.first.get_by_role("heading")).to_have_text(
-        "Sequence 1, score 1, advantage 1, 3 tokens, versions 1 to 2"
+        "Sequence 1, score 1, advantage over the group 1, 3 tokens, versions 1 to 2"
     )
     await expect(sequences.first.get_by_role("listitem")).to_have_text(
         [re.compile(r"user\s*1\+1\?"), re.compile(r"assistant\s*2")]
@@ -199,7 +199,7 @@ async def test_an_opened_group_shows_its_sequences_the_best_first(client: httpx.
     await page.locator("body").press("]")
     await expect(sequences).to_have_count(1)
     await expect(sequences.first.get_by_role("heading")).to_have_text(
-        "Sequence 0, score 0, advantage -1, 2 tokens, version 0"
+        "Sequence 0, score 0, advantage over the group -1, 2 tokens, version 0"
     )
     await page.locator("body").press("x")
     await expect(page.locator("pre[aria-label='Raw JSON']")).to_contain_text('"inference_logprobs"')

@@ -35,6 +35,9 @@ export function lateSeconds() {
   return late.length === 0 ? null : Math.max(...late.map((feed) => (now - feed.answeredAt) / 1000));
 }
 
+/** Whether the service wants a token, or another one. */
+export const isRefused = () => [...feeds.values()].some((feed) => feed.now.error?.status === 401);
+
 /** The stream of changes of the run that is shown, if there is one: what it tells of, and whether it is there. */
 const stream = { prefix: null, isOpen: false, openedAt: 0, follower: null };
 

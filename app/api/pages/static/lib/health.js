@@ -1,5 +1,5 @@
 // The state of a run in one word and one sentence. Both repeat what the status says.
-import { counted, duration, interval, number, percent } from "./text.js";
+import { counted, duration, ended, interval, number, percent } from "./text.js";
 
 const HELD = ["held", "sent", "sending"];
 // A trainer that took no batch for this long, and for so many of its usual intervals, may have stopped.
@@ -8,7 +8,7 @@ const OVERDUE_INTERVALS = 5;
 const FIRST_S = 120; // until a trainer takes its first batch
 const SECOND_S = 600; // until it takes the next one
 
-const state = (kind, word, sentence) => ({ kind, word, sentence });
+const state = (kind, word, sentence) => ({ kind, word, sentence: ended(sentence) });
 
 /** Say how a run is: kind (good, wait, warn, bad or idle), a word, and a sentence that follows it. */
 export function health(status) {
@@ -32,8 +32,10 @@ export function health(status) {
         : `which took the last one ${duration(pace.last_batch_age_s)} ago`;
     return state(status.alive_environments > 0 ? "warn" : "idle", "Ready", said([waits, last]));
   }
-  if (status.registered_environments === 0)
-    return state("idle", "Empty", `No environment has joined: ${blocked.detail}`);
+  if (status.registered_environments === 0) {
+    const needs = blocked.detail.replace(/; no environment has joined.*/, "");
+    return state("idle", "Empty", `No environment has joined: ${needs}`);
+  }
   const lasting = pace.blocked_s === null ? "" : `for ${duration(pace.blocked_s)}`;
   if (blocked.expected_s !== null) {
     const expected = `a batch is expected in ${duration(blocked.expected_s)}`;

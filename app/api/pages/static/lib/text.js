@@ -64,5 +64,8 @@ export const interval = (seconds) => (seconds < 10 ? `${Number(seconds.toPrecisi
 /** Write `1 group`, `2 groups`. */
 export const counted = (count, noun, plural = `${noun}s`) => `${number(count)} ${count === 1 ? noun : plural}`;
 
+/** Write a sentence with its full stop. */
+export const ended = (sentence) => (/[.!?]$/.test(sentence) || sentence === "" ? sentence : `${sentence}.`);
+
 /** Write what may be unknown: null as a dash. */
 export const known = (value, write) => (value === null ? "–" : write(value));

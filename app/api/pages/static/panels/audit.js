@@ -9,6 +9,7 @@ import { Panel } from "../parts/panel.js";
 import { Empty, Shown } from "../parts/states.js";
 
 const PAGE = 100;
+const [BRIEF, WHOLE] = [160, 8000]; // characters of a change
 
 export function AuditView() {
   const { query } = useRoute();
@@ -37,6 +38,15 @@ function words({ event, run: _, ...fields }) {
   return Object.keys(fields).length === 0 ? event : `${event}: ${JSON.stringify(fields.changes ?? fields)}`;
 }
 
+// A long change is unfolded by the reader.
+function Change({ text }) {
+  if (text.length <= BRIEF) return html`<div class="quiet">${shown(text, BRIEF)}</div>`;
+  return html`<details class="quiet">
+    <summary>${shown(text, BRIEF)}</summary>
+    ${shown(text, WHOLE)}
+  </details>`;
+}
+
 function Trail({ data, query }) {
   if (data.entries.length === 0) {
     return html`<${Empty}>
@@ -45,7 +55,7 @@ function Trail({ data, query }) {
       <${Pages} query=${query} cursor=${data.next_before} name="before" first="Newest" next="Older" />`;
   }
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Entries">
-      <table>
+      <table class="audit">
         <thead>
           <tr>
             <th scope="col">Time (${zone})</th><th scope="col">Who</th><th scope="col">Run</th>
@@ -56,16 +66,14 @@ function Trail({ data, query }) {
           ${data.entries.map(
             (one) => html`<tr key=${one.id}>
               <td class="number">${moment.format(one.at_s * 1000)}</td>
-              <td>
+              <td class="named">
                 <bdi>${shown(sender(one), 64)}</bdi>${one.role && ` (${one.role})`}
               </td>
-              <td>${one.run === null ? "" : shown(one.run, 64)}</td>
+              <td class="named">${one.run === null ? "" : shown(one.run, 64)}</td>
               <td class="request">
                 <code>${shown(`${one.method} ${one.path}`, 160)}</code>
                 ${one.count > 1 && html` <span class="quiet">${number(one.count)} times, most recently:</span>`}
-                ${one.changes.map(
-                  (change, at) => html`<div key=${at} class="quiet">${shown(words(change), 240)}</div>`,
-                )}
+                ${one.changes.map((change, at) => html`<${Change} key=${at} text=${words(change)} />`)}
               </td>
               <td>${one.status}${one.code ? ` ${shown(one.code)}` : ""}</td>
             </tr>`,

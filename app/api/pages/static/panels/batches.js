@@ -90,9 +90,9 @@ function Found({ run, data, query, isAny }) {
       }
     </p>
     <div class="entry batch-row heads quiet" aria-hidden="true">
-      <span class="number">Step</span><span>State</span><span>Sequences by environment</span
+      <span class="number">Step</span><span>State</span><span>By environment</span
       ><span class="number">Sequences</span><span class="number">Groups</span><span class="number">Deliveries</span
-      ><span class="number">Imbalance (bound)</span><span class="number">Formed</span>
+      ><span class="number">Imbalance (best possible)</span><span class="number">Formed</span>
     </div>
     <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
       draw=${(one) => html`<${Row} batch=${one} href=${open(one)} />`} />

@@ -2,7 +2,7 @@
 import { html } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { bytes, counted, duration, interval, known, measured, number, percent, shown } from "../lib/text.js";
-import { EnvironmentRows } from "../parts/environments.js";
+import { EnvironmentRows, presence } from "../parts/environments.js";
 import { hue, Environment } from "../parts/names.js";
 import { Bar, Figures } from "../parts/figures.js";
 import { Explain } from "../parts/explain.js";
@@ -57,7 +57,13 @@ function Progress({ status }) {
       ["Relaxed batches", number(status.relaxed_batches)],
       ...(status.ranks === null
         ? []
-        : [["Rank imbalance", percent(status.ranks.mean_imbalance), `bound ${percent(status.ranks.mean_bound)}`]]),
+        : [
+            [
+              "Rank imbalance",
+              percent(status.ranks.mean_imbalance),
+              `best possible ${percent(status.ranks.mean_bound)}`,
+            ],
+          ]),
     ]}
   />`;
 }
@@ -134,7 +140,7 @@ function Queue({ run, status }) {
       <${Bar} value=${one.queued_sequences} most=${most} hue=${hue(one.id)} />
       <span class="number">${number(one.queued_sequences)}</span>
       <span class="number rate">${rate(one.sequences_per_s)}</span>
-      <span class="quiet seen">${one.alive ? "heard" : "silent, heard"} ${duration(one.last_seen_age_s)} ago</span>
+      <span class="quiet seen">${presence(one).word}, heard ${duration(one.last_seen_age_s)} ago</span>
     </div>`}
   />`;
 }

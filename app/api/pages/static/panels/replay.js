@@ -166,9 +166,13 @@ function Grid({ data }) {
   const all = priorities.flat().filter((one) => one !== null);
   const [least, most] = [Math.min(...all), Math.max(...all)];
   const rows = counts.map((_, at) => at).reverse();
-  return html`<p class="ramp">
-      <span>${measured(least)}</span><i aria-hidden="true"></i><span>${measured(most)}</span> mean priority
-    </p>
+  return html`${
+      least === most
+        ? html`<p class="quiet">Mean priority: all ${measured(most)}.</p>`
+        : html`<p class="ramp">
+            <span>${measured(least)}</span><i aria-hidden="true"></i><span>${measured(most)}</span> mean priority
+          </p>`
+    }
     <div class="scroll" tabindex="0" role="region" aria-label="Chunks by age and uses">
       <table class="cells">
         <caption class="spoken">Chunks by uses (rows) and age in policy versions (columns)</caption>

@@ -32,7 +32,7 @@ function List({ data }) {
   const { query } = useRoute();
   const wanted = query.get("name") ?? "";
   const [inSight, setInSight] = useState([]);
-  const narrow = useNarrow();
+  const [isNarrow, isMiddle] = [useMedia("(max-width: 800px)"), useMedia("(max-width: 1200px)")];
   const list = useRef(null);
   const [kinds, note] = useKinds(list);
   if (data.runs.length === 0 && data.unreadable.length === 0) {
@@ -64,7 +64,7 @@ function List({ data }) {
         label="Runs"
         items=${items}
         id=${(run) => run.name}
-        height=${narrow ? 104 : 52}
+        height=${isNarrow ? 132 : isMiddle ? 76 : 52}
         least=${1200}
         onSight=${setInSight}
         draw=${(run) => html`<${Row} run=${run} every=${every} note=${note} />`}
@@ -104,8 +104,8 @@ function Unseen({ run, note }) {
   return null;
 }
 
-function useNarrow() {
-  const query = useRef(matchMedia("(max-width: 800px)"));
+function useMedia(condition) {
+  const query = useRef(matchMedia(condition));
   const redraw = useRedraw();
   useEffect(() => {
     query.current.addEventListener("change", redraw);
@@ -124,7 +124,7 @@ function Row({ run, every, note }) {
     : { kind: "bad", word: "Unreadable", sentence: run.detail };
   return html`<div class="run" data-run=${run.name} data-kind=${kind}>
     <${State} kind=${kind} word=${word} />
-    <a data-page href=${address("now", run.name)}>${shown(run.name, 64)}</a>
+    <a data-page href=${address("now", run.name)} title=${shown(run.name)}>${shown(run.name, 64)}</a>
     <span class="sentence" title=${shown(sentence, 2000)}>
       <${Sentence} text=${shown(sentence, 400)} names=${status === null ? new Map() : namesOf(status)} />
     </span>

@@ -16,7 +16,7 @@ const KINDS = { active: "good", expired: "idle", revoked: "idle" };
 export function TokensView() {
   const feed = useFeed(PATH, 5);
   return html`<${Panel} title="Tokens" level=${1} paths=${[PATH]} wide>
-      <div class="actions"><${CreateAction} /></div>
+      <div class="actions"><${CreateAction} tokens=${feed.data?.tokens ?? []} /></div>
       <${Shown} feed=${feed} role="everywhere">${({ tokens }) => html`<${List} tokens=${tokens} />`}<//>
     <//>`;
 }
@@ -101,7 +101,8 @@ function asked({ name, role, runs, environment, contents, expires_days: days }) 
   return { method: "POST", path: PATH, body };
 }
 
-function CreateAction() {
+function CreateAction({ tokens }) {
+  const hasOperator = tokens.some((one) => one.role === "operator" && one.state === "active");
   return html`<${Action}
     needs="tokens"
     label="Create token"
@@ -109,7 +110,8 @@ function CreateAction() {
     request=${asked}
     fields=${[
       html`<label key="name">Name, for people <input name="name" maxlength="128" autocomplete="off" /></label>`,
-      html`<${Select} key="role" title="Role" name="role" options=${ROLES} value="viewer" />`,
+      html`<${Select} key="role" title="Role" name="role" options=${ROLES}
+        value=${hasOperator ? "viewer" : "operator"} />`,
       html`<label key="runs">Runs, such as math-* <input name="runs" defaultValue="*" autocomplete="off" /></label>`,
       html`<label key="days">
         Expires after, days <input type="number" name="expires_days" min="0.01" step="any" defaultValue="90" />
@@ -127,6 +129,12 @@ function CreateAction() {
       The secret is shown once. The first token of a service closes it: from then on every request needs credentials.
       Without days it never expires.
     </p>
+    ${
+      !hasOperator &&
+      html`<p class="notice">
+        There is no operator's token yet. Make it first: with another role, nobody can sign in here to make more.
+      </p>`
+    }
   <//>`;
 }
 

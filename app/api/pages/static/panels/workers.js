@@ -3,7 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, duration, known, number, shown } from "../lib/text.js";
-import { EnvironmentRows } from "../parts/environments.js";
+import { EnvironmentRows, presence } from "../parts/environments.js";
 import { Environment, State } from "../parts/names.js";
 import { DisconnectAction } from "../parts/operate.js";
 import { Panel } from "../parts/panel.js";
@@ -48,17 +48,12 @@ function List({ run, status, chosen }) {
       onClick=${() => choose({ environment: String(one.id) === chosen ? null : one.id })}
     >
       <${Environment} id=${one.id} name=${one.name} />
-      <${State} ...${alive(one)} />
+      <${State} ...${presence(one)} />
       <span>${counted(one.members, "member")}</span>
       <span>${counted(one.running_groups, "group")} running</span>
       <span class="quiet">heard ${duration(one.last_seen_age_s)} ago</span>
     </button>`}
   />`;
-}
-
-function alive(one) {
-  if (!one.connected) return { kind: "idle", word: "left" };
-  return one.alive ? { kind: "good", word: "alive" } : { kind: "warn", word: "silent" };
 }
 
 function Members({ run, environment }) {

@@ -36,7 +36,7 @@ export function BatchFacts({ batch }) {
       ["Trainer", batch.trainer === null ? "–" : shown(batch.trainer, 80)],
       ["Sequences", number(batch.size), `in ${counted(batch.groups, "group")}`],
       ["From the replay buffer", counted(batch.replayed_groups, "group")],
-      ["Minimums", batch.relaxed ? "relaxed: an environment got less than its minimum" : "kept"],
+      ["Minimums", batch.relaxed ? "relaxed: an environment got less than its minimum" : "met"],
     ]}
   />`;
 }
@@ -58,7 +58,7 @@ export function BatchParts({ batch }) {
   </ul>`;
 }
 
-/** The load of each rank as a dot, from the least to the largest, with lines at the mean and at the bound. */
+/** The load of each rank as a dot, with lines at the mean and at the least that any division can reach. */
 export function RankLoads({ ranks }) {
   const { loads, imbalance, bound } = ranks;
   const words =
@@ -95,7 +95,7 @@ function Dots({ loads, bound, words }) {
     </div>
     <p class="quiet">
       From rank 0 on the left to rank ${number(loads.length - 1)}. Solid line: the mean, ${measured(mean)}. Dashed
-      line: the bound, ${measured(limit)}. The scale is from ${measured(Math.min(...loads))} to
+      line: the best possible, ${measured(limit)}. The scale is from ${measured(Math.min(...loads))} to
       ${" "}${measured(Math.max(...loads, limit))}, not from 0.
     </p>`;
 }

@@ -5,6 +5,12 @@ import { number } from "../lib/text.js";
 import { statusPath } from "./run.js";
 import { Rows } from "./rows.js";
 
+/** Whether an environment is there, as a word and its kind. */
+export function presence(one) {
+  if (!one.connected) return { kind: "idle", word: "left" };
+  return one.alive ? { kind: "good", word: "alive" } : { kind: "warn", word: "silent" };
+}
+
 const AHEAD = 100; // rows below those in sight
 
 /** As `Rows`, of all environments. `status` has the first page of them. */

@@ -1,13 +1,13 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { Unreachable } from "../lib/api.js";
-import { growOlder, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
+import { growOlder, isRefused, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { Dialog, useMay } from "./action.js";
 import { Options } from "./fields.js";
-import { LedgerLine, RUNS } from "./run.js";
+import { LedgerLine, RUNS, statusPath } from "./run.js";
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
@@ -26,9 +26,12 @@ function useTheme() {
 export function Frame({ view, run, tabs, children }) {
   const [theme, nextTheme] = useTheme();
   const [help, setHelp] = useState(false);
-  const may = useMay("tokens");
+  const [mayTokens, mayAudit] = [useMay("tokens"), useMay("audit")];
+  const status = useFeed(run === null ? null : statusPath(run));
+  const isThere = status.error?.code !== "run_not_found";
+  const shownTabs = isThere ? tabs : [];
   const keys = {
-    ...Object.fromEntries(tabs.map((tab, at) => [String(at + 1), [`view ${tab.title}`, () => go(tab.href)]])),
+    ...Object.fromEntries(shownTabs.map((tab, at) => [String(at + 1), [`view ${tab.title}`, () => go(tab.href)]])),
     r: ["all runs", () => go(address("runs"))],
     t: ["light, dark or as the system", nextTheme],
     "?": ["this list", () => setHelp(true)],
@@ -41,9 +44,9 @@ export function Frame({ view, run, tabs, children }) {
         <a class="brand" data-page href=${address("runs")}>Lachesis</a>
         ${run !== null && html`<span aria-hidden="true">/</span> <${Runs} key=${run} run=${run} view=${view} />`}
       </nav>
-      <${Live} />
-      <a data-page href=${address("audit")}>audit</a>
-      ${may && html`<a data-page href=${address("tokens")}>tokens</a>`}
+      ${isThere && html`<${Live} />`}
+      ${mayAudit && html`<a data-page href=${address("audit")}>audit</a>`}
+      ${mayTokens && html`<a data-page href=${address("tokens")}>tokens</a>`}
       <a data-page href=${address("about")}>about</a>
       <button type="button" class="small" onClick=${nextTheme} title="Light, dark, or as the system">
         theme: ${theme === "system" ? "auto" : theme}
@@ -51,7 +54,7 @@ export function Frame({ view, run, tabs, children }) {
       <button type="button" class="small keys-button" onClick=${() => setHelp(true)}>keys (?)</button>
     </header>
     ${run !== null && html`<${LedgerLine} key=${run} run=${run} />`}
-    ${run !== null && html`<${Tabs} tabs=${tabs} view=${view} />`}
+    ${shownTabs.length > 0 && html`<${Tabs} tabs=${shownTabs} view=${view} />`}
     <${Lost} />
     <main id="main" tabindex="-1">${children}</main>
     <${Dialog} />
@@ -106,9 +109,13 @@ function Live() {
     return () => clearInterval(timer);
   }, []);
   const late = lateSeconds();
-  const kind = late === null ? "good" : "warn";
-  return html`<span class="live" data-kind=${isLive ? kind : "bad"}>
-    <i class="dot" aria-hidden="true"></i>${isLive ? "live" : "lost"}${late !== null && `, ${duration(late)} ago`}
+  const [kind, word] = !isLive
+    ? ["bad", "lost"]
+    : isRefused()
+      ? ["idle", "signed out"]
+      : [late === null ? "good" : "warn", "live"];
+  return html`<span class="live" data-kind=${kind}>
+    <i class="dot" aria-hidden="true"></i>${word}${late !== null && `, ${duration(late)} ago`}
   </span>`;
 }
 

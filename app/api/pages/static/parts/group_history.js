@@ -53,7 +53,8 @@ function stepsOf(run, group, { listed, batch, isForgotten }) {
   }
   if (group.state === "leased") steps.push(["leased", lease === null ? "" : leaseText(lease)]);
   if (group.ended_age_s !== null) {
-    steps.push([group.state, [ago(group.ended_age_s), shown(group.reason ?? "", 60)].filter(Boolean).join(", ")]);
+    const state = batch?.state === "kept" ? "kept" : group.state;
+    steps.push([state, [ago(group.ended_age_s), shown(group.reason ?? "", 60)].filter(Boolean).join(", ")]);
   }
   if (group.checkpoint !== null) steps.push(["saved", `in the checkpoint of step ${number(group.checkpoint)}`]);
   return steps;

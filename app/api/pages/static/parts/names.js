@@ -53,6 +53,9 @@ export function Environment({ id, name, most = 48 }) {
   >`;
 }
 
+/** The API puts code between backticks. */
+export const withCode = (text) => text.split("`").map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
+
 /** A sentence of the API, with the names of the environments whose numbers it has. */
 export function Sentence({ text, names }) {
   let said = null;
@@ -64,7 +67,7 @@ export function Sentence({ text, names }) {
         said = ` (${shown(names.get(id))})`;
         return html`<${Environment} id=${id} name=${names.get(id)} />`;
       }
-      return said !== null && part.startsWith(said) ? part.slice(said.length) : part;
+      return withCode(said !== null && part.startsWith(said) ? part.slice(said.length) : part);
     });
 }
 

@@ -42,6 +42,7 @@ const PAUSES = [
 
 /** Pause or resume a run, and change its limits. */
 export function RunActions({ run, status }) {
+  if (status.blocked?.reason === "archived") return null;
   return html`<div class="actions">
     ${PAUSES.map(({ setting, what, pause, resume }) => {
       const paused = status[setting];

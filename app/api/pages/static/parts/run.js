@@ -3,7 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { health } from "../lib/health.js";
 import { html } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
-import { counted, duration, number, shown } from "../lib/text.js";
+import { counted, duration, ended, number, shown } from "../lib/text.js";
 import { timeOf } from "../lib/time.js";
 import { Ledger } from "./ledger.js";
 import { Sentence, State } from "./names.js";
@@ -87,7 +87,7 @@ function WhoMustAct({ status }) {
         ${`lacks ${counted(missing[one.id], "sequence")}: ${heard(one)}.`}
       </li>`,
     )}
-    ${relaxes !== null && html`<li>Minimums are relaxed in ${duration(relaxes)}.</li>`}
+    ${relaxes !== null && html`<li>In ${duration(relaxes)}, a batch may form without some minimum.</li>`}
   </ul>`;
 }
 
@@ -106,7 +106,9 @@ export function Notices({ status }) {
         "trainer finished it",
     ]),
     ...status.warnings.map((warning) => ["warn", "Warning", warning.detail]),
-  ].filter(([, , text]) => text !== headline);
+  ]
+    .map(([kind, word, text]) => [kind, word, ended(text)])
+    .filter(([, , text]) => text !== headline);
   return notices.length > 0 && html`<${List} notices=${notices} names=${names} run=${status.run} />`;
 }
 

@@ -23,7 +23,8 @@ export function Sequence({ number: own, at, content, overlays, overlay, tokens, 
     <h3>
       Sequence ${own}, score ${measured(content.scores[at])}${", "}
       <span class="quiet"
-        >advantage ${measured(advantage)}, ${counted(length, "token")}, ${versionOf(content, at, length)}</span
+        >advantage over the group ${measured(advantage)}, ${counted(length, "token")},${" "}
+        ${versionOf(content, at, length)}</span
       >
     </h3>
     ${isAlone && range && html`<${Ramp} overlay=${overlay} range=${range} />`}

@@ -1,8 +1,9 @@
 // What a panel shows when it has nothing to show: loading, empty, an error, or no permission.
 import { hasToken, keepToken, root, Unreachable } from "../lib/api.js";
 import { refreshAll } from "../lib/feeds.js";
-import { html, useState } from "../lib/html.js";
-import { shown } from "../lib/text.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { ended, shown } from "../lib/text.js";
+import { withCode } from "./names.js";
 
 /** Least roles that are more than a name: how they are named, and the options that make their tokens. */
 const ROLES = {
@@ -32,16 +33,15 @@ function Failure({ error, retry, role }) {
       <button type="button" onClick=${forget}>Use another token</button>
     </div>`;
   }
+  const isNoRun = error.code === "run_not_found";
   return html`<div class="state" data-state="error">
-    <p><strong>${shown(error.code)}</strong>: ${shown(error.message, 500)}</p>
-    ${error.remedy && html`<p class="quiet">${withCode(shown(error.remedy, 500))}</p>`}
+    <p><strong>${shown(error.code)}</strong>: ${ended(shown(error.message, 500))}</p>
+    ${isNoRun && html`<p class="quiet">It may have been deleted, or your token is not for it.</p>`}
+    ${error.remedy && !isNoRun && html`<p class="quiet">${withCode(shown(error.remedy, 500))}</p>`}
     ${error.status !== 410 && html`<button type="button" onClick=${retry}>Try again</button>`}
-    ${error.code === "run_not_found" && html` <a href=${root}>All runs</a>`}
+    ${isNoRun && html` <a href=${root}>All runs</a>`}
   </div>`;
 }
-
-/** The API puts code between backticks. */
-const withCode = (text) => text.split("`").map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 
 function forget() {
   keepToken("");
@@ -50,6 +50,10 @@ function forget() {
 
 function TokenForm({ error, role }) {
   const [token, setToken] = useState("");
+  const field = useRef(null);
+  useEffect(() => {
+    if (["", "main"].includes(document.activeElement.id)) field.current.focus();
+  }, []);
   const send = (event) => {
     event.preventDefault();
     keepToken(token.trim());
@@ -64,6 +68,7 @@ function TokenForm({ error, role }) {
       ${ROLES[role]?.[1] ?? `--role ${role}`} --run "*"</code>.
     </p>
     <label>Token <input
+      ref=${field}
       type="password"
       name="token"
       autocomplete="current-password"

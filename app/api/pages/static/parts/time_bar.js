@@ -29,7 +29,7 @@ export function TimeBar({ environments = [] }) {
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
       Times are in ${zone}. Drag over a chart to look closer.
-      ${range === "1h" && " A younger run is shown from its start."}
+      ${range === "1h" && " A younger run is shown from its start, but at least two minutes."}
       ${time.isLive && ` The newest value still changes: its ${duration(time.step)} are not over.`}
     </span>
   </div>`;
