@@ -283,7 +283,7 @@ async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client:
     assert box is not None
     middle = box["x"] + box["width"] / 2
     await page.mouse.move(middle, box["y"] + box["height"] / 2)
-    chosen = await lane.locator(".chosen").bounding_box()
+    chosen = await lane.locator("rect").bounding_box()
     assert chosen is not None
     assert chosen["x"] - 1 <= middle <= chosen["x"] + chosen["width"] + 1, "it shows the span that is read"
     await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
