@@ -32,11 +32,16 @@ async def test_the_page_asks_for_a_token_once(
     page = await show("/")
     await expect(page.locator("[data-state=token]")).to_contain_text("This service needs a token.")
     assert await page.locator("input[name=token]").get_attribute("type") == "password"
+    await expect(page.locator("input[name=token]")).to_be_focused()
+    await expect(page.locator(".live")).to_have_text("signed out")
     await enter(page, "lachesis_wrong")
     await expect(page.locator("[data-state=token]")).to_contain_text("It refused yours")
     await enter(page, viewer)
     await page.get_by_role("link", name="run", exact=True).click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("No environment has joined")
+    await expect(page.locator(".live")).to_have_text("live")
+    await expect(page.get_by_role("link", name="about")).to_be_visible()
+    await expect(page.get_by_role("link", name="audit")).to_have_count(0)  # viewers may not read it
     await page.reload()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("No environment has joined")
     await page.goto("/")

@@ -171,7 +171,10 @@ async def test_a_lost_connection_is_shown_and_what_was_there_stays(
 async def test_a_run_that_does_not_exist_is_an_error_with_its_code(show: Open, watch: Watch) -> None:
     watch.expected.append("404")
     page = await show("/runs/nothing/now")
-    await expect(page.locator("[data-state=error]")).to_contain_text("run_not_found: there is no run nothing")
+    await expect(page.locator("[data-state=error]")).to_contain_text("run_not_found: there is no run nothing.")
+    await expect(page.locator("[data-state=error]")).to_contain_text("It may have been deleted")
+    await expect(page.get_by_role("navigation", name="Views of the run")).to_have_count(0)
+    await expect(page.locator(".live")).to_have_count(0)
     await expect(page.get_by_role("button", name="Try again")).to_be_visible()
     await page.get_by_role("link", name="All runs").click()
     await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()

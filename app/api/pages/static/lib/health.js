@@ -22,7 +22,10 @@ export function health(status) {
   if (alert !== null) return state("bad", "Alert", alert.detail);
   const held = leases.find((lease) => HELD.includes(lease.state));
   const next = blocked === null ? "The next batch is ready." : `Next: ${blocked.detail}`;
-  if (held) return state("good", "Training", `${said([`Step ${number(held.step)}`, ...usual(pace)])} ${next}`);
+  if (held) {
+    const every = isOverdue(status) ? "the last batches came every" : "a batch every";
+    return state("good", "Training", `${said([`Step ${number(held.step)}`, ...usual(pace, every)])} ${next}`);
+  }
   if (blocked === null) {
     const waits = `A batch of ${counted(status.batch_size, "sequence")} waits for the trainer`;
     if (!isOverdue(status)) return state("good", "Ready", said([waits, ...usual(pace, "the last ones came every")]));
@@ -53,7 +56,7 @@ function isOverdue({ oldest_waiting_s: waiting, pace: { last_batch_age_s: age, b
 }
 
 /** How the latest batches followed each other. */
-function usual({ batch_interval_s: between, trainer_idle_share: idle }, every = "a batch every") {
+function usual({ batch_interval_s: between, trainer_idle_share: idle }, every) {
   return [
     ...(between === null ? [] : [`${every} ${interval(between)}`]),
     ...(idle === null ? [] : [`trainer idle ${percent(Number(idle.toPrecision(2)))}`]),
