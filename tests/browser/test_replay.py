@@ -42,3 +42,14 @@ async def test_replay_shows_the_buffer_and_follows_it(client: httpx.AsyncClient,
     assert "sort=weights&descending=true" in page.url
     await page.get_by_label("Chunks that are").select_option("archived")
     await expect(page.get_by_text("No chunk is here.")).to_be_visible()
+
+
+async def test_a_chunk_of_a_group_leads_to_the_group(client: httpx.AsyncClient, show: Open) -> None:
+    await make_buffer(client, groups=True)
+    group = {"id": "g1", "tokens": [[1, 2]], "masks": [[1, 2]], "scores": [0.5]}
+    assert (await client.post("/v1/runs/r/groups", json={"groups": [group]})).status_code == 201
+    batch = (await client.post("/v1/runs/r/batches", json={})).json()
+    await client.post(f"/v1/runs/r/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
+    page = await show(PAGE, height=2400)
+    await page.locator("[data-chunk]").get_by_role("link", name="g1").click()
+    await expect(page.locator("main")).to_contain_text("Sequence 0, score 0.5")

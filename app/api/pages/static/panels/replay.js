@@ -18,7 +18,6 @@ import { shareOf } from "../parts/overlays.js";
 
 const PAGE = 1000;
 const MOST_WORKERS = 50;
-const OF_GROUPS = "@environment/"; // what the workers of groups begin with
 // The places of chunks, and the orders that each can be read in.
 const PLACES = {
   sampleable: ["order", "weights", "versions", "uses"],
@@ -250,7 +249,7 @@ function Found({ run, data, query }) {
       html`<div class="entry chunk-row heads quiet" aria-hidden="true">
         <span class="number">Chunk</span><span class="number">Priority</span><span class="number">Uses</span
         ><span class="number">Version</span><span class="number">In samples</span><span class="number">Size</span
-        ><span>Worker</span><span class="number">Fragments</span>
+        ><span>Group or worker</span><span class="number">Fragments</span>
       </div>`
     }
     <${Rows} label="Chunks" items=${chunks} id=${(one) => one.chunk} height=${32}
@@ -260,8 +259,7 @@ function Found({ run, data, query }) {
 
 // A chunk of a group that was trained on links to the group.
 function Chunk({ run, chunk }) {
-  const { worker, fragments } = chunk;
-  const group = worker.startsWith(OF_GROUPS) ? fragments[0] : null;
+  const { worker, group, fragments } = chunk;
   return html`<div class="entry chunk-row" data-chunk=${chunk.chunk}>
     <span class="number">${number(chunk.chunk)}</span>
     <span class="number">${measured(chunk.priority)}</span>
