@@ -26,6 +26,7 @@ export function Trends({ run, status }) {
 
 export function TrendCharts({ history, path, status }) {
   const isFew = areFew(status);
+  const idle = history.run.trainer_idle_share.map((share) => (share === null ? null : 100 * share));
   return html`<${Panel} title="Stalls" unit="what blocked the run from training" paths=${[path]} wide>
         <${Stalls} times=${history.times_s} stepSeconds=${history.step_s} blocked=${history.run.blocked_s}
           said=${history.run.blocked_sentence} names=${namesOf(status)} />
@@ -38,10 +39,10 @@ export function TrendCharts({ history, path, status }) {
             series=${[{ label: "queued", values: history.run.queued_sequences, token: "accent" }]} />
         <//>
         <${BatchCounts} history=${history} path=${path} />
-        <${Panel} title="Trainer idle" unit="part of the time" paths=${[path]}>
-          <${Lines} title="Part of the time in which no trainer held a batch" times=${history.times_s}
-            step=${history.step_s} most=${1}
-            series=${[{ label: "idle", values: history.run.trainer_idle_share, token: "accent" }]} />
+        <${Panel} title="Trainer idle" unit="% of the time" paths=${[path]}>
+          <${Lines} title="Percent of the time in which no trainer held a batch" times=${history.times_s}
+            step=${history.step_s} most=${100}
+            series=${[{ label: "idle", values: idle, token: "accent" }]} />
         <//>
       </div>`;
 }
