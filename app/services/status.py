@@ -224,8 +224,8 @@ def fitting_lanes(view: RunView, ttl_ms: int) -> dict[LaneId, int]:
     if view.config is None:
         return dict(view.lanes)
     batch_size = view.config.batch_size
-    bounds = view.live(ttl_ms).bounds(batch_size)
-    return {lane: count for lane, count in view.lanes.items() if not is_oversized(lane, batch_size, bounds)}
+    maximums = view.live(ttl_ms).maximums(batch_size)
+    return {lane: count for lane, count in view.lanes.items() if not is_oversized(lane, batch_size, maximums)}
 
 
 def oversized_groups(view: RunView, fitting: Mapping[LaneId, int]) -> int:

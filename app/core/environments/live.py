@@ -54,6 +54,13 @@ class LiveEnvironments:
             self._binding[batch_size] = {key: own for key, own in bounds.items() if own is not NO_BOUNDS}
         return self._binding[batch_size]
 
+    def maximums(self, batch_size: int) -> Mapping[int, Bounds]:
+        """Return the bounds of those that have a maximum, without minimums. It costs little if few have one."""
+        capped = {
+            key: ShareLimits(None, one.max_share) for key, one in self.records.items() if one.max_share is not None
+        }
+        return bounds_for(batch_size, capped)
+
     def parts(self, batch_size: int) -> Mapping[int, int]:
         """Return what batches wait for: the minimum of each, or its credits for one batch where it has no minimum.
 

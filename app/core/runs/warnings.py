@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.core.environments.shares import ShareLimits, bounds_for
+from app.core.environments.shares import ShareLimits
 from app.core.numeric.subset_sum import ever_attainable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -47,15 +47,14 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
     """
     if view.config is None:
         return ()
-    batch_size, shares = view.config.batch_size, view.live(ttl_ms).shares
-    capped = {key: ShareLimits(None, share.max_share) for key, share in shares.items() if share.max_share is not None}
-    bounds = bounds_for(batch_size, capped).items()
-    limits = {key: bound.maximum for key, bound in bounds if bound.maximum is not None}
+    batch_size, live = view.config.batch_size, view.live(ttl_ms)
+    maximums = live.maximums(batch_size).items()
+    limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
     sizes = _known_sizes(view, ttl_ms)
     found = (
         groups_too_large(batch_size, sizes, limits),
         sizes_do_not_fit(batch_size, sizes, limits) if view.policy.fresh_fraction >= 1 else None,
-        minimums_above_one(shares),
+        minimums_above_one(live.shares),
         _sequences_too_long(view),
     )
     return tuple(warning for warning in found if warning is not None)
