@@ -107,13 +107,13 @@ def test_a_token_file_is_looked_at_again_after_a_refusal(tmp_path: Path) -> None
     file.write_text("first")
     credentials = Credentials(Settings(token_file=str(file)))
     assert credentials.headers() == {"Authorization": "Bearer first"}
-    assert not credentials.check_again()
+    assert not credentials.look_again()
     (tmp_path / "other").write_text("second")
     (tmp_path / "other").replace(file)
-    assert credentials.check_again()
+    assert credentials.look_again()
     assert credentials.headers() == {"Authorization": "Bearer second"}
     file.write_text("")
-    assert not credentials.check_again()
+    assert not credentials.look_again()
     assert credentials.headers() == {"Authorization": "Bearer second"}
 
 

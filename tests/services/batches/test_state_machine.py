@@ -468,5 +468,5 @@ def test_a_run_does_what_a_plain_model_of_it_does(
     monkeypatch.setattr(retrieval, "MANY_LANES", 2)  # so that it chooses which of them to read
     monkeypatch.setattr(listing, "MOST_LANES", 2)
     monkeypatch.setattr(listing, "_AT_ONCE", 3)
-    monkeypatch.setattr(capacity, "_LOOK_EVERY_S", 0.02)  # the model counts at each step, not four times a second
+    monkeypatch.setattr(capacity, "_CHECK_EVERY_S", 0.02)  # the model counts at each step, not four times a second
     run_machine(lambda: RunMachine(processes), examples, steps)
