@@ -151,7 +151,8 @@ def _planned(view: QueueView, bounds: Mapping[int, Bounds], plan: BatchPlan, sca
 def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
     """Return the lanes after the groups of a dissolved batch are back in their places.
 
-    Groups from the replay buffer do not go to a lane. Groups that are too old by now are left out.
+    Groups from the replay buffer do not go to a lane. Groups that are too old by now are left out. If another process
+    has dissolved the batch in the meantime, its groups are in the lanes already: they count once.
     """
     heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
     for group in groups:
@@ -163,7 +164,7 @@ def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[Lease
     joined = [
         replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))
         for lane in lanes
-        for back in [heads.pop((lane.environment, lane.size), [])]
+        for back in [set(heads.pop((lane.environment, lane.size), [])).difference(lane.heads)]
     ]
     others = ((lane, sorted(back), view.lanes.get(lane, 0)) for lane, back in heads.items())
     return joined + [Lane(*lane, unread + len(back), tuple(back)) for lane, back, unread in others]

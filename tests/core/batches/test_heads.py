@@ -78,6 +78,16 @@ def test_a_decision_from_some_lanes_is_the_decision_from_all(
     assert decide(view, read, TTL_MS, PATIENCE_MS) == decide(view, every, TTL_MS, PATIENCE_MS)
 
 
+def test_groups_of_a_batch_that_another_process_has_dissolved_count_once() -> None:
+    """Their batch was read before the lanes, and its groups were back when the lanes were read."""
+    queue: list[Group | None] = [Group(0, 2)] * 3
+    view = replace(view_of(4, {}, clock_ms=0), lanes={(0, 2): 3})
+    lanes = lanes_of(queue, 4)
+    back = [LeasedGroup(f"g{n}", n, 0, 2, 0, "", 0, None, None) for n in range(2)]
+    assert with_returned(view, lanes, back) == lanes
+    assert decide(view, with_returned(view, lanes, back), TTL_MS, PATIENCE_MS).plan is not None
+
+
 @examples(300)
 @given(queues, st.lists(groups, max_size=12), st.integers(2, 14), st.sampled_from([0.1, 0.5, 0.8]), shares)
 def test_a_mixture_from_some_lanes_is_the_mixture_from_all(
