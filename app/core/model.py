@@ -109,5 +109,5 @@ class NotReady:
     unblocked_by: tuple[tuple[int | None, int], ...] = ()
 
     def adding(self, detail: str | None) -> "NotReady":
-        """Return the same reason with one more clause in its sentence; itself if there is none."""
+        """Return the same reason with one more clause in its sentence. None adds nothing."""
         return self if detail is None else replace(self, detail=f"{self.detail}; {detail}")

@@ -4,7 +4,7 @@
 -- counts its items. In the order 'item', the name is a key, and the rank is not used. In other orders the name is ''.
 local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only'}
 
--- Return the item at a place; nil if there is none.
+-- Return the item at a place, or nil.
 local function member_at(c, place)
   local order, name, rank = place.order, place.name, place.rank
   if order == 'item' then return redis.call('HEXISTS', c.items, name) == 1 and name or nil end
