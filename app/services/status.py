@@ -9,7 +9,6 @@ from app.core.access.limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
 from app.core.batches.pace import MOST_BATCHES, BatchPace, pace
 from app.core.environments.record import EnvironmentRecord
-from app.core.environments.shares import is_oversized
 from app.core.model import LaneId
 from app.core.runs.alert import RunAlert, alert_of
 from app.core.runs.ledger import TokenLedger, ledger_of, ledger_of_run
@@ -140,7 +139,7 @@ class Status:
         """
         diagnosis = await self._diagnostics.of(run)
         view, failure = diagnosis.view, self._failures.of(run)
-        fitting = fitting_lanes(view, self._ttl_ms)
+        fitting = view.fitting_lanes(self._ttl_ms)
         page = list(islice((key for key in view.environments if key > after), limit + 1))
         return RunFacts(
             run=run,
@@ -214,22 +213,8 @@ class Status:
         return None if entry is None else view.clock_ms - entry.accepted_ms
 
 
-def fitting_lanes(view: RunView, ttl_ms: int) -> dict[LaneId, int]:
-    """Return the queued groups that can enter a batch, by environment and size: all before the batch size is known.
-
-    Args:
-        view: The run.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
-    """
-    if view.config is None:
-        return dict(view.lanes)
-    batch_size = view.config.batch_size
-    maximums = view.live(ttl_ms).maximums(batch_size)
-    return {lane: count for lane, count in view.lanes.items() if not is_oversized(lane, batch_size, maximums)}
-
-
 def oversized_groups(view: RunView, fitting: Mapping[LaneId, int]) -> int:
-    """Count the queued groups that are not in ``fitting`` (`fitting_lanes`): they can never enter a batch."""
+    """Count the queued groups that are not in ``fitting`` (`QueueView.fitting_lanes`): they can never enter a batch."""
     return sum(view.lanes.values()) - sum(fitting.values())
 
 

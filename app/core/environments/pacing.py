@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from app.core.environments.record import EnvironmentRecord
-from app.core.environments.shares import is_oversized
 from app.core.runs.view import QueueView
 
 SMALLEST_WEIGHT = 0.01
@@ -48,16 +47,11 @@ class Pacing:
     def __init__(self, view: QueueView, ttl_ms: int) -> None:
         batch_size = view.config.batch_size if view.config else 0
         live = view.live(ttl_ms)
-        bounds = live.bounds(batch_size) if batch_size else {}
-        fitting = {
-            lane: count
-            for lane, count in view.lanes.items()
-            if not batch_size or not is_oversized(lane, batch_size, bounds)
-        }
+        fitting = view.fitting_lanes(ttl_ms)
         self._environments = view.environments
         self._step = view.step
         self._paused = view.policy.intake_paused
-        self._bounds = bounds
+        self._bounds = live.bounds(batch_size) if batch_size else {}
         self._waiting: dict[int | None, int] = {}
         for (environment, size), count in fitting.items():
             self._waiting[environment] = self._waiting.get(environment, 0) + size * count

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from app.core.batches.leases import Lease
 from app.core.environments.live import LiveEnvironments, live
 from app.core.environments.record import EnvironmentRecord
+from app.core.environments.shares import is_oversized
 from app.core.model import LaneId
 from app.core.ranks.sharding import BalanceHistory, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
@@ -85,6 +86,18 @@ class QueueView:
             ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         """
         return live(self.environments, self.clock_ms, ttl_ms)
+
+    def fitting_lanes(self, ttl_ms: int) -> Mapping[LaneId, int]:
+        """Return the queued groups that can enter a batch, by environment and size: all before the batch size is known.
+
+        Args:
+            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        """
+        if self.config is None:
+            return self.lanes
+        batch_size = self.config.batch_size
+        maximums = self.live(ttl_ms).maximums(batch_size)
+        return {lane: count for lane, count in self.lanes.items() if not is_oversized(lane, batch_size, maximums)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

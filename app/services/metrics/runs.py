@@ -12,7 +12,7 @@ from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.core.runs.ledger import ledger_of_run
 from app.core.runs.view import RunView
 from app.services.metrics.text import Lines, Samples
-from app.services.status import fitting_lanes, oversized_groups
+from app.services.status import oversized_groups
 from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
 from lachesis.wire.states import (
@@ -37,7 +37,7 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
     """
     samples = Samples()
     totals, dropped = view.totals, view.dropped_by_reason
-    oversized = oversized_groups(view, fitting_lanes(view, ttl_ms))
+    oversized = oversized_groups(view, view.fitting_lanes(ttl_ms))
     leases = Counter(lease.state for lease in view.leases)
     records = list(view.environments.values())
     environments = Counter(_state(environment, view, ttl_ms) for environment in records)

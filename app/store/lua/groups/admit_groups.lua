@@ -1,7 +1,7 @@
 #!lua
 -- admit_groups: index submissions whose payloads are written: all groups of a submission, or none.
 --
--- Returns {for each submission a list with the outcome of each group, counts of the starvation or {} if there is none}.
+-- Returns {outcomes, starvation}: the outcomes of the groups of each submission; counts of the starvation, else {}.
 -- Outcomes are 'new'; 'written' by an earlier call of this command whose answer was lost; 'repeated OUTCOME'. If a
 -- submission is refused, nothing of it is stored, and all its groups have one outcome: 'full GROUPS BYTES' that wait;
 -- 'account_full LIMIT GROUPS BYTES' that its account has in the queue; 'exists GIVEN_ID': this id has other contents;
