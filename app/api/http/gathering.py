@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 _JOINED_BYTES = 16 * 1024
-_GATHERED_BYTES = 512 * 1024
+_GATHERED_BYTES = 1024 * 1024
 _TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
 _TCPI_UNACKED = 24
 _TCP_INFO_BYTES = 32
