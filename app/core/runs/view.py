@@ -48,6 +48,7 @@ class QueueView:
         scarce: Since when batches wait for environments that send too little, run clock, by id
             (`app.core.environments.scarcity`).
         began_ms: Run clock when the run began: 0, or when it was reset.
+        waited_ms: Run clock when it was last noted that a trainer waits for a batch, or None.
     """
 
     config: RunConfig | None
@@ -78,6 +79,7 @@ class QueueView:
     trained: Trained = field(default_factory=Trained)
     scarce: Mapping[int, int] = field(default_factory=dict)
     began_ms: int = 0
+    waited_ms: int | None = None
 
     def live(self, ttl_ms: int) -> LiveEnvironments:
         """Return the environments that are alive: only these bind.

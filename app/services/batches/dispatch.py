@@ -30,6 +30,7 @@ from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNo
 _MAX_ATTEMPTS = 10_000  # each attempt may drop a batch of groups that are too old
 _OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
 _LEASE_NEWS = frozenset({b"changed", b"divided", b"registered", b"returned", b"rewound"})
+_NOTE_WAITING_EVERY_MS = 10_000
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
 
 
@@ -125,6 +126,7 @@ class Dispatch:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
+                    await self._note_waiting(run, view)
                     return BatchResult(None, outcome, sent)
                 self._turns.note_others(run)  # most likely another process has taken this batch
                 if not compete and not self._turns.is_held(run):
@@ -133,6 +135,11 @@ class Dispatch:
         if request is not None:
             raise RunNotFound(f"there is no run {run}")
         return BatchResult(None, unregistered())
+
+    async def _note_waiting(self, run: str, view: QueueView) -> None:
+        """Keep the run awake while a trainer waits: its history then says what the trainer waits for."""
+        if view.waited_ms is None or view.clock_ms - view.waited_ms >= _NOTE_WAITING_EVERY_MS:
+            await self._runs.note_waiting(run)
 
     async def due(self, run: str, requests: Sequence[BatchRequest], *, ahead: bool = False) -> list[int]:
         """Return the requests that can be answered with a batch that was taken before.

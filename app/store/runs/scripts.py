@@ -88,6 +88,10 @@ def set_run_field(keys: RunKeys, *, record: str, field: str, value: str | int, k
 
 
 @script
+def note_waiting(keys: RunKeys) -> None: ...
+
+
+@script
 def request_sweep(keys: RunKeys) -> None: ...
 
 
@@ -118,5 +122,6 @@ def tick(
     remembered_ms: int,
     shortest_sleep_ms: int,
     longest_sleep_ms: int,
+    awaited_ms: int,
     most_events: int,
 ) -> None: ...

@@ -48,6 +48,7 @@ _ANY_NUMBER = 2**53
 _KEPT_AFTER_RESET_MS = 120_000  # commands of before a reset may be repeated, but not as long as this
 _SHORTEST_SLEEP_MS = 30_000  # what a run that sleeps has to forget may wait that long
 _LONGEST_SLEEP_MS = 1_800_000
+_AWAITED_MS = 30_000  # a run stays awake so long after it was noted that a trainer waits
 
 
 class RunStore:
@@ -293,6 +294,10 @@ class RunStore:
         """Note that the trainer has asked for its first batch: environments may register now."""
         await self._set_field(RunKeys(run), "started", 1)
 
+    async def note_waiting(self, run: str) -> None:
+        """Note that a trainer waits for a batch: the run stays awake for half a minute."""
+        await self._connection.run(scripts.note_waiting(RunKeys(run)))
+
     async def note_conflict(self, run: str, since_ms: int | None) -> None:
         """Remember since when minimums have been impossible together, or (None) that they are not."""
         keys = RunKeys(run)
@@ -374,6 +379,7 @@ class RunStore:
                 remembered_ms=Policy().remembered_ms,
                 shortest_sleep_ms=_SHORTEST_SLEEP_MS,
                 longest_sleep_ms=_LONGEST_SLEEP_MS,
+                awaited_ms=_AWAITED_MS,
                 most_events=self._most_events,
             )
             for run in runs

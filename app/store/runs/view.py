@@ -155,6 +155,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "undivided": Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
         "scarce": _parse_scarce(run.get("scarce", "{}")),
         "began_ms": int(run.get("reset_ms", 0)),
+        "waited_ms": _optional_int(run.get("waited_ms")),
         "trained": Trained(
             int(run.get("trained_batches", 0)),
             int(run.get("trained_ms", 0)),

@@ -216,3 +216,23 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     assert again.batch is not None
     assert again.batch.payloads == first.batch.payloads
     assert again.batch.lease.relaxed
+
+
+async def test_a_trainer_that_waits_keeps_its_run_awake(process: Callable[..., Process], redis_client: Redis) -> None:
+    """A run without environments would sleep, and its history would not say what the trainer waits for."""
+    services, maintenance = process()
+    await services.runs.administration.create(RUN, config(4), Policy())
+
+    async def waits() -> int:
+        answer = await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))
+        assert answer.not_ready is not None
+        return int(await redis_client.hget(KEYS.run, "waited_ms"))  # type: ignore[misc, arg-type]
+
+    await maintenance.look_after(RUN)
+    assert await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
+    noted_ms = await waits()
+    await maintenance.look_after(RUN)
+    assert not await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
+    assert await waits() == noted_ms, "it is noted once in ten seconds"
+    await redis_client.hincrby(KEYS.run, "clock_ms", 10_000)  # type: ignore[misc]
+    assert await waits() >= noted_ms + 10_000

@@ -82,6 +82,7 @@ BUSY: dict[str, Step] = {
     "a lease": _leased,
     "a group that grows too old": _aging,
     "a replay buffer": replay_moves,
+    "a trainer that waits": lambda store: store.runs.note_waiting(RUN),
 }
 
 
@@ -109,6 +110,7 @@ WAKING: dict[str, tuple[Step, Step]] = {
     ),
     "a kept batch is released": (_kept, lambda store: store.batches.release_kept(RUN, ["batch1"])),
     "a reset": (lambda store: store.admit(encoded()), lambda store: store.runs.reset(RUN, "token")),
+    "a trainer waits": (lambda store: store.tick(), lambda store: store.runs.note_waiting(RUN)),
 }
 
 
@@ -118,6 +120,15 @@ async def test_what_happens_in_a_run_that_sleeps_wakes_it(store: Store, prepare:
     await fall_asleep(store)
     await wake(store)
     assert await is_due(store)
+
+
+async def test_a_run_sleeps_half_a_minute_after_the_last_trainer_waited(store: Store) -> None:
+    await store.runs.note_waiting(RUN)
+    await store.pass_time(25_000)
+    await store.tick()
+    assert await is_due(store)
+    await store.pass_time(5_000)
+    await fall_asleep(store)
 
 
 async def test_a_run_wakes_when_it_has_to_forget_something(store: Store) -> None:

@@ -41,7 +41,8 @@ local member_ttl_ms = ARGV[4]  -- silence after which a member is gone
 local remembered_ms = ARGV[5]  -- how long groups are remembered if the run does not say, ms
 local shortest_sleep_ms = ARGV[6]
 local longest_sleep_ms = ARGV[7]
-local most_events = ARGV[8]  -- about how many events to keep
+local awaited_ms = ARGV[8]  -- how long a run stays awake after a trainer got no batch
+local most_events = ARGV[9]  -- about how many events to keep
 -- include clock
 -- include members
 -- include expire_members
@@ -65,6 +66,7 @@ facts[#facts + 1] = redis.call('EXISTS', CURRICULA_LOADING)
 facts[#facts + 1] = redis.call('HEXISTS', RUN, 'unswept')
 local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + record_drops(clock)
 for i = 3, #facts do busy = busy + facts[i] end
+if clock - (redis.call('HGET', RUN, 'waited_ms') or -awaited_ms) < tonumber(awaited_ms) then busy = busy + 1 end
 facts[#facts + 1] = redis.call('EXISTS', ENVIRONMENTS)
 local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, KNOWN, BUFFERS, UNREFERENCED,
   MARKED_HASHES, LEASE_STATES, ENDED, REPLAY, GROUPS, CURRICULA_LOADING, MEMBERS, MEMBERS_HEARD, MEMBER_COUNTS, RUNNING,
