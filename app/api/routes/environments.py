@@ -248,7 +248,7 @@ async def heartbeat(request: Request) -> Response:
     credited = await services.environments.registry.heartbeat(
         path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries
     )
-    return model_reply(_credits(credited.grant, credited.started))
+    return model_reply(_credits(credited.allowance, credited.started))
 
 
 @direct.get(
@@ -272,7 +272,7 @@ async def get_credits(request: Request) -> Response:
     if query.member is not None:
         refuse_browsers(request)
         credited = await registry.heartbeat(path.run, path.environment, query.member, query.running_groups)
-        return model_reply(_credits(credited.grant))
+        return model_reply(_credits(credited.allowance))
     if query.running_groups is not None:
         raise errors.InvalidField(
             "also send member: running groups are those of one member", ("query", "running_groups")
@@ -280,14 +280,14 @@ async def get_credits(request: Request) -> Response:
     return model_reply(_credits(await registry.credits(path.run, path.environment)))
 
 
-def _credits(grant: GroupAllowance, started: int = 0) -> Credits:
+def _credits(allowance: GroupAllowance, started: int = 0) -> Credits:
     return Credits(
         granted_groups=started,
-        credits_groups=grant.groups,
-        credits_sequences=grant.credit.sequences,
-        horizon_batches=grant.horizon_batches,
-        wanted_sequences=grant.credit.wanted,
-        outstanding_sequences=grant.credit.outstanding,
-        policy_version=grant.policy_version,
-        reason=grant.credit.reason,
+        credits_groups=allowance.groups,
+        credits_sequences=allowance.credit.sequences,
+        horizon_batches=allowance.horizon_batches,
+        wanted_sequences=allowance.credit.wanted,
+        outstanding_sequences=allowance.credit.outstanding,
+        policy_version=allowance.policy_version,
+        reason=allowance.credit.reason,
     )

@@ -8,7 +8,7 @@ from app.core.batches.diagnosis import explain, known_sizes, minimums_conflict
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
-from app.core.batches.selection import select, select_oldest
+from app.core.batches.selection import select
 from app.core.environments.live import LiveEnvironments, declared_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import settle_debts
@@ -55,7 +55,7 @@ def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: 
 
     Args:
         view: The run; ``view.config`` must be set.
-        lanes: Its lanes with their heads, as `app.core.batches.heads` tells which.
+        lanes: The lanes that `app.core.batches.heads.lanes_to_read` names, with their heads.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
@@ -70,7 +70,7 @@ def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: 
 def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
     live = view.live(ttl_ms)
     bounds, binding = live.bounds(batch_size), live.binding(batch_size)
-    plan = select_oldest(batch_size, lanes, binding)
+    plan = select(batch_size, lanes, binding)
     if plan is not None:
         return _planned(view, bounds, plan, view.scarce)
     lanes = with_unread(view.lanes, lanes)
@@ -100,7 +100,7 @@ def _without_scarce(
         available = {key: bounds[key].minimum - missing[key] for key in gone}
         for minimums in (available, dict.fromkeys(gone, 0)):
             plan = select(batch_size, lanes, lowered(bounds, minimums))
-            if isinstance(plan, BatchPlan):
+            if plan is not None:
                 relaxed = replace(plan, relaxed=True, shortfall=shortfall_of(plan.groups, bounds))
                 return _planned(view, bounds, relaxed, scarce)
     left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
@@ -125,7 +125,8 @@ def _without_conflict(
     bounds = live.binding(batch_size)
     least = queued_shortfall(batch_size, lanes, bounds)
     if least is None:
-        return Decision(None, strict, view.debts, scarce=scarce)
+        goes_on = view.conflict_since_ms is not None and minimums_conflict(batch_size, sizes, bounds)
+        return Decision(None, strict, view.debts, view.conflict_since_ms if goes_on else None, scarce=scarce)
     since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
     waited_from = max(since, view.last_batch_ms or since)
     if waited_from > since and least <= (smallest_shortfall(batch_size, sizes, bounds) or 0):
@@ -137,7 +138,7 @@ def _without_conflict(
         return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
     # Selecting groups costs far more than checking that a batch exists, so it comes last.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
-    assert isinstance(relaxed, BatchPlan), "an exact batch exists without minimums"  # noqa: S101
+    assert relaxed is not None, "an exact batch exists without minimums"  # noqa: S101
     return replace(_planned(view, live.bounds(batch_size), relaxed, scarce), conflict_since_ms=since)
 
 

@@ -24,17 +24,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.batches.diagnosis import explain
 from app.core.batches.selection import ClassCounts, SizeClasses
-from app.core.environments.shares import supplies_of, unlimited, usable_groups, without_minimums
-from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
+from app.core.environments.shares import supplies_of, unlimited, usable_groups
+from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
 
 
 def select_relaxed(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], debts: Mapping[int, int]
-) -> BatchPlan | NotReady:
+) -> BatchPlan | None:
     """Choose the next batch where the minimums cannot all be kept, as described above.
 
     Args:
@@ -44,7 +43,7 @@ def select_relaxed(
         debts: Sequences owed from earlier batches, by environment (`app.core.environments.shares.settle_debts`).
 
     Returns:
-        A plan, marked relaxed if some minimum is not kept; `NotReady` if there is no exact batch at all.
+        A plan, marked relaxed if some minimum is not kept; None if there is no exact batch at all.
     """
     minimums = {environment: bound.minimum for environment, bound in bounds.items() if bound.minimum > 0}
     dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
@@ -57,7 +56,7 @@ def select_relaxed(
     classes = SizeClasses(batch_size, lanes, bounds)
     lowest = cheapest(*classes.remaining(classes.nothing, classes.everything), price)
     if lowest is None:
-        return explain(batch_size, lanes, without_minimums(bounds), {})
+        return None
     groups = classes.groups(_oldest(classes, price, lowest))
     shortfall = shortfall_of(groups, bounds)
     return BatchPlan(groups, relaxed=bool(shortfall), shortfall=shortfall)

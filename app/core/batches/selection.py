@@ -25,14 +25,13 @@ with the smallest shortfall.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from app.core.batches.diagnosis import explain
 from app.core.environments.shares import account_of, limit_of, supplies_of
-from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
+from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import Supply, attainable, plausible
 
@@ -115,25 +114,14 @@ def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
     return classes
 
 
-def select(
-    batch_size: int,
-    lanes: Sequence[Lane],
-    bounds: Mapping[int, Bounds],
-    sizes: Mapping[int | None, Collection[int]] | None = None,
-) -> BatchPlan | NotReady:
-    """Choose the next batch by the selection rule. If no batch fits, return the reason.
+def select(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
+    """Choose the next batch by the selection rule. None means that there is no valid batch.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         lanes: The queue, with the oldest groups of each lane. Arrivals are unique.
         bounds: Minimum and maximum of each environment. Environments without an entry, and None, have no bounds.
-        sizes: Declared group sizes of environments, in sequences. They only help to explain what is missing.
     """
-    return select_oldest(batch_size, lanes, bounds) or explain(batch_size, lanes, bounds, sizes or {})
-
-
-def select_oldest(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
-    """Choose the next batch as `select` does. None means that there is no valid batch."""
     classes = SizeClasses(batch_size, lanes, bounds)
     taken = _oldest(classes)
     return None if taken is None else BatchPlan(classes.groups(taken))

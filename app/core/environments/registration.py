@@ -25,7 +25,7 @@ class RegistrationRequest:
 
 
 def register(
-    application: RegistrationRequest,
+    request: RegistrationRequest,
     environments: Mapping[int, EnvironmentRecord],
     next_id: int,
     clock_ms: int,
@@ -41,7 +41,7 @@ def register(
     25 s. An environment without a sign of life since it registered counts as silent after `NEWCOMER_MS`.
 
     Args:
-        application: The registration.
+        request: What the environment asked for.
         environments: The run's environments, by id.
         next_id: The id for a new environment.
         clock_ms: The run clock, milliseconds.
@@ -50,14 +50,14 @@ def register(
     Returns:
         The record to store, without a sign of life yet.
     """
-    namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
+    namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == request.desired_name]
     for old in namesakes:
         if old.of_atropos and not old.alive(clock_ms, ttl_ms // TAKEOVER_DIVISOR):
-            return replace(old, **asdict(application), registered_ms=clock_ms, left_ms=None, heard_ms=None)
+            return replace(old, **asdict(request), registered_ms=clock_ms, left_ms=None, heard_ms=None)
     names = {env.name for env in environments.values()}
-    number = next(n for n in range(len(names) + 1) if f"{application.desired_name}_{n}" not in names)
-    name = f"{application.desired_name}_{number}"
-    return EnvironmentRecord(environment=next_id, name=name, **asdict(application), registered_ms=clock_ms)
+    number = next(n for n in range(len(names) + 1) if f"{request.desired_name}_{n}" not in names)
+    name = f"{request.desired_name}_{number}"
+    return EnvironmentRecord(environment=next_id, name=name, **asdict(request), registered_ms=clock_ms)
 
 
 def joined(

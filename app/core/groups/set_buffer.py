@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.core.batches.selection import select
-from app.core.model import BatchPlan, Lane, PlannedGroup
+from app.core.model import Lane, PlannedGroup
 
 
 def completed_set(group_size: int, buffered: Sequence[Lane]) -> tuple[PlannedGroup, ...]:
@@ -18,4 +18,4 @@ def completed_set(group_size: int, buffered: Sequence[Lane]) -> tuple[PlannedGro
         release, because there may be another set.
     """
     plan = select(group_size, buffered, {})
-    return plan.groups if isinstance(plan, BatchPlan) else ()
+    return () if plan is None else plan.groups

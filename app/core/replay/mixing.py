@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from app.core.batches.selection import SizeClasses, select
+from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for, settle_debts
 from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup
-from app.core.numeric.subset_sum import attainable, reachable
+from app.core.numeric.subset_sum import reachable
 
 TRIES = 64
 
@@ -34,11 +34,13 @@ class Mixed:
     Attributes:
         fresh: The groups from the queue.
         replayed: The positions of the chosen candidates, ascending.
+        got: Sequences that each environment has in the batch.
         debts: Sequences owed to environments after the batch is taken.
     """
 
     fresh: BatchPlan
     replayed: tuple[int, ...]
+    got: Mapping[int | None, int]
     debts: Mapping[int, int]
 
 
@@ -98,20 +100,13 @@ def mix(
         tries += 1
         if tries > TRIES:
             break
-        fresh = _exact(sequences, lanes, own)
-        replayed = fresh and _exact(batch_size - sequences, replay, _left(bounds, _got(fresh)))
+        fresh = select(sequences, lanes, own)
+        replayed = fresh and select(batch_size - sequences, replay, _left(bounds, _got(fresh)))
         if fresh and replayed:
             positions = tuple(group.arrival for group in replayed.groups)
-            return Mixed(fresh, positions, settle_debts(debts, bounds, _got(fresh) + _got(replayed)))
+            got = _got(fresh) + _got(replayed)
+            return Mixed(fresh, positions, got, settle_debts(debts, bounds, got))
     return None
-
-
-def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
-    classes = SizeClasses(batch_size, lanes, bounds)
-    if not attainable(*classes.remaining(classes.nothing, classes.everything)):
-        return None  # the reason is not needed here, and costs more
-    plan = select(batch_size, lanes, bounds)
-    return plan if isinstance(plan, BatchPlan) else None
 
 
 def _plausible(sequences: int, queued: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> bool:

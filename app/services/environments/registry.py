@@ -74,11 +74,11 @@ class HeartbeatResult:
     """The answer to a heartbeat.
 
     Attributes:
-        grant: How many more groups its environment may start now, without ``started``.
+        allowance: How many more groups its environment may start now, without ``started``.
         started: Groups that the member may start; they already count as running.
     """
 
-    grant: GroupAllowance
+    allowance: GroupAllowance
     started: int
 
 
@@ -123,24 +123,23 @@ class EnvironmentRegistry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(
-        self, run: str, application: RegistrationRequest, sender: str | None = None
+        self, run: str, request: RegistrationRequest, sender: str | None = None
     ) -> tuple[EnvironmentRecord, RunView] | None:
-        """Register an environment of Atropos, or let it take the place of an old one
-        (`app.core.environments.registration`).
+        """Register an environment of Atropos, or replace an old one (`app.core.environments.registration`).
+
+        Returns:
+            Its record and the run it joined, or None while the trainer has not asked for its first batch.
 
         Raises:
             InvalidField: The run is full.
             TooManyNewEnvironments: The sender, if it is named, brings new environments too fast.
-
-        Returns:
-            Its record and the run it joined, or None while the trainer has not asked for its first batch.
         """
         attempts = Attempts("register an environment", run)
         while attempts.again():
             view = await self._runs.view(run)
             if view.config is None or not view.started:
                 return None
-            environment = register(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
+            environment = register(request, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
             if sender is not None and environment.environment not in view.environments:
                 await self._newcomers.count(run, sender)
                 sender = None
@@ -330,8 +329,8 @@ class EnvironmentRegistry:
             PermissionDenied: The id is that of another environment.
         """
         if only is not None:
-            record = (await self._runs.view(run)).environments.get(environment)
-            check_environment(only, only if record is None else record.desired_name)
+            name = await self._environments.desired_name(run, environment)
+            check_environment(only, name or only)
 
     async def known(self, run: str, environment: int) -> RunView:
         """Return the run, after a check that it has this environment.

@@ -11,6 +11,7 @@ from typing import Any
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import Lease, LeasedGroup, Replayed
 from app.core.batches.planning import Decision
+from app.core.environments.scarcity import scarce_after
 from app.core.model import Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
@@ -90,14 +91,17 @@ class ReplayMixing:
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
         drawn = [one.lane for one in candidates]
         every = with_unread(view.lanes, lanes)
-        given = batch_size, fraction, every, drawn, view.live(ttl_ms).shares, view.debts
+        live = view.live(ttl_ms)
+        binding = {key: own for key, own in live.shares.items() if key in live.limited}
+        given = batch_size, fraction, every, drawn, binding, view.debts
         many = len(candidates) + len(every) >= _MANY
         mixed = await asyncio.to_thread(mix, *given) if many else mix(*given)
         if mixed is None:
             return None
         chosen = [candidates[position] for position in mixed.replayed]
         mixture = Mixture(_leased(chosen, counts, sampling), counter)
-        return Decision(mixed.fresh, debts=mixed.debts), mixture
+        scarce = scarce_after(view.scarce, live.bounds(batch_size), mixed.got)
+        return Decision(mixed.fresh, debts=mixed.debts, scarce=scarce), mixture
 
     async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
         """Reserve a use of each group for a batch that is about to be committed.

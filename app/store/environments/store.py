@@ -11,14 +11,24 @@ from app.core.runs.view import RunView
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
-from app.store.runs.view import sent_text
+from app.store.runs.view import parse_environment, reading, sent_text
 
 
 class EnvironmentStore:
-    """Changes the environments of a run."""
+    """Changes the environments of a run, and reads what one of them asked for."""
 
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
+
+    async def desired_name(self, run: str, environment: int) -> str | None:
+        """Return the name that an environment asked for; None if the run has no such environment.
+
+        Raises:
+            UnreadableRecord: Its record cannot be read.
+        """
+        record = await self._connection.call("HGET", RunKeys(run).environments, str(environment))
+        with reading(run):
+            return None if record is None else parse_environment(record).desired_name
 
     async def put(self, run: str, environment: EnvironmentRecord, epoch: int) -> bool:
         """Write an environment's record. Without a `heard_ms`, the last sign of life under its id is forgotten.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.batches.diagnosis import explain
 from app.core.batches.planning import Decision, decide
-from app.core.batches.selection import select_oldest
+from app.core.batches.selection import select
 from app.core.environments.live import EnvironmentsById, LiveEnvironments, declared_sizes
 from app.core.model import Lane, QueuedGroup
 from app.core.runs.settings import Policy
@@ -54,6 +54,21 @@ def test_a_conflict_is_waited_out_then_relaxed_and_stays_relaxed() -> None:
         assert late.plan.relaxed
         assert late.plan.shortfall == {2: 2}
         assert late.debts == {2: 2}
+
+
+def test_a_conflict_goes_on_while_the_queue_is_short() -> None:
+    """A trainer that is faster than its environments does not wait again for each batch."""
+    short = at(three(clock_ms=40_000, conflict_since_ms=5_000, last_batch_ms=35_000), [(0, 4)])
+    assert short.not_ready is not None
+    assert (short.not_ready.blocker, short.conflict_since_ms) == (Blocker.TOO_FEW_SEQUENCES, 5_000)
+    later = at(three(clock_ms=41_000, conflict_since_ms=5_000, last_batch_ms=35_000), [(0, 4), (1, 4), (2, 4)])
+    assert later.plan is not None
+    assert later.plan.relaxed
+
+
+def test_a_wait_for_a_conflict_begins_with_groups_that_would_make_a_batch() -> None:
+    short = at(three(clock_ms=40_000), [(0, 4)])
+    assert short.conflict_since_ms is None
 
 
 def test_shares_hold_over_time_through_debts() -> None:
@@ -215,7 +230,7 @@ def test_the_first_environments_of_each_size_give_the_same_reason_as_all(
     }
     bounds = LiveEnvironments(records).binding(8)
     lanes = lanes_of(queue)
-    assume(select_oldest(8, lanes, bounds) is None)
+    assume(select(8, lanes, bounds) is None)
     every = {number: (record.group_size,) for number, record in records.items()}
     assert explain(8, lanes, bounds, declared_sizes(records)) == explain(8, lanes, bounds, every)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core.batches.diagnosis import explain, minimums_conflict
 from app.core.batches.selection import select
 from app.core.environments.shares import ShareLimits, bounds_for
-from app.core.model import BatchPlan, Bounds, Lane, NotReady, QueuedGroup
+from app.core.model import Bounds, Lane, NotReady, QueuedGroup
 from lachesis.wire.blockers import Blocker
 from tests.core.batches.oracle import (
     Group,
@@ -30,14 +30,14 @@ from tests.properties import examples
 
 
 def chosen(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds]) -> tuple[int, ...] | None:
-    outcome = select(batch_size, lanes_of(queue, batch_size), bounds)
-    return arrivals(outcome.groups) if isinstance(outcome, BatchPlan) else None
+    plan = select(batch_size, lanes_of(queue, batch_size), bounds)
+    return None if plan is None else arrivals(plan.groups)
 
 
 def refused(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds] | None = None) -> NotReady:
-    outcome = select(batch_size, lanes_of(queue, batch_size), bounds or {})
-    assert isinstance(outcome, NotReady)
-    return outcome
+    lanes = lanes_of(queue, batch_size)
+    assert select(batch_size, lanes, bounds or {}) is None
+    return explain(batch_size, lanes, bounds or {}, {})
 
 
 @examples(500)
@@ -95,7 +95,7 @@ def test_large_queues_with_shares_give_exact_batches_within_all_bounds_until_non
     queue: list[Group | None] = [Group(rng.choice([None, 0, 1, 2, 3, 4]), rng.choice(sizes)) for _ in range(400)]
     groups = [group for group in queue if group is not None]
     bounds = {environment: Bounds(batch_size // 10, batch_size // 2) for environment in range(4)}
-    while isinstance(plan := select(batch_size, lanes_of(queue, batch_size), bounds), BatchPlan):
+    while plan := select(batch_size, lanes_of(queue, batch_size), bounds):
         batch = arrivals(plan.groups)
         assert sum(group.size for group in plan.groups) == batch_size
         assert within(got(groups, batch), bounds)
@@ -114,14 +114,14 @@ def test_the_plan_does_not_depend_on_the_order_of_lanes() -> None:
     lanes = lanes_of(queue, 64)
     bounds = {0: Bounds(16), 1: Bounds(10, 30)}
     plan = select(64, lanes, bounds)
-    assert isinstance(plan, BatchPlan)
+    assert plan is not None
     assert select(64, lanes[::-1], bounds) == plan
 
 
 def test_a_plan_names_each_group_with_its_own_environment() -> None:
     queue = [Group(3, 4), Group(None, 4), Group(5, 4)]
     plan = select(12, lanes_of(queue, 12), {})
-    assert isinstance(plan, BatchPlan)
+    assert plan is not None
     assert [(g.environment, g.size, g.group_id) for g in plan.groups] == [(3, 4, "g0"), (None, 4, "g1"), (5, 4, "g2")]
     assert not plan.relaxed
     assert not plan.shortfall
@@ -203,7 +203,7 @@ def test_groups_without_room_are_left_out_together_not_one_size_class_at_a_time(
     rng.shuffle(queue)
     bounds = bounds_for(1024, dict.fromkeys(range(32), ShareLimits(1 / 64)))
     lanes = lanes_of(queue, 1024)
-    assert isinstance(select(1024, lanes, bounds), BatchPlan)
+    assert select(1024, lanes, bounds) is not None
     assert calls_of(lambda: select(1024, lanes, bounds)) < 250_000
 
 
@@ -241,8 +241,7 @@ def test_an_environment_with_a_minimum_and_an_empty_queue_blocks_and_is_named() 
 
 
 def test_declared_sizes_serve_as_hints_before_their_first_group() -> None:
-    outcome = select(8, lanes_of([Group(1, 4)] * 4, 8), {7: Bounds(2)}, {7: {4}})
-    assert isinstance(outcome, NotReady)
+    outcome = explain(8, lanes_of([Group(1, 4)] * 4, 8), {7: Bounds(2)}, {7: {4}})
     assert outcome.unblocked_by == ((7, 4),)
 
 
@@ -251,8 +250,7 @@ def test_enough_sequences_that_do_not_fit_are_explained_with_what_would_help() -
     assert not_ready.blocker is Blocker.NO_EXACT_FIT
     assert not_ready.missing_sequences == 2
     assert not_ready.detail == "18 usable sequences are queued, but no groups of sizes 3, 6 sum to exactly 8"
-    hinted = select(8, lanes_of([Group(0, 3)] * 4, 8), {}, {1: {2, 4, 5}, 2: {0}})
-    assert isinstance(hinted, NotReady)
+    hinted = explain(8, lanes_of([Group(0, 3)] * 4, 8), {}, {1: {2, 4, 5}, 2: {0}})
     assert hinted.unblocked_by == ((1, 2), (1, 5))
 
 
@@ -263,9 +261,10 @@ def test_hints_are_exactly_the_known_groups_that_would_let_a_batch_form(
     queue: list[Group], batch_size: int, bounds: dict[int, Bounds]
 ) -> None:
     declared: dict[int | None, set[int]] = {0: {4}, 2: {2, 3}}
-    outcome = select(batch_size, lanes_of(queue, batch_size), bounds, declared)
-    if isinstance(outcome, BatchPlan):
+    lanes = lanes_of(queue, batch_size)
+    if select(batch_size, lanes, bounds) is not None:
         return
+    outcome = explain(batch_size, lanes, bounds, declared)
     known = set(queue) | {Group(environment, size) for environment, own in declared.items() for size in own}
     helpful = [group for group in known if oldest_batch([*queue, group], batch_size, bounds) is not None]
     expected = sorted(helpful, key=lambda group: (group.size, -1 if group.environment is None else group.environment))
@@ -277,9 +276,9 @@ def test_hints_are_exactly_the_known_groups_that_would_let_a_batch_form(
 def test_the_numbers_of_a_refusal_are_those_of_the_queue(
     queue: list[Group], batch_size: int, bounds: dict[int, Bounds]
 ) -> None:
-    outcome = select(batch_size, lanes_of(queue, batch_size), bounds)
-    if isinstance(outcome, BatchPlan):
+    if select(batch_size, lanes_of(queue, batch_size), bounds) is not None:
         return
+    outcome = explain(batch_size, lanes_of(queue, batch_size), bounds, {})
 
     def limit(environment: int | None) -> int:
         maximum = bounds[environment].maximum if environment is not None and environment in bounds else None
@@ -321,8 +320,9 @@ def test_missing_are_the_fewest_sequences_with_which_a_batch_would_form(
 ) -> None:
     """Single sequences can do what any groups of them could."""
     assume(sum(bound.minimum for bound in bounds.values()) <= batch_size)
-    outcome = select(batch_size, lanes_of(queue, batch_size), bounds)
-    missing = outcome.missing_sequences if isinstance(outcome, NotReady) else 0
+    lanes = lanes_of(queue, batch_size)
+    is_ready = select(batch_size, lanes, bounds) is not None
+    missing = 0 if is_ready else explain(batch_size, lanes, bounds, {}).missing_sequences
     senders = [None, *bounds]
 
     def enough(sequences: int) -> bool:

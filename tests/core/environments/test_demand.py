@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.selection import select_oldest
+from app.core.batches.selection import select
 from app.core.environments.credits import Claim, RunCredits
 from app.core.environments.granting import Demand
 from app.core.environments.live import EnvironmentsById
@@ -147,8 +147,8 @@ def test_environments_without_shares_need_no_bounds_of_their_own(view: DemandVie
     ]
     live = view.live(TTL_MS)
     assert live.binding(batch_size).items() <= live.bounds(batch_size).items()
-    found = select_oldest(batch_size, queue, live.binding(batch_size))
-    assert found == select_oldest(batch_size, queue, live.bounds(batch_size))
+    found = select(batch_size, queue, live.binding(batch_size))
+    assert found == select(batch_size, queue, live.bounds(batch_size))
 
 
 def test_an_unknown_environment_is_not_there() -> None:

@@ -76,6 +76,7 @@ def test_it_is_exact_fresh_enough_and_within_every_bound(
     fresh, replayed = got(queue, arrivals(plan.fresh.groups)), got(candidates, plan.replayed)
     assert batch_size > sum(fresh.values()) >= fraction * batch_size - 1e-6
     assert sum(fresh.values()) + sum(replayed.values()) == batch_size
+    assert plan.got == fresh + replayed
     assert within(fresh + replayed, bounds_for(batch_size, promised))
     own = bounds_for(sum(fresh.values()), promised)
     assert all(fresh[e] >= bound.minimum for e, bound in own.items()), "who has a minimum has it of what is fresh, too"

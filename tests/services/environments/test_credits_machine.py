@@ -175,8 +175,8 @@ class CreditsMachine(RuleBasedStateMachine):
             for environment in self._joined:
                 beat = self._call(lambda s, e=environment: s.environments.registry.heartbeat(RUN, e, "one", 0))
                 size = self._view().environments[environment].group_size
-                for _ in range(beat.grant.groups):
-                    if not self._submit(size, environment, beat.grant.policy_version):
+                for _ in range(beat.allowance.groups):
+                    if not self._submit(size, environment, beat.allowance.policy_version):
                         refused = True
                         break
                     made += 1

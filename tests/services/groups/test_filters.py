@@ -45,7 +45,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={})
-    before = (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).grant.groups
+    before = (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).allowance.groups
     sent = [rewarded("same", SAME), rewarded("mixed", MIXED), rewarded("nobodys", SAME, None)]
     assert await services.groups.native.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
     again = [outcome._replace(repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
@@ -55,7 +55,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
     view = await services.runs.administration.get(RUN)
     assert view.dropped == {("zero_variance", 0): 1, ("zero_variance", None): 1}
     assert view.sent[0].sequences == 2, "forecasts are made from what was stored"
-    assert (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).grant.groups == before - 1, (
+    assert (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).allowance.groups == before - 1, (
         "others may be started for those dropped"
     )
     life = await services.groups.histories.of(RUN, "same")

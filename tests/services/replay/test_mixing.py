@@ -256,7 +256,7 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
 
     async def make() -> int:
         nonlocal made
-        grant = (await services.environments.registry.heartbeat(RUN, environment, "one", None)).grant
+        grant = (await services.environments.registry.heartbeat(RUN, environment, "one", None)).allowance
         marks = range(made, made + grant.groups)
         await submit(services, *marks, environment=environment, version=grant.policy_version)
         made += grant.groups
@@ -293,6 +293,29 @@ async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Proce
     batch = await taken(services)
     assert fresh(batch) == ["g10", "g14"]
     assert sorted(group.environment or 0 for group in batch.groups if group.replayed) == [0, 1]
+    await ack(services, batch)
+    await books(buffer)
+
+
+async def test_a_mixed_batch_goes_on_waiting_for_environments_that_send_too_little(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    process_ = process()
+    services = process_[0]
+    await services.runs.administration.create(RUN, config(8), KEEPING)
+    await join(services, "math", min_share=0.5)
+    await join(services, "code")
+    buffer = await buffer_of(process_, redis_client, groups=True)
+    await submit(services, 0, 1, 2, 3, environment=0)
+    await ack(services, await taken(services))
+    await submit(services, 10, 11, environment=0)
+    assert (await services.batches.dispatch.take(RUN, BatchRequest())).not_ready is not None
+    scarce = (await services.runs.administration.get(RUN)).scarce
+    assert scarce.keys() == {1}
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
+    batch = await taken(services)
+    assert {group.environment for group in batch.groups if group.replayed} == {0}
+    assert (await services.runs.administration.get(RUN)).scarce == scarce
     await ack(services, batch)
     await books(buffer)
 
