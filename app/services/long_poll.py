@@ -147,6 +147,8 @@ class LongPoll(Generic[Q, R]):
             return answer
         self.blocked += 1
         queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(answer))
+        if answer is not None:
+            queue.last = answer
         waiter = _Waiter[Q, R](request, answer, asyncio.get_running_loop().create_future())
         gone = wait_s > 0 and await self._wait(run, queue, waiter, wait_s, stop or asyncio.Event())
         if not waiter.answer.cancel():

@@ -37,8 +37,8 @@ T = TypeVar("T")
 _PERIOD_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
-_ALERTS_EVERY = 2  # passes between two looks at the alerts of a run
-_IDLE_EVERY = 30  # passes between two checks for environments to forget, of a run that does not sleep
+_ALERTS_EVERY = 2  # rounds of upkeep between two looks at the alerts of a run
+_IDLE_EVERY = 30  # rounds between two checks for environments to forget, of a run that does not sleep
 
 log = logging.getLogger("lachesis.maintenance")
 
@@ -72,6 +72,7 @@ class Maintenance:
         self._alerts = alerts
         self._timing = timing
         self._passes = 0
+        self._rounds = 0
         self._sweeps: dict[str, asyncio.Task[None]] = {}  # by run
         self._awake: set[str] = set()  # the runs of the last pass
         self._unlooked: set[str] = set()  # the runs that may have other alerts since these were last looked for
@@ -191,11 +192,12 @@ class Maintenance:
 
     def _forget_others(self, names: Collection[str]) -> None:
         """Forget what this process knows of runs that are gone."""
+        names = set(names)
         admission, arrivals = self._groups.admission, self._groups.arrivals
         for known in (admission, arrivals, self._history, self._alerts, self._failures, self._ticks, self._histories):
             known.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
-        for run in self._expired.keys() - set(names):
+        for run in self._expired.keys() - names:
             del self._expired[run]
         self._runs.forget_unused()
         self._environments.demand.forget_unused()
@@ -205,15 +207,16 @@ class Maintenance:
             await self._look_after_one(run, self._return_lost(run))
         if any(tick.replay for tick in ticks.values()):
             await self._evict_if_full()
+        self._rounds += 1
         woken, self._awake = ticks.keys() - self._awake, set(ticks)
         for run, tick in ticks.items():
-            forget_idle = run in woken or self._passes % _IDLE_EVERY == 0
+            forget_idle = run in woken or self._rounds % _IDLE_EVERY == 0
             await self._look_after_one(run, self._do(run, tick, forget_idle=forget_idle))
         for run in await self._due_histories(ticks):
             replay = run in ticks and ticks[run].replay
             writing = self._history.keep(run, maintained=run in ticks, replay=replay)
             await self._look_after_one(run, writing, self._histories)
-        if self._passes % _ALERTS_EVERY == 0:
+        if self._rounds % _ALERTS_EVERY == 0:
             for run in list(self._unlooked):  # a run that was awake for one pass may have changed, too
                 await self._look_after_one(run, self._look_for_alerts(run))
                 self._unlooked.discard(run)
@@ -268,7 +271,7 @@ class Maintenance:
     async def _do(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
         """Do the work that the tick found; nothing for an idle run."""
         if tick.buffered or tick.leased:
-            view = await self._runs.view(run)
+            view = await self._runs.queue(run)
             await self._batches.dispatch.quarantine_exhausted(run, view)
             await self._groups.atropos.release_overdue(run, view, self._timing.buffer_release_ms)
         if tick.replay:

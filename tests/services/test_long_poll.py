@@ -184,6 +184,17 @@ async def test_a_newcomer_leaves_to_those_before_it_what_they_wait_for(crowd: Cr
     assert await crowd.tasks[0] == 3
 
 
+async def test_a_newcomer_leaves_it_also_after_all_others_were_served(crowd: Crowd) -> None:
+    await crowd.join(Want(1, "early"))
+    crowd.shop.bring(1)
+    await crowd.tasks[0]
+    await crowd.join(Want(3, "first"))
+    crowd.shop.goods = 3
+    assert await crowd.queue.take(RUN, Want(3, "second")) == 0
+    crowd.shop.bring(0)
+    assert await crowd.tasks[1] == 3
+
+
 async def test_an_error_of_its_own_fails_one_request_and_the_others_are_served(crowd: Crowd) -> None:
     await crowd.join(*named(3))
     crowd.shop.wrong = Want(1, "0")

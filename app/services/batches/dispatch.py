@@ -186,7 +186,7 @@ class Dispatch:
     async def let_expire(self, run: str, batch: OutgoingBatch) -> None:
         """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again."""
         lease = batch.lease
-        soon_ms = batch.view.clock_ms + _RETRY_MS
+        soon_ms = (await self._runs.queue(run)).clock_ms + _RETRY_MS
         if soon_ms < lease.deadline_ms and _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 

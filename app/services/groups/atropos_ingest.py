@@ -7,7 +7,7 @@ from app.core.access.queued import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
 from app.core.model import LaneId, PlannedGroup, sequences_in
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -87,10 +87,10 @@ class AtroposIngest:
         """Release every full set from an environment's buffer; return the sequences still waiting."""
         attempts = Attempts("complete sets of groups", run)
         while attempts.again():
-            view = await self._runs.view(run)
+            view = await self._runs.queue(run)
             own = {lane: count for lane, count in view.buffers.items() if lane[0] == environment.environment}
             if sum(own.values()) > _MOST_BUFFERED:
-                await self._release(run, {lane: (count, _MOST_BUFFERED) for lane, count in own.items()}, view, 0)
+                await self._release(run, {lane: (count, count) for lane, count in own.items()}, view, 0)
                 return 0
             wanted = {lane: (count, max(1, environment.group_size // lane[1])) for lane, count in own.items()}
             planned = completed_set(environment.group_size, await self._groups.buffer_heads(run, wanted))
@@ -98,13 +98,13 @@ class AtroposIngest:
                 return sequences_in(own)
             await self._groups.release_buffered(run, planned)
 
-    async def release_overdue(self, run: str, view: RunView, release_ms: int) -> int:
+    async def release_overdue(self, run: str, view: QueueView, release_ms: int) -> int:
         """Queue groups that waited longer than ``release_ms`` for a set; return how many."""
         return await self._release(
             run, {lane: (n, _MOST_BUFFERED) for lane, n in view.buffers.items()}, view, release_ms
         )
 
-    async def _release(self, run: str, wanted: dict[LaneId, tuple[int, int]], view: RunView, release_ms: int) -> int:
+    async def _release(self, run: str, wanted: dict[LaneId, tuple[int, int]], view: QueueView, release_ms: int) -> int:
         released = 0
         for lane in await self._groups.buffer_heads(run, wanted):
             entries = await self._groups.entries(run, [head.group_id for head in lane.heads])

@@ -27,6 +27,7 @@ from app.core.groups.listing import (
     merged_lanes,
     section_after,
 )
+from app.core.groups.staleness import staleness
 from app.core.model import LaneId
 from app.core.runs.view import QueueView
 from app.store.batches.store import BatchStore
@@ -271,7 +272,7 @@ def held_group(group_id: str, entry: StoredGroup, state: str, view: QueueView) -
         payload_bytes=entry.payload_bytes,
         accepted_ms=entry.accepted_ms,
         policy_version=sampled,
-        staleness=None if sampled is None or state == KEPT else max(0, current - sampled),
+        staleness=None if state == KEPT else staleness(sampled, current),
         tokens=entry.weight.tokens,
         mean_score=entry.reward,
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from app.core.groups.staleness import drop_reason, oldest_fresh
@@ -102,17 +102,30 @@ class Staleness:
 
     async def sweep_ages(self, run: str) -> int:
         """Drop the groups that have waited longer than the run allows; return how many."""
-        view = await self._runs.view(run)
+        view = await self._runs.queue(run)
         if view.policy.max_age_s is None:
             return 0
         dropped = 0
         for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
-            for lane, queued in lanes.items():
-                while old := await self._old_heads(run, view, heads, lane, queued):
+            for lane in await self._old_lanes(run, view, heads, lanes):
+                while old := await self._old_heads(run, view, heads, lane, lanes[lane]):
                     dropped += await self._groups.drop(run, old, "expired")
                     if len(old) < DROPPED_AT_ONCE:
                         break
         return dropped
+
+    async def _old_lanes(self, run: str, view: QueueView, heads: Heads, lanes: Mapping[LaneId, int]) -> list[LaneId]:
+        """Return the lanes whose oldest group is too old, in two round trips for all lanes."""
+        fronts = [
+            lane for lane in await heads(run, {lane: (queued, 1) for lane, queued in lanes.items()}) if lane.heads
+        ]
+        entries = await self._groups.entries(run, [lane.heads[0].group_id for lane in fronts])
+        pairs = zip(fronts, entries, strict=True)
+        return [
+            (lane.environment, lane.size)
+            for lane, entry in pairs
+            if entry is not None and drop_reason_now(entry, view) == "expired"
+        ]
 
     async def _old_heads(
         self, run: str, view: QueueView, heads: Heads, lane: LaneId, queued: int

@@ -226,13 +226,28 @@ async def test_a_trainer_that_waits_keeps_its_run_awake(process: Callable[..., P
     async def waits() -> int:
         answer = await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))
         assert answer.not_ready is not None
-        return int(await redis_client.hget(KEYS.run, "waited_ms"))  # type: ignore[misc, arg-type]
+        return int(await redis_client.hget(RunKeys(RUN).run, "waited_ms"))  # type: ignore[misc, arg-type]
 
     await maintenance.look_after(RUN)
-    assert await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
+    assert await redis_client.hexists(RunKeys(RUN).run, "asleep_ms")  # type: ignore[misc]
     noted_ms = await waits()
     await maintenance.look_after(RUN)
-    assert not await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
+    assert not await redis_client.hexists(RunKeys(RUN).run, "asleep_ms")  # type: ignore[misc]
     assert await waits() == noted_ms, "it is noted once in ten seconds"
-    await redis_client.hincrby(KEYS.run, "clock_ms", 10_000)  # type: ignore[misc]
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", 10_000)  # type: ignore[misc]
     assert await waits() >= noted_ms + 10_000
+
+
+async def test_a_trainer_whose_reply_broke_off_has_ten_seconds_from_then(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """A large batch may be sent for longer than that before its reply breaks off."""
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(2), Policy())
+    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(group_id="one")])
+    taken = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=600.0))).batch
+    assert taken is not None
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", 60_000)  # type: ignore[misc]
+    await services.batches.dispatch.let_expire(RUN, taken)
+    (lease,) = (await services.runs.administration.get(RUN)).leases
+    assert taken.view.clock_ms + 60_000 + 10_000 <= lease.deadline_ms < taken.lease.deadline_ms
