@@ -90,73 +90,100 @@ def plan_memory(claims: Sequence[BodyClaim], limits: MemoryLimits) -> MemoryPlan
         claims: All bodies, in the order in which they first claimed.
         limits: The limits.
     """
-    spared = spared_of(claims, limits)
-    counted = [place for place in range(len(claims)) if place not in spared]
-    total_bytes = sum(claims[place].held_bytes for place in counted)
-    owners = [limits.of(claim.sender, claim.account) for claim in claims]
-    held: Counter[Owner] = Counter()
-    bodies: Counter[Owner] = Counter()
-    for place in counted:
-        for owner, _, _ in owners[place]:
-            held[owner] += claims[place].held_bytes
-            bodies[owner] += claims[place].held_bytes > 0
-    slow = [place for place in counted if claims[place].arriving_s > limits.patience_s]
-    slow.sort(key=lambda place: -claims[place].arriving_s)
+    ledger = _Ledger(claims, limits)
+    if any(claim.wanted_bytes is not None for claim in claims):
+        ledger.evict_excess()
     granted: list[int] = []
-    evicted: list[int] = []
+    for place, claim in enumerate(claims):
+        if claim.wanted_bytes is None:
+            continue
+        if place not in ledger.spared:
+            of_owners = ledger.room_of_owners(place)
+            if of_owners is None:
+                continue
+            of_all = ledger.room_of_all(place, of_owners)
+            if of_all is None:
+                break
+            ledger.grant(place, of_owners + of_all)
+        granted.append(place)
+    return MemoryPlan(tuple(granted), tuple(ledger.evicted))
 
-    def evict(other: int) -> None:
-        nonlocal total_bytes
-        slow.remove(other)
-        evicted.append(other)
-        total_bytes -= claims[other].held_bytes
-        for owner, _, _ in owners[other]:
-            held[owner] -= claims[other].held_bytes
-            bodies[owner] -= 1
 
-    def making_room(place: int, more_bytes: int, more_bodies: int) -> list[int] | None:
-        """Return the slow bodies that go so that a claim exceeds no limit of its owners; None if it still would."""
+class _Ledger:
+    """What bodies and their owners hold while claims are granted, without the spared bodies.
+
+    Attributes:
+        spared: Positions of the bodies that limits leave alone.
+        evicted: Positions of the bodies that were evicted, in order.
+    """
+
+    def __init__(self, claims: Sequence[BodyClaim], limits: MemoryLimits) -> None:
+        self._claims, self._limits = claims, limits
+        self._owners = [limits.of(claim.sender, claim.account) for claim in claims]
+        self.spared = spared_of(claims, limits)
+        self.evicted: list[int] = []
+        counted = [place for place in range(len(claims)) if place not in self.spared]
+        slow = [place for place in counted if claims[place].arriving_s > limits.patience_s]
+        self._slow = sorted(slow, key=lambda place: -claims[place].arriving_s)
+        self._total_bytes = 0
+        self._held_bytes: Counter[Owner] = Counter()
+        self._bodies: Counter[Owner] = Counter()
+        for place in counted:
+            self._add(place, claims[place].held_bytes, int(claims[place].held_bytes > 0))
+
+    def evict_excess(self) -> None:
+        """Evict slow bodies, the slowest first, while they and others hold more than a limit."""
+        for place in list(self._slow):
+            exceeds_own = any(self._held_bytes[owner] > most for owner, most, _ in self._owners[place])
+            if exceeds_own or self._total_bytes > self._limits.total_bytes:
+                self._evict(place)
+
+    def room_of_owners(self, place: int) -> list[int] | None:
+        """Return the slow bodies that must go for the limits of a claim's owners; None if it still exceeds one."""
         going: list[int] = []
-        for owner, most_bytes, most_bodies in owners[place]:
-            own = [other for other in slow if any(owner == of for of, _, _ in owners[other])]
+        more_bytes, more_bodies = self._more(place)
+        for owner, most_bytes, most_bodies in self._owners[place]:
+            own = [other for other in self._slow if any(owner == of for of, _, _ in self._owners[other])]
             freed = [other for other in own if other in going]
-            freed_bytes = sum(claims[other].held_bytes for other in freed)
-            excess_bytes = held[owner] - freed_bytes + more_bytes - most_bytes
-            excess_bodies = more_bodies and bodies[owner] - len(freed) + 1 - most_bodies
-            more_going = _slowest([other for other in own if other not in freed], claims, excess_bytes, excess_bodies)
+            excess_bytes = self._held_bytes[owner] - self._bytes_of(freed) + more_bytes - most_bytes
+            excess_bodies = more_bodies and self._bodies[owner] - len(freed) + 1 - most_bodies
+            left = [other for other in own if other not in freed]
+            more_going = _slowest(left, self._claims, excess_bytes, excess_bodies)
             if more_going is None:
                 return None
             going += more_going
         return going
 
-    for place in list(slow) if any(claim.wanted_bytes is not None for claim in claims) else ():
-        if total_bytes > limits.total_bytes or any(held[owner] > most for owner, most, _ in owners[place]):
-            evict(place)
-    for place, claim in enumerate(claims):
-        if claim.wanted_bytes is None:
-            continue
-        granted.append(place)
-        if place in spared:
-            continue
-        more_bytes = claim.wanted_bytes - claim.held_bytes
-        more_bodies = int(claim.held_bytes == 0)
-        going = making_room(place, more_bytes, more_bodies)
-        if going is None:
-            granted.pop()
-            continue
-        others = [other for other in slow if other not in going]
-        freed_bytes = sum(claims[other].held_bytes for other in going)
-        more_going = _slowest(others, claims, total_bytes - freed_bytes + more_bytes - limits.total_bytes)
-        if more_going is None:
-            granted.pop()
-            break
-        for other in going + more_going:
-            evict(other)
-        for owner, _, _ in owners[place]:
-            bodies[owner] += more_bodies
-            held[owner] += more_bytes
-        total_bytes += more_bytes
-    return MemoryPlan(tuple(granted), tuple(evicted))
+    def room_of_all(self, place: int, going: Sequence[int]) -> list[int] | None:
+        """Return the bodies that must go beside ``going`` for the total limit; None if the claim still exceeds it."""
+        more_bytes, _ = self._more(place)
+        excess_bytes = self._total_bytes - self._bytes_of(going) + more_bytes - self._limits.total_bytes
+        return _slowest([other for other in self._slow if other not in going], self._claims, excess_bytes)
+
+    def grant(self, place: int, going: Sequence[int]) -> None:
+        """Evict the bodies ``going``, and count what the claim gets."""
+        for other in going:
+            self._evict(other)
+        self._add(place, *self._more(place))
+
+    def _more(self, place: int) -> tuple[int, int]:
+        """Return the bytes and the bodies that a claim adds."""
+        claim = self._claims[place]
+        return (claim.wanted_bytes or 0) - claim.held_bytes, int(claim.held_bytes == 0)
+
+    def _evict(self, place: int) -> None:
+        self._slow.remove(place)
+        self.evicted.append(place)
+        self._add(place, -self._claims[place].held_bytes, -1)
+
+    def _add(self, place: int, more_bytes: int, more_bodies: int) -> None:
+        self._total_bytes += more_bytes
+        for owner, _, _ in self._owners[place]:
+            self._held_bytes[owner] += more_bytes
+            self._bodies[owner] += more_bodies
+
+    def _bytes_of(self, places: Sequence[int]) -> int:
+        return sum(self._claims[place].held_bytes for place in places)
 
 
 def spared_of(claims: Sequence[BodyClaim], limits: MemoryLimits) -> set[int]:
@@ -168,7 +195,7 @@ def spared_of(claims: Sequence[BodyClaim], limits: MemoryLimits) -> set[int]:
 def _slowest(
     slow: Sequence[int], claims: Sequence[BodyClaim], excess_bytes: int, excess_bodies: int = 0
 ) -> list[int] | None:
-    """Return the fewest of the slowest bodies that are and hold so much together; None if all of them are too few."""
+    """Return the fewest slowest bodies whose bytes and number cover the excess; None if all together do not."""
     going: list[int] = []
     for place in slow:
         if excess_bytes <= 0 and excess_bodies <= 0:
