@@ -39,7 +39,7 @@ class Demand:
     """The sequences that a run wants from its environments now: the part of credits that all environments share.
 
     The cost is linear in the number of environments and lanes. After that, the answer for one environment has a
-    constant cost.
+    constant cost, unless it is not alive or batches no longer wait for it.
 
     Args:
         run: The run's name.
@@ -143,7 +143,7 @@ class Demand:
         if not self.view.environments:  # groups may come without one
             return None if self.view.totals.accepted_groups else "no environment has joined: start one"
         if not self._alive:
-            return "no environment is alive: start one"
+            return self._nobody_is_awaited()
         if not self._can_complete:
             sizes = sorted({env.group_size for env in self._alive.values()})
             said = f"live environments make groups of {listed(sizes)}, which complete no batch"
@@ -152,6 +152,13 @@ class Demand:
             return awaited_version(self.view)
         asked = self.completion.needed if self._nobody_may_start() else None
         return None if asked is None else self.asked(asked)
+
+    def _nobody_is_awaited(self) -> str:
+        alive = sorted(self.view.live(self._ttl_ms).records)
+        if not alive:
+            return "no environment is alive: start one"
+        whose = f"live environments ({listed(alive)})"
+        return f"{whose} send too little, and batches no longer wait for them: start another"
 
     def asked(self, needed: Needed) -> str:
         """Return the sentence that names the environment that must make groups."""

@@ -87,7 +87,7 @@ def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bound
 def unlimited(
     batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
 ) -> GroupCounts:
-    """Return more groups of each known size than a batch can take. Where no size is known, use every size."""
+    """Return as many groups of each known size as a batch can take. Where no size is known, use every size."""
     groups: dict[int | None, dict[int, int]] = {}
     for environment in sizes.keys() | bounds.keys():
         own = groups.setdefault(account_of(environment, batch_size, bounds), {})
@@ -131,6 +131,11 @@ def settle_debts(
     return {environment: debt for environment, debt in after.items() if debt}
 
 
+def exceeds_one(total: float) -> bool:
+    """Return whether minimum shares sum to more than a whole batch, beyond the error of a float."""
+    return total > 1 + _FLOAT_ERROR
+
+
 def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
     """Return by how much a batch changes the debts to environments, by environment id, without zeros.
 
@@ -143,7 +148,7 @@ def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[t
 
 def _minimums(batch_size: int, shares: Mapping[int, float]) -> dict[int, int]:
     total = sum(shares.values())
-    if total <= 1 + _FLOAT_ERROR:
+    if not exceeds_one(total):
         return {environment: floor(batch_size * share + _FLOAT_ERROR) for environment, share in shares.items()}
     quotas = {environment: batch_size * share / total for environment, share in shares.items()}
     seats = {environment: floor(quota + _FLOAT_ERROR) for environment, quota in quotas.items()}

@@ -34,7 +34,11 @@ def causes(view: RunView, ttl_ms: int) -> dict[str, str]:
         view: The run.
         ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
-    found, scarce = {}, alarming(view, ttl_ms)
+    return _causes(view, ttl_ms, alarming(view, ttl_ms))
+
+
+def _causes(view: RunView, ttl_ms: int, scarce: Mapping[int, int]) -> dict[str, str]:
+    found = {}
     if view.alarming_starvation is not None:
         found["starvation"] = str(view.alarming_starvation)
     if scarce:
@@ -60,7 +64,7 @@ def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
         sequences=0 if starvation is None else starvation.sequences,
         dropped={} if starvation is None else starvation.dropped,
         environments=tuple(scarce),
-        detail="; ".join(causes(view, ttl_ms).values()),
+        detail="; ".join(_causes(view, ttl_ms, scarce).values()),
     )
 
 

@@ -27,6 +27,7 @@ class QueueView:
         lanes: Groups queued, by (environment, size).
         buffers: Groups buffered, by (environment, size).
         leases: In the order they were taken.
+        totals: Groups and bytes by where they are.
         workers: API processes and the run clock at their last sign of life, ms.
         debts: Sequences owed to environments because of relaxed batches; below 0:
             `app.core.environments.shares.settle_debts`.

@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.core.environments.shares import ShareLimits
+from app.core.environments.shares import ShareLimits, exceeds_one
 from app.core.numeric.subset_sum import ever_attainable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
 from app.core.wording import MOST_NAMED, listed
-
-_FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
 
 Sizes = Mapping[int | None, Collection[int]]
 """Sizes of groups, in sequences, that each environment (None: none) declared or has queued."""
@@ -77,8 +75,8 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     if not whose:
         return None
     named = [
-        f"{_name(key)} has groups of {listed(large[key])}, may have {_limit(key, batch_size, limits)} of a batch of "
-        f"{batch_size}"
+        f"{_whose_groups(key)} of {listed(large[key])} sequences, more than the {_limit(key, batch_size, limits)} that "
+        f"fit into a batch of {batch_size}"
         for key in whose[: MOST_NAMED + 1]
     ]
     detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise batch_size"
@@ -116,9 +114,9 @@ def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
     """Warn of minimum shares that sum to more than a whole batch."""
     minimums = {key: share.min_share for key, share in shares.items() if share.min_share}
     total = sum(minimums.values())
-    if total <= 1 + _FLOAT_ERROR:
+    if not exceeds_one(total):
         return None
-    named = listed([f"{_name(key)} {share:g}" for key, share in sorted(minimums.items())], ", ")
+    named = listed([f"environment {key} {share:g}" for key, share in sorted(minimums.items())], ", ")
     detail = f"minimum shares sum to {total:.4g}, more than 1: {named}. They are scaled down in proportion; lower some"
     return RunWarning(WarningKind.MINIMUMS_ABOVE_ONE, detail, tuple(sorted(minimums)))
 
@@ -152,5 +150,5 @@ def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
     return tuple(sorted(environments, key=lambda key: -1 if key is None else key))
 
 
-def _name(environment: int | None) -> str:
-    return "no environment" if environment is None else f"environment {environment}"
+def _whose_groups(environment: int | None) -> str:
+    return "groups without an environment are" if environment is None else f"environment {environment} has groups"

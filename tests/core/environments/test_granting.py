@@ -142,6 +142,21 @@ def test_a_batch_with_replayed_groups_may_also_be_fresh() -> None:
     assert "groups of 24, 32, which complete no batch" in (Demand("run", none, TTL_MS).who_must_act() or "")
 
 
+def test_environments_that_batches_no_longer_wait_for_are_not_called_dead() -> None:
+    view = replace(
+        EMPTY,
+        clock_ms=10 * TTL_MS,
+        environments={0: environment(0, 4), 1: environment(1, 4, 0.5, members=1)},
+        lanes={(0, 4): 1},
+        scarce={1: 0},
+        policy=Policy(relax_scarce_after_s=1.0),
+    )
+    said = "live environments (1) send too little, and batches no longer wait for them: start another"
+    assert Demand("run", view, TTL_MS).who_must_act() == said
+    dead = replace(view, environments={0: view.environments[0]}, scarce={})
+    assert Demand("run", dead, TTL_MS).who_must_act() == "no environment is alive: start one"
+
+
 def test_a_run_to_which_nothing_came_waits_for_an_environment() -> None:
     assert Demand("run", EMPTY, TTL_MS).who_must_act() == "no environment has joined: start one"
     totals = replace(EMPTY.totals, accepted_groups=1)
