@@ -114,7 +114,6 @@ def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding
 
 def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Iterator[Finding]:
     from app.core.access.loopback import TWO_WAYS, is_loopback
-    from app.services.access.tokens import has_ended
     from app.store.access.store import AccessStore
     from app.store.redis.client import RedisClient
 
@@ -133,7 +132,7 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         else:
             yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is no loopback address", TWO_WAYS)
         return
-    valid = [one for one in records if not has_ended(one, state.now_ms)]
+    valid = [one for one in records if not one.has_ended(state.now_ms)]
     ending = [one for one in valid if one.expires_ms is not None and one.expires_ms < state.now_ms + _SOON_MS]
     for one in ending:
         detail = f"token {one.token_id} ({one.role} {one.name}) expires within a week"

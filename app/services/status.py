@@ -107,7 +107,7 @@ class RunFacts:
 
 
 class Status:
-    """Describes runs without changing them."""
+    """Describes runs. As if a batch were taken, it drops groups that are too old."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ async def test_a_filter_drops_groups_of_solved_prompts_and_batches_stay_exact(
     assert await submit(client, solved("e0", environment=0)) == ["zero_variance"], "and so each time it is sent"
     why = await explained(client)
     assert (why["reason"], why["alert"]) == ("too_few_sequences", None)
-    assert "filters dropped 5 of the last 5 groups (100%): zero_variance 5" in why["detail"]
+    assert "filters dropped 5 of the last 5 groups (100 %): zero_variance 5" in why["detail"]
     assert (why["arrived_groups"], why["filtered_groups"]) == (5, {"zero_variance": 5})
     assert (await scrape(client)).value("lachesis_starvation", run="run") == 0
 

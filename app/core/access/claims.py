@@ -109,9 +109,9 @@ def claims_problem(claims: Claims, issuer: str, audience: str, now_s: float) -> 
 def grant_of(rules: Sequence[ClaimRule], claims: Claims) -> Grant | None:
     """Return what the first rule that matches allows; None if none does.
 
-    A rule with a placeholder matches only if the claim has a value that fits. For runs that is text of letters,
-    digits, `.`, `_` and `-`. For the environment it is exactly one text. A claim with several values stands for one run
-    each.
+    A run with a placeholder counts only if the claim has a value that fits: text of letters, digits, `.`, `_` and `-`.
+    A claim with several values stands for one run each. A rule with runs matches if one of them is left. A placeholder
+    of the environment needs exactly one text.
     """
     for rule in rules:
         if not any(matches(rule.value, text) for text in texts_of(claims, rule.claim)):

@@ -93,6 +93,10 @@ class TokenRecord:
         present = replace(self.secrets[0], ends_ms=now_ms + overlap_ms)
         return replace(self, secrets=(TokenSecret(digest), *([present] if overlap_ms else [])))
 
+    def has_ended(self, now_ms: float) -> bool:
+        """Return whether the token is revoked or has expired."""
+        return self.revoked_ms is not None or (self.expires_ms is not None and self.expires_ms <= now_ms)
+
     def is_over(self, now_ms: float) -> bool:
         """Return whether the record can be forgotten."""
         ended = [ms for ms in (self.revoked_ms, self.expires_ms) if ms is not None]

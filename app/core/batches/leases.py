@@ -73,7 +73,7 @@ class Lease:
         batch_id: Its id.
         state: See `lachesis.wire.states.LeaseState`.
         worker: The API process that sends or sent it.
-        delivery_count: How often it was handed out, ``>= 1``.
+        delivery_count: How often it was handed out, without deliveries that are known to have reached no trainer.
         step: The run's step after it was taken.
         relaxed: Whether some minimum is not kept.
         lease_id: Names this delivery while the batch is held. A trainer that lost the batch cannot end it.

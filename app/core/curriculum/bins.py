@@ -46,7 +46,7 @@ def bin_distribution(
         parts: The distribution.
         counts: The counts that the distribution was made from.
         n_bins: How many bins there are.
-        looked_up: Bins of items drawn from the parts in other indexes (`in_other_orders`), in any number, by
+        looked_up: Bins of items drawn from the parts in other indexes (`in_other_indexes`), in any number, by
             `sampling.independent`. Draws without replacement would be biased.
 
     Raises:
@@ -62,7 +62,7 @@ def bin_distribution(
                 ranks = ranks_of(each, ranked, n_bins)
                 shared = min(own.stop, ranks.stop) - max(own.start, ranks.start)
                 distribution[each] += part.probability * max(0, shared) / part.size
-    if others := in_other_orders(parts):
+    if others := in_other_indexes(parts):
         if not looked_up:
             raise ValueError("which bins these items belong to must be looked up")
         elsewhere = sum(part.probability for part in others)
@@ -71,6 +71,6 @@ def bin_distribution(
     return distribution
 
 
-def in_other_orders(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
+def in_other_indexes(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
     """Return the parts of a distribution whose items must be looked up to know their bins."""
     return tuple(part for part in parts if part.index not in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN))

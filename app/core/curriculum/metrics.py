@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_orders
+from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_indexes
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies.table import numbers
 from app.core.numeric.zipf import zipf_total
@@ -71,7 +71,7 @@ def metrics(
     if parts and policy.strategy != "thompson":
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
-        if not in_other_orders(parts):
+        if not in_other_indexes(parts):
             distribution = bin_distribution(parts, counts, policy.n_bins)
             found |= {f"bin_{each}_probability": probability for each, probability in enumerate(distribution)}
     found |= numbers(policy, counts, progress)

@@ -103,7 +103,7 @@ def _failed(group: FilteredGroup, policy: Policy) -> Iterator[tuple[FilterName, 
 def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:
     """Return whether a value is strictly between two bounds, further from each than the largest rounding error.
 
-    The error is relative to the bound: a mean near 0 of rewards in the thousands may round by more than it allows.
+    The error is relative to the bound. A mean near 0 of rewards in the thousands may have a larger error.
     """
     above = band.above is None or value > band.above + _rounding(band.above)
     return above and (band.below is None or value < band.below - _rounding(band.below))
@@ -123,7 +123,7 @@ class Arrived:
     def __str__(self) -> str:
         total = sum(self.filtered.values())
         whose = ", ".join(f"{reason} {groups}" for reason, groups in self.filtered.items())
-        return f"filters dropped {total} of the last {self.groups} groups ({total / self.groups:.0%}): {whose}"
+        return f"filters dropped {total} of the last {self.groups} groups ({100 * total / self.groups:.0f} %): {whose}"
 
 
 def arrived_since(before: Arrived, now: Arrived) -> Arrived:

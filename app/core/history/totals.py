@@ -11,7 +11,6 @@ def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
     """Return how much each total has grown, by environment and name; those of the run under `RUN`.
 
     A total of the run that is smaller than before began again at 0, after a reset. So did those of environments then.
-    The growth of the run that no named environment accounts for is that of all others.
     """
     of_run, own = before.get(RUN, {}), now.get(RUN, {})
     began_again = any(own.get(name, 0) < total for name, total in of_run.items())
@@ -20,7 +19,7 @@ def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
 
 
 def of_others(grown: Mapping[str, Counts]) -> dict[str, float]:
-    """Return the growth of the run without that of its environments, where there is any."""
+    """Return the growth of the run that none of the named environments accounts for, where there is any."""
     left = dict(grown.get(RUN, {}))
     for owner, counts in grown.items():
         for name, by in counts.items() if owner != RUN else ():

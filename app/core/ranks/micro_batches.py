@@ -57,8 +57,9 @@ class MicroBatches:
 def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least: int = 0) -> MicroBatches:
     """Put sequences into few micro-batches.
 
-    For the packed layout, first-fit and best-fit decreasing are both tried. Each needs at most 11/9 of the minimum plus
-    one. For the padded layout, the number is the minimum. The same input gives the same micro-batches everywhere.
+    For the packed layout, best-fit decreasing is tried, and first-fit decreasing if that is above the lower bound. Each
+    needs at most 11/9 of the minimum plus one. For the padded layout, the number is the minimum. The same input gives
+    the same micro-batches everywhere.
 
     Args:
         lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].

@@ -31,7 +31,7 @@ class PartitionProblem:
         sizes: Sequences of each job, of shape [jobs].
         quota: Sequences that every rank must get; None if it may get any number.
         kinds: Which of the different sizes each job has, of shape [jobs]; all 0 without a quota.
-        room: Items of each kind that each rank gets, of shape [ranks, kinds]; None without a quota.
+        room: Jobs of each kind that each rank gets, of shape [ranks, kinds]; None without a quota.
     """
 
     costs: Costs

@@ -81,9 +81,9 @@ class Balance:
         method: The method whose division it is.
         imbalance: Largest load over the mean load, minus 1; 0 is perfect.
         max_over_min: Largest load over the smallest; None if some rank has none.
-        contiguous: The imbalance if each rank got the next sequences in training order.
-        strided: The imbalance if the ranks took sequences in turns.
-        bound: A lower bound of the imbalance of any division.
+        contiguous: The imbalance if each rank got the next jobs in training order.
+        strided: The imbalance if the ranks took jobs in turns.
+        bound: A lower bound of the imbalance of divisions of the same jobs, of equal numbers where those are kept.
     """
 
     method: str

@@ -115,7 +115,7 @@ class Authenticator:
         """Return who sends a request.
 
         Raises:
-            Unauthorized: GivenCredentials are required and missing, or they are not valid.
+            Unauthorized: Credentials are required and missing, or they are not valid.
             StoreUnavailable: Redis did not answer.
         """
         if not self.required:

@@ -107,7 +107,7 @@ class TokenSource:
                 no token can be created then.
 
         Raises:
-            StoreUnavailable: GivenCredentials are required, and Redis did not answer.
+            StoreUnavailable: Credentials are required, and Redis did not answer.
         """
         looking = self._begin()
         if required:
@@ -220,6 +220,8 @@ class TokenSource:
     async def _write_uses(self) -> None:
         if self._used_ms:
             used_ms, self._used_ms = self._used_ms, {}
+            old_s = asyncio.get_running_loop().time() - _NOTE_USE_S
+            self._noted_s = {token: noted_s for token, noted_s in self._noted_s.items() if noted_s > old_s}
             await self._store.note_uses(used_ms)
 
 

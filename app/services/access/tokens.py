@@ -122,7 +122,7 @@ class TokenAdministration:
         attempts = Attempts("rotate a token", "-")
         while attempts.again():
             record, now_ms = await self._get(token_id)
-            if has_ended(record, now_ms):
+            if record.has_ended(now_ms):
                 raise Conflict(f"token {token_id} has ended; create a new one")
             text = token_text(record.role, token_id, secrets.token_bytes(SECRET_BYTES))
             new = record.rotated(digest_of(text.encode()), now_ms, round(1000 * overlap_s))
@@ -139,7 +139,7 @@ class TokenAdministration:
             Conflict: A token has not ended.
         """
         state, records, _ = await self._store.all()
-        valid = [record.token_id for record in records if not has_ended(record, state.now_ms)]
+        valid = [record.token_id for record in records if not record.has_ended(state.now_ms)]
         if valid:
             raise Conflict(f"{len(valid)} tokens have not ended, such as {valid[0]}: revoke them first")
         await self._store.mark_closed(closed=False)
@@ -170,11 +170,6 @@ class TokenAdministration:
         for record in records:
             if record.is_over(state.now_ms):
                 await self._store.forget(record)
-
-
-def has_ended(record: TokenRecord, now_ms: int) -> bool:
-    """Return whether a token is revoked or has expired."""
-    return record.revoked_ms is not None or (record.expires_ms is not None and record.expires_ms <= now_ms)
 
 
 def _tell(what: str, record: TokenRecord) -> None:

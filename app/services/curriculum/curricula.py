@@ -119,7 +119,7 @@ class CurriculumAdministration:
         """
         view = await self.view(run, name)
         policy = view.policy
-        whole = total_steps or policy.total_steps
+        whole = policy.total_steps if total_steps is None else total_steps
         come = (
             0.0
             if whole is None and needs_progress(policy)

@@ -128,8 +128,8 @@ class CurriculumItems:
     ) -> ItemPage:
         """Return one page of items.
 
-        Sorted by mean reward, all items are listed, and those without observations come last. Other orders list only
-        items with observations. A page before the last may be short if items move in the meantime.
+        Sorted by mean reward, all items are listed, and those without observations and prior come last. Other orders
+        list only items with observations. A page before the last may be short if items move in the meantime.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -207,8 +207,8 @@ class CurriculumItems:
 def bin_at(rank: int, ranked: int, n_bins: int) -> int:
     """Return the bin of an item by its rank of mean reward.
 
-    An item without observations has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``, because
-    items may have come after the count.
+    An item without observations and prior has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``,
+    because items may have come after the count.
     """
     return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(ranked, rank + 1), n_bins)
 

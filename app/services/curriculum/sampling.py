@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.core.curriculum import sampling
-from app.core.curriculum.bins import bin_distribution, in_other_orders, middle
+from app.core.curriculum.bins import bin_distribution, in_other_indexes, middle
 from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
@@ -97,8 +97,8 @@ class SamplingDistribution:
     counter: int
 
     @property
-    def orders(self) -> tuple[ItemIndex, ...]:
-        """Return the orders to look ranks up in. The first is by mean reward, which gives the bin."""
+    def indexes(self) -> tuple[ItemIndex, ...]:
+        """Return the indexes to look ranks up in. The first is by mean reward, which gives the bin."""
         return tuple(dict.fromkeys((ItemIndex.MEAN_REWARD, *(part.index for part in self.parts))))
 
     def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
@@ -119,7 +119,7 @@ class SamplingDistribution:
 
     def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
         """Return an item with its bin and its probability."""
-        ranks = {index: rank for index, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
+        ranks = {index: rank for index, rank in zip(self.indexes, item.ranks, strict=True) if rank >= 0}
         chance = None
         if self.policy.strategy != "thompson":
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
@@ -224,7 +224,7 @@ class CurriculumSamples:
             return [0.0] * n_bins
         if distribution.policy.strategy == "thompson":
             return await self._bins_of_the_best(view, distribution)
-        others = in_other_orders(distribution.parts)
+        others = in_other_indexes(distribution.parts)
         if not others:
             return bin_distribution(distribution.parts, distribution.counts, n_bins)
         looked_up = await self._draw_bins(view, distribution, others, _LOOKED_UP)
@@ -233,7 +233,7 @@ class CurriculumSamples:
     async def best(self, view: CurriculumView, distribution: SamplingDistribution, wanted: int) -> list[StoredItem]:
         """Return the candidates of `thompson`, those in flight among them, the best first."""
         keys = await self._best_keys(view, distribution, wanted, distribution.counter, idle_only=False)
-        return [item for item in await self._items.look(view, keys, distribution.orders) if item is not None]
+        return [item for item in await self._items.look(view, keys, distribution.indexes) if item is not None]
 
     async def _best_keys(
         self, view: CurriculumView, distribution: SamplingDistribution, wanted: int, counter: int, *, idle_only: bool
@@ -273,7 +273,7 @@ class CurriculumSamples:
         else:
             draws, places = distribution.places(more, counter)
             whys = [draw.component.why for draw in draws]
-        taken = await self._items.take(view, own, wanted, places, distribution.orders, request_id)
+        taken = await self._items.take(view, own, wanted, places, distribution.indexes, request_id)
         if taken is None:
             raise gone(view)
         n_bins = view.policy.n_bins

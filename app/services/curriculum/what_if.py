@@ -86,7 +86,7 @@ class StrategyComparisons:
             found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
         elif distribution.parts:
             draws, places = distribution.places(wanted, distribution.counter)
-            looked_up = await self._items.look(view, places, distribution.orders)
+            looked_up = await self._items.look(view, places, distribution.indexes)
             unlike: dict[str, DrawnItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):
                 if item is not None:

@@ -1,8 +1,8 @@
 """Write the events of this process to the streams of their runs, a few times a second and together.
 
 A request only appends to a list, so events cost it no command. What a process has not written when it is killed, the
-last fraction of a second, is lost. Nothing else is: writing is repeated until Redis has the events, and a repetition
-adds none twice.
+last fraction of a second, is lost. While Redis does not answer, writing is repeated, and a repetition adds no event
+twice. Events that Redis refuses are lost, and the log says so.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ class HistoryUpkeep:
     It does so less often if the run has many environments: see `fresh_s`.
 
     What is written within the same ten seconds is one entry, which grows. What this process has counted since it wrote
-    is lost if it dies.
+    is lost if it dies, if the next write fails, or if Redis is full.
 
     Args:
         histories: The histories.

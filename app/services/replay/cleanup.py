@@ -46,14 +46,14 @@ class ReplayCleanup:
         retired, cursor = 0, None
         while cursor != 0:
             cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
-            retired += await self._judge(run, entries)
+            retired += await self._apply_rules(run, entries)
         await self._replay.settled(run, view.unsettled)
         return retired
 
-    async def _judge(self, run: str, entries: Iterable[StoredChunk | None]) -> int:
+    async def _apply_rules(self, run: str, entries: Iterable[StoredChunk | None]) -> int:
         """Retire the ineligible ones of some chunks, and weigh the others again; return how many were retired.
 
-        The rules are read after the chunks, so that no chunk is judged by rules older than itself.
+        The rules are read after the chunks, so that no chunk is checked by rules older than itself.
         """
         view = await self._replay.view(run)
         if view is None:
@@ -95,7 +95,7 @@ class ReplayCleanup:
         retired = 0
         for part, bounds in product(_BY_VERSION, (("-inf", f"({oldest}"), (f"({current}", "+inf"))):
             while keys := await self._replay.scored(run, part, *bounds, _AT_ONCE):
-                done = await self._judge(run, await self._replay.entries(run, keys))
+                done = await self._apply_rules(run, await self._replay.entries(run, keys))
                 retired += done
                 if not done:
                     break  # another process has retired them, or the version has changed
@@ -105,14 +105,14 @@ class ReplayCleanup:
         """Retire the chunks that are too old. Chunks are in order of insertion, so these are at the front."""
         retired = 0
         while keys := [key for key, _ in await self._replay.ranked(run, "order", 0, _AT_ONCE - 1)]:
-            done = await self._judge(run, await self._replay.entries(run, keys))
+            done = await self._apply_rules(run, await self._replay.entries(run, keys))
             retired += done
             if done < len(keys):
                 break
         reserved = [key for key, _ in await self._replay.ranked(run, "reserved", 0, -1)]
         for first in range(0, len(reserved), _AT_ONCE):
             entries = await self._replay.entries(run, reserved[first : first + _AT_ONCE])
-            retired += await self._judge(run, entries)
+            retired += await self._apply_rules(run, entries)
         return retired
 
     async def _make_room(self, run: str) -> int:

@@ -156,7 +156,7 @@ def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> Non
     before, now = Arrived(10, {"zero_variance": 4, "pass_rate": 1}), Arrived(30, {"zero_variance": 19, "pass_rate": 1})
     lately = arrived_since(before, now)
     assert lately == Arrived(20, {"zero_variance": 15})
-    assert str(lately) == "filters dropped 15 of the last 20 groups (75%): zero_variance 15"
+    assert str(lately) == "filters dropped 15 of the last 20 groups (75 %): zero_variance 15"
     assert arrived_since(now, before) == Arrived()
     assert arrived_since(before, Arrived(10, {"zero_variance": 3, "pass_rate": 1})) == Arrived()
 

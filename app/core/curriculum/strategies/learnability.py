@@ -1,8 +1,8 @@
 """Prefer items that are sometimes solved: P(item) in proportion to (p (1 - p)) ** (1 / temperature).
 
 p is the mean of the posterior of the pass rate. It is rounded to the middle of one of 128 cells, which changes
-p (1 - p) by less than 0.004. An unseen item has p = 1/2; if it has a prior, p follows from the prior. So unknown items
-come first.
+p (1 - p) by less than 0.004. An unseen item has p = 1/2; if it has a prior, p follows from the prior. A prior is
+rounded to one of 32 cells, which changes p (1 - p) by less than 0.016. So unknown items come first.
 
 Source: Rutherford et al., *No regrets: investigating and improving regret approximations for curriculum discovery*
 (2024).
