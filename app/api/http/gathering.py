@@ -17,7 +17,7 @@ class GatheringTransport(asyncio.Transport):
     """A transport that sends what is written in one turn of the event loop by few calls.
 
     uvicorn writes a reply's head and body separately. On loopback the second system call and wake-up were 5 % of a
-    submission. A batch of 6 MB comes in a hundred pieces: one by one they took 3.3 ms, eight at a time take 2.0.
+    submission. Of a batch of 36 MB in JSON, sends of 1 MiB take 4 % less CPU time than sends of half of it.
     """
 
     __slots__ = ("_flush_soon", "_held", "_held_bytes", "_transport")

@@ -17,7 +17,7 @@ from lachesis.wire.blob import Buffer
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; `explain` has the whole text
 _CHUNK_BYTES = 256 * 1024
-_COMPUTED_BYTES = 1024 * 1024  # at once, before other requests have a turn: 2 ms
+_COMPUTED_BYTES = 1024 * 1024  # at once, or one group, before other requests have a turn: 2 ms
 _IN_THREAD_BYTES = 256 * 1024
 _SMALL_BYTES = 16 * 1024
 _JOINED_BYTES = 64 * 1024
@@ -60,7 +60,7 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
 async def streamed(request: Request, parts: Iterator[Buffer]) -> tuple["Body", dict[str, str]]:
     """Compute a body while it is sent, compressed if the client accepts it.
 
-    A body of at most 256 KiB is computed at once, and then has a Content-Length. Compression runs in a thread.
+    A body of at most 256 KiB is computed at once, and then has a Content-Length. More than that is compressed in a thread.
 
     Args:
         request: The request that is answered.
