@@ -60,7 +60,7 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
 async def streamed(request: Request, parts: Iterator[Buffer]) -> tuple["Body", dict[str, str]]:
     """Compute a body while it is sent, compressed if the client accepts it.
 
-    A body of at most 256 KiB is computed at once, and then has a Content-Length. More than that is compressed in a thread.
+    A body of at most 256 KiB is computed at once, and has a Content-Length. Larger ones are compressed in a thread.
 
     Args:
         request: The request that is answered.

@@ -36,10 +36,9 @@ from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
 from app.core.access.limits import Use
-from app.core.access.permissions import Permission
+from app.core.access.permissions import Permission, check_environment
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import RunConfig
-from app.services.environments.registry import check_environment
 from app.services.status import ENVIRONMENTS_SHOWN
 from lachesis.wire import errors
 from lachesis.wire.atropos import (

@@ -27,9 +27,8 @@ from app.api.http.replies import model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import spans
 from app.api.wire.status import shown_environment, shown_environments, shown_warnings
-from app.core.access.permissions import Permission
+from app.core.access.permissions import Permission, check_environment
 from app.core.environments.granting import GroupAllowance
-from app.services.environments.registry import check_environment
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (

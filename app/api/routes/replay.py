@@ -25,9 +25,8 @@ from app.api.http.openapi import (
 from app.api.http.replies import large_json_reply, model_reply
 from app.api.http.routing import RunRoute, requires
 from app.api.wire.replay import shown_chunks, shown_snapshot, shown_state
-from app.core.access.permissions import Permission
+from app.core.access.permissions import Permission, check_worker
 from app.core.replay.rate_limiter import LimiterBlock
-from app.services.environments.registry import check_worker
 from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S

@@ -1,9 +1,10 @@
-"""What each role may do. Every route names one permission."""
+"""Decide what each role may do. Every route names one permission."""
 
 from enum import Enum, auto
 
 from app.core.access.identity import Identity
 from lachesis.wire.access import Role
+from lachesis.wire.errors import PermissionDenied
 
 
 class Permission(Enum):
@@ -105,3 +106,25 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Acces
     if permission in _FOR_ALL_RUNS and not identity.has_all_runs:
         return AccessDecision.FORBIDDEN
     return AccessDecision.ALLOWED
+
+
+def check_environment(only: str | None, name: str) -> None:
+    """Check that a sender may act for an environment of a name.
+
+    Raises:
+        PermissionDenied: It may act for environment ``only``.
+    """
+    if only is not None and name != only:
+        raise PermissionDenied(f"the credentials are for environment {only!r} only")
+
+
+def check_worker(only: str | None, worker: str) -> None:
+    """Check that a sender may send fragments as a worker: one named after its environment, or below it (``gsm8k/3``).
+
+    Raises:
+        PermissionDenied: It may act for environment ``only``.
+    """
+    if only is not None and worker != only and not worker.startswith(f"{only}/"):
+        raise PermissionDenied(
+            f"the credentials are for environment {only!r} only: name its workers {only!r}, or {only + '/0'!r}"
+        )

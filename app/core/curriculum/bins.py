@@ -74,3 +74,12 @@ def bin_distribution(
 def in_other_indexes(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
     """Return the parts of a distribution whose items must be looked up to know their bins."""
     return tuple(part for part in parts if part.index not in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN))
+
+
+def bin_at(rank: int, ranked: int, n_bins: int) -> int:
+    """Return the bin of an item by its rank of mean reward.
+
+    An item without observations and prior has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``,
+    because items may have come after the count.
+    """
+    return middle(n_bins) if rank < 0 else bin_of(rank, max(ranked, rank + 1), n_bins)

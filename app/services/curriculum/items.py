@@ -198,19 +198,10 @@ class CurriculumItems:
         ranked = census.counts.length(ItemIndex.MEAN_REWARD)
 
         def facts(item: StoredItem) -> ItemFacts:
-            bin_ = bin_at(item.ranks[0], ranked, view.policy.n_bins)
+            bin_ = bins.bin_at(item.ranks[0], ranked, view.policy.n_bins)
             return ItemFacts(item, bin_, named.get(item.category), posterior(view.policy, item.estimate).mean)
 
         return [None if item is None else facts(item) for item in found]
-
-
-def bin_at(rank: int, ranked: int, n_bins: int) -> int:
-    """Return the bin of an item by its rank of mean reward.
-
-    An item without observations and prior has rank -1 and belongs to the middle bin. The rank may exceed ``ranked``,
-    because items may have come after the count.
-    """
-    return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(ranked, rank + 1), n_bins)
 
 
 def refused(view: CurriculumView, word: str, place: tuple[str | int, ...]) -> Exception:

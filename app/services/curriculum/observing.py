@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
 from app.services.curriculum.curricula import CurriculumAdministration
-from app.services.curriculum.items import bin_at, refused
+from app.services.curriculum.items import refused
 from app.store.curriculum.items import ItemObservation, ItemStore
 from lachesis.wire.curricula import CurriculumSettings
 

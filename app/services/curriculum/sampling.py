@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.core.curriculum import sampling
-from app.core.curriculum.bins import bin_distribution, in_other_indexes, middle
+from app.core.curriculum.bins import bin_at, bin_distribution, in_other_indexes, middle
 from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import CurriculumAdministration, counted, gone
-from app.services.curriculum.items import bin_at
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.access.permissions import check_environment
 from app.core.environments.granting import GroupAllowance
 from app.core.environments.pacing import QueuePace
 from app.core.environments.record import EnvironmentRecord
@@ -39,7 +40,6 @@ from lachesis.wire.errors import (
     InvalidField,
     MemberNotFound,
     NotAnAtroposRun,
-    PermissionDenied,
     RunNotFound,
 )
 
@@ -450,28 +450,6 @@ class EnvironmentRegistry:
             how = f"DELETE /v1/runs/{run} removes it"
             raise NotAnAtroposRun(f"run {run} was made under /v1, so clients of Atropos do not reset it; {how}")
         emit(RunReset(run=run))
-
-
-def check_environment(only: str | None, name: str) -> None:
-    """Check that a sender may act for an environment of a name.
-
-    Raises:
-        PermissionDenied: It may act for environment ``only``.
-    """
-    if only is not None and name != only:
-        raise PermissionDenied(f"the credentials are for environment {only!r} only")
-
-
-def check_worker(only: str | None, worker: str) -> None:
-    """Check that a sender may send fragments as a worker: one named after its environment, or below it (``gsm8k/3``).
-
-    Raises:
-        PermissionDenied: It may act for environment ``only``.
-    """
-    if only is not None and worker != only and not worker.startswith(f"{only}/"):
-        raise PermissionDenied(
-            f"the credentials are for environment {only!r} only: name its workers {only!r}, or {only + '/0'!r}"
-        )
 
 
 def _check(run: str, environment: int, *, configured: bool, known: bool) -> None:
