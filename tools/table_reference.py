@@ -160,7 +160,7 @@ def service_settings_page() -> str:
     ]
     return "\n".join(
         [
-            heading("ServiceSettings of the service", "`app/settings.py`"),
+            heading("Settings of the service", "`app/settings.py`"),
             "Environment variables, or lines of a `.env` file in the working directory. The environment wins.",
             "The SDK has [settings of its own](../how-to/python-sdk.md#settings).",
             "",
@@ -173,4 +173,9 @@ def service_settings_page() -> str:
 
 
 def _shown(default: object) -> str:
-    return "" if default in (None, "") else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    """Write a default as in a `.env` file."""
+    if default is None or default == "":
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"

@@ -48,7 +48,7 @@ class TokenText:
             from tokenizers import Tokenizer  # late: an optional extra
         except ImportError as error:
             raise StoreMisconfigured(
-                f"{SETTING}={path} needs the package tokenizers: install lachesis[server,text]"
+                f"{SETTING}={path} needs the package tokenizers: .venv/bin/python -m pip install tokenizers"
             ) from error
         try:
             return cls(Tokenizer.from_str(path.read_text("utf-8")), path.name)

@@ -90,5 +90,5 @@ def test_a_wrong_file_stops_the_start_and_is_named(tmp_path: Path) -> None:
 
 def test_without_the_library_the_start_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(StoreMisconfigured, match=r"install lachesis\[server,text\]"):
+    with pytest.raises(StoreMisconfigured, match=r"\.venv/bin/python -m pip install tokenizers"):
         TokenText.load(file)
