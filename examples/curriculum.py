@@ -4,6 +4,7 @@
 
 Of 200 tasks, the later the harder, it tries one after the other; what it can nearly do teaches it most. Try other
 strategies, also while it runs, and `uniform` to see what they are worth.
+With tokens it needs one of role `operator`, because it deletes the curriculum of an earlier start.
 """
 
 import argparse
