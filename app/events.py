@@ -381,7 +381,7 @@ class ReplayDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySessionStarted(Event):
-    """A session of a replay buffer began; chunks of earlier sessions were retired."""
+    """A session of a replay buffer began; `retired_chunks` of earlier sessions were archived."""
 
     session: int
     retired_chunks: int

@@ -334,7 +334,7 @@ async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
 )
 @requires(Permission.TRAIN, audited=True)
 async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Start a training attempt. Chunks of earlier attempts are retired, and can be inspected until they are evicted."""
+    """Start a training attempt. Chunks of earlier attempts are archived: you can read them until they are evicted."""
     session = parse(SessionStart, body).session
     return model_reply(
         SessionSet(session=session, retired_chunks=await services.replay.buffers.set_session(run, session))
