@@ -100,10 +100,10 @@
 | `…:marked_hashes` | set | tokens of marked hashes: their payloads are deleted unless something else names them |
 | `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 
-`…` is `lachesis:5:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
-cluster. `5` is the version of the format (`FORMAT`). An account is a token (kind `token`, its id), a subject of JWTs
-(kind `jwt`), or the name of a certificate (kind `certificate`). The last two have the first 32 digits of the SHA-256
-of the name. In `token_queues` and `token_groups` the account is `ID` or `KIND:DIGITS`.
+`…` is `lachesis:5:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a cluster
+(the service refuses one so far). `5` is the version of the format (`FORMAT`). An account is a token (kind `token`,
+its id), a subject of JWTs (kind `jwt`), or the name of a certificate (kind `certificate`). The last two have the
+first 32 digits of the SHA-256 of the name. In `token_queues` and `token_groups` the account is `ID` or `KIND:DIGITS`.
 """
 
 import re
