@@ -35,6 +35,7 @@ NAVIGATION = {
         "how-to/filters",
         "how-to/replay",
         "how-to/curriculum",
+        "how-to/troubleshooting",
         "how-to/resume-after-a-crash",
         "how-to/no-batch",
         "how-to/follow-a-run",
