@@ -2,8 +2,8 @@
 
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/curriculum.py --strategy learnability
 
-Of 200 tasks, the later the harder, it tries one after the other; what it can nearly do teaches it most. Try other
-strategies, also while it runs, and `uniform` to see what they are worth.
+It tries 200 tasks; later ones are harder. It learns most from tasks that it nearly solves.
+Try other strategies, also while it runs, and `uniform` to see what they are worth.
 With tokens it needs one of role `operator`, because it deletes the curriculum of an earlier start.
 """
 
@@ -22,7 +22,7 @@ GROUP_SIZE = 8
 
 
 class Learner:
-    """Stands for a model: it solves a task the sooner, the further its ability is above the task's number."""
+    """Stands for a model. The further its ability is above the number of a task, the more often it solves it."""
 
     def __init__(self) -> None:
         self.ability = 10.0

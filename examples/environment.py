@@ -3,7 +3,7 @@
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/environment.py
 
 It makes as much as examples/trainer.py takes, which also makes the run: start the two in either order, as often as
-you like. What is wanted is asked for group by group; without a trainer that takes batches, nothing is any more.
+you like. It asks for a permit before each group. If no trainer takes batches, it gets no more permits.
 If the service asks for tokens, LACHESIS_TOKEN or LACHESIS_TOKEN_FILE gives the one to send.
 """
 
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     parser.add_argument("--name", default="addition")
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--wait-s", type=float, default=60, help="for the run to be made, or a group to be wanted")
+    parser.add_argument("--wait-s", type=float, default=60, help="for the run, or for a permit")
     given = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     try:

@@ -2,8 +2,8 @@
 
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trackers.py tensorboard
 
-It needs `pip install tensorboardX`, `wandb` or `trackio`. All numbers come from the events of the run, which reach back
-some time. It ends when the run is deleted, or with Ctrl-C.
+It needs `pip install tensorboardX`, `wandb` or `trackio`. All numbers come from the events of the run. The run keeps
+about the last 1,000. It ends when the run is deleted, or with Ctrl-C.
 """
 
 import argparse

@@ -134,8 +134,8 @@ class EnvironmentSeries(BaseModel):
 NextIn = Annotated[
     int,
     Field(
-        description="In how many seconds the service next writes what it has counted, if somebody asks. Asked before, "
-        "it hardly has more to say. 0 if that is less than a second. It is more with more than 50 environments."
+        description="In how many seconds the service next writes what it has counted, if somebody asks. Earlier "
+        "requests get almost the same answer. 0: less than a second. Longer with more than 50 environments."
     ),
 ]
 

@@ -28,14 +28,14 @@ class RateLimitSettings(BaseModel):
         ge=1,
         le=MAX_INTEGER,
         description="Maximum mean rate of bodies as sent, bytes each second. Two seconds of the rate may come at once. "
-        "A body above that passes after a pause, and the next one waits for longer. Null means no limit.",
+        "A larger body is accepted after a pause. The next one then waits longer. Null means no limit.",
     )
     max_groups_per_s: float | None = Field(
         default=None,
         ge=0.001,
         le=MAX_INTEGER,
         description="Maximum mean rate, submitted groups each second. Two seconds of the rate may come at once. "
-        "A submission above that passes after a pause, and the next one waits for longer. Null means no limit.",
+        "A larger submission is accepted after a pause. The next one then waits longer. Null means no limit.",
     )
 
 
