@@ -60,6 +60,7 @@ NAVIGATION = {
         "design/adr/index",
         "design/benchmarks",
         "design/growth",
+        "design/attacks",
         "design/contributing",
         "design/changelog",
     ],
