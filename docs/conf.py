@@ -38,6 +38,7 @@ NAVIGATION = {
         "how-to/troubleshooting",
         "how-to/resume-after-a-crash",
         "how-to/no-batch",
+        "how-to/operators-page",
         "how-to/follow-a-run",
         "how-to/command-line",
         "how-to/groups",
