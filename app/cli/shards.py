@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.output import NotWritten, fail, show, show_json
-from lachesis._cli.session import WRONG_USE
+from lachesis._exit_codes import WRONG_USE
 from lachesis.wire.errors import DatasetNotFound, InvalidField, LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 

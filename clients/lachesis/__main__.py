@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from lachesis._exit_codes import UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import get_json
 from lachesis._transport.run_calls import RunCalls
@@ -22,10 +23,6 @@ from lachesis.errors import LachesisError, ServiceError
 from lachesis.wire.address import without_password
 from lachesis.wire.printable import printable
 from lachesis.wire.status import RunStatus
-
-WELL, NOT_READY, UNREACHABLE = 0, 1, 2
-WRONG_USE = 2
-"""Exit codes: all is well; the service answers, but is not ready or has no such run; it does not answer."""
 
 WITH_EXTRA = {
     "status": "show the runs, or the status of one",
@@ -59,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "ping",
         help="ask a service whether it is well",
         description="Ask a service whether it is there and ready, and how a run is doing.",
-        epilog=f"Exits with {WELL} if all is well, {NOT_READY} if it is not ready or has no such run, "
-        f"{UNREACHABLE} if it does not answer.",
+        epilog=f"Exits with {WELL} if all is well, {UNHEALTHY} if it is not ready or has no such run, "
+        f"{WRONG_USE} after wrong use, {UNREACHABLE} if it does not answer.",
     )
     ping.add_argument("url", nargs="?", help="such as http://127.0.0.1:8000, which is the default; or LACHESIS_URL")
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
@@ -138,7 +135,7 @@ async def _ping(settings: Settings, with_run: bool) -> _PingResult:
             answered_ms = 1000 * (time.monotonic() - began_s)
             version = (await sender.send(get_json("/version")))["version"]
         except ServiceError as error:
-            return replace(answer, code=NOT_READY, error=f"{answer.url} answered, and refused: {error}")
+            return replace(answer, code=UNHEALTHY, error=f"{answer.url} answered, and refused: {error}")
         except LachesisError as error:
             return replace(answer, code=UNREACHABLE, error=f"no Lachesis answers at {answer.url}: {error}")
         answer = replace(answer, version=version, answered_ms=answered_ms)
@@ -149,7 +146,7 @@ async def _ping(settings: Settings, with_run: bool) -> _PingResult:
                 found = await sender.send(RunCalls(settings.run).status())
                 answer = replace(answer, run=found)
         except LachesisError as error:
-            return replace(answer, code=NOT_READY, error=f"not well: {error}")
+            return replace(answer, code=UNHEALTHY, error=f"not well: {error}")
     return answer
 
 

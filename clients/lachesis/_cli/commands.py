@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import typer
 
 from lachesis._cli import doctor, groups, runs, transfer
-from lachesis._cli.session import WELL, WRONG_USE
+from lachesis._exit_codes import WELL, WRONG_USE
 
 cli = typer.Typer(
     name="lachesis",

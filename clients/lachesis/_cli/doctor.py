@@ -11,18 +11,8 @@ import typer
 from pydantic import BaseModel
 
 from lachesis._cli import output, status_output
-from lachesis._cli.session import (
-    NOT_ALLOWED,
-    UNHEALTHY,
-    UNREACHABLE,
-    WELL,
-    InJson,
-    RunName,
-    Url,
-    carry_out,
-    code_of,
-    settings_of,
-)
+from lachesis._cli.session import InJson, RunName, Url, carry_out, code_of, settings_of
+from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL
 from lachesis._transport.credentials import Credentials
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, Reply, get_json, model_reader

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from lachesis._cli.output import cut, line, span, table
+from lachesis.wire.compact import MASKED
 from lachesis.wire.groups import GroupContent, GroupHistory, ListedGroup
 from lachesis.wire.printable import printable
 
@@ -14,7 +15,6 @@ _WIDE = 130  # columns that the long table takes
 _NAME, _LONG_NAME = 11, 32
 _MOST_LINES = 200  # of a text
 _MOST_CHARACTERS = 2_000  # of a line
-_MASKED = -100
 
 
 def listed(found: Sequence[ListedGroup], width: int) -> RenderableType:
@@ -82,7 +82,7 @@ def _content_lines(found: GroupContent) -> Iterator[str]:
     yield f"sequences have {lengths.pop() if len(lengths) == 1 else cut(', '.join(map(str, found.lengths)))} tokens"
     number, (tokens,), (masks,) = found.sequence, found.tokens, found.masks
     length = found.lengths[number or 0]
-    trained = sum(mask != _MASKED for mask in masks)
+    trained = sum(mask != MASKED for mask in masks)
     yield f"sequence {number}: score {found.scores[0]:g}; {trained} of the first {len(tokens)} tokens are trained on"
     yield f"tokens: {' '.join(map(str, tokens))}" + (f" … {length - len(tokens)} more" if length > len(tokens) else "")
     for message in (found.messages or [[]])[0]:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from lachesis._cli import group_output, output
-from lachesis._cli.session import WELL, InJson, RunName, RunOption, Url, carry_out, note, settings_of
+from lachesis._cli.session import InJson, RunName, RunOption, Url, carry_out, note, settings_of
+from lachesis._exit_codes import WELL
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import get_json, path_of
 from lachesis._transport.run_calls import RunCalls

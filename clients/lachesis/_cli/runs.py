@@ -13,8 +13,9 @@ from rich.live import Live
 
 from lachesis._cli import output, status_output
 from lachesis._cli.overview import ask_all, overview
-from lachesis._cli.session import UNHEALTHY, WELL, WRONG_USE, InJson, RunName, Url, carry_out, fail, settings_of
+from lachesis._cli.session import InJson, RunName, Url, carry_out, fail, settings_of
 from lachesis._cli.status_output import Beside
+from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call

@@ -1,4 +1,4 @@
-"""What the commands share: their options, the connection to the service, and exit codes."""
+"""What the commands share: their options, the connection to the service, and the exit codes of errors."""
 
 import asyncio
 import os
@@ -10,15 +10,13 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
+from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
 from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
-
-WELL, UNHEALTHY, WRONG_USE, UNREACHABLE, NOT_ALLOWED = 0, 1, 2, 3, 4
-"""Exit codes: all is well; the answer is no; wrong use; no answer; the token may not do this."""
 
 Url = Annotated[str | None, typer.Option(help="The service; default: LACHESIS_URL, or the one of this machine.")]
 InJson = Annotated[bool, typer.Option("--json", help="Print JSON, one value in a line.")]

@@ -15,18 +15,8 @@ from lachesis._cli import output
 from lachesis._cli.archive import Archive, Asked, Exported, NoArchive, divided
 from lachesis._cli.formats import FORMATS, Format, without_annotations
 from lachesis._cli.lock import InUse, locked
-from lachesis._cli.session import (
-    UNHEALTHY,
-    WELL,
-    WRONG_USE,
-    InJson,
-    RunOption,
-    Url,
-    carry_out,
-    fail,
-    note,
-    settings_of,
-)
+from lachesis._cli.session import InJson, RunOption, Url, carry_out, fail, note, settings_of
+from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import GroupGone, GroupNotFound

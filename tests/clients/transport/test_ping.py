@@ -58,13 +58,13 @@ async def test_the_answer_as_json_has_the_same_facts(run: Settings) -> None:
     assert (code, err, json.loads(out)["run"]) == (1, "", None)
     assert "there is no run none" in json.loads(out)["error"]
     code, out, _ = await ping("http://127.0.0.1:1", "--json")
-    assert (code, json.loads(out)["ready"]) == (2, False)
+    assert (code, json.loads(out)["ready"]) == (3, False)
 
 
 async def test_nobody_there_is_said_to_be_nobody(proxy: CuttingProxy) -> None:
     proxy.upstream = None
     code, out, err = await ping(proxy.url)
-    assert (code, out) == (2, "")
+    assert (code, out) == (3, "")
     assert err.startswith(f"no Lachesis answers at {proxy.url}: GET ")
 
 

@@ -1,0 +1,16 @@
+"""The exit codes of the command line. `ping`, which works without the extra ``cli``, has the same ones."""
+
+WELL = 0
+"""All is well."""
+
+UNHEALTHY = 1
+"""The answer is no, or the run needs attention."""
+
+WRONG_USE = 2
+"""The command line, a setting or a file is wrong."""
+
+UNREACHABLE = 3
+"""The service does not answer."""
+
+NOT_ALLOWED = 4
+"""The token does not allow it."""
