@@ -16,13 +16,14 @@ from pathlib import Path
 
 from lachesis._exit_codes import UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
 from lachesis._transport.http import Sender
-from lachesis._transport.protocol import get_json
+from lachesis._transport.protocol import Call, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError, ServiceError
 from lachesis.wire.address import without_password
 from lachesis.wire.printable import printable
 from lachesis.wire.status import RunStatus
+from lachesis.wire.version import ServiceVersion
 
 WITH_EXTRA = {
     "status": "show the runs, or the status of one",
@@ -73,9 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connect_timeout_s=given.timeout_s,
             retry_budget_s=0,
         )
+        sender = Sender(settings)
     except ValueError as error:
         ping.error(str(error))
-    answer = asyncio.run(_ping(settings, given.run is not None or "LACHESIS_RUN" in os.environ))
+    answer = asyncio.run(_ping(settings, sender, given.run is not None or "LACHESIS_RUN" in os.environ))
     if given.json:
         print(answer.as_json())
     else:
@@ -126,16 +128,16 @@ class _PingResult:
             _say(self.error, self.code)
 
 
-async def _ping(settings: Settings, with_run: bool) -> _PingResult:
+async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResult:
     answer = _PingResult(without_password(settings.url), WELL)
-    async with Sender(settings) as sender:
+    async with sender:
         try:
             began_s = time.monotonic()
             await sender.send(get_json("/healthz"))
             answered_ms = 1000 * (time.monotonic() - began_s)
-            version = (await sender.send(get_json("/version")))["version"]
+            version = (await sender.send(Call("GET", "/version", model_reader(ServiceVersion)))).version
         except ServiceError as error:
-            return replace(answer, code=UNHEALTHY, error=f"{answer.url} answered, and refused: {error}")
+            return replace(answer, code=UNHEALTHY, error=f"{answer.url} answered with an error: {error}")
         except LachesisError as error:
             return replace(answer, code=UNREACHABLE, error=f"no Lachesis answers at {answer.url}: {error}")
         answer = replace(answer, version=version, answered_ms=answered_ms)

@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 import typer
-from pydantic import BaseModel
 
 from lachesis._cli import output, status_output
 from lachesis._cli.session import InJson, RunName, Url, carry_out, code_of, settings_of
@@ -28,16 +27,11 @@ from lachesis.errors import (
 )
 from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
+from lachesis.wire.version import ServiceVersion
 
 _MOST_SKEW_S = 5.0
 _FILES = 1024
 """Open files that a worker with many connections and dataset files needs."""
-
-
-class _Version(BaseModel):
-    """What the service says of itself."""
-
-    version: str
 
 
 def doctor(run: RunName = None, url: Url = None, json: InJson = False) -> None:
@@ -150,7 +144,7 @@ async def _ready(sender: Sender) -> Finding:
 async def _token(settings: Settings, sender: Sender) -> Finding:
     given = "the token is valid" if Credentials(settings).given else "no token is given, and the service asks for none"
     try:
-        theirs = (await sender.send(Call("GET", "/version", model_reader(_Version)))).version
+        theirs = (await sender.send(Call("GET", "/version", model_reader(ServiceVersion)))).version
     except Unauthorized as error:
         remedy = "set LACHESIS_TOKEN or LACHESIS_TOKEN_FILE; python -m app token create, on the server, makes a token"
         return problem("token", str(error), remedy)

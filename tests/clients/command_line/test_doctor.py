@@ -5,8 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
+from tests.clients.another_server import another_server
 from tests.clients.command_line.terminal import environment, findings_by_check, in_terminal, piped
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -30,21 +30,6 @@ async def examined(*words: str, **variables: str) -> tuple[int | None, dict[str,
     code, out, err = await piped("doctor", "math", "--json", *words, **variables)
     assert err == ""
     return code, findings_by_check(out)
-
-
-@asynccontextmanager
-async def another_server(*answer: str, body: str = "{}") -> AsyncIterator[str]:
-    """Run an HTTP server that gives one answer to everything; its URL."""
-
-    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write("\r\n".join([*answer, f"content-length: {len(body)}", "connection: close", "", body]).encode())
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-    async with await asyncio.start_server(reply, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -6,7 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from lachesis import Settings
+from tests.clients.another_server import another_server
 from tests.clients.proxy import CuttingProxy
 
 CLIENTS = Path(__file__).parents[3] / "clients"
@@ -75,3 +78,17 @@ async def test_a_url_that_is_none_is_a_wrong_command_line() -> None:
     code, _, err = await ping(LACHESIS_URL="localhost:8000")
     assert code == 2
     assert "LACHESIS_URL: should start with http:// or https://" in err
+
+
+async def test_a_file_of_the_token_that_is_missing_is_wrong_use(tmp_path: Path) -> None:
+    missing = str(tmp_path / "token")
+    code, out, err = await ping("http://127.0.0.1:1", LACHESIS_TOKEN_FILE=missing)
+    assert (code, out, missing in err, "Traceback" in err) == (2, "", True, False), err
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "null", '{"version": 1}'])
+async def test_another_program_that_answers_json_is_reported(body: str) -> None:
+    async with another_server("HTTP/1.1 200 OK", body=body) as url:
+        code, out, err = await ping(url)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"{url} answered with an error: the answer to GET /version cannot be read")
