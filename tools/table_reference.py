@@ -116,6 +116,7 @@ def command_line_page() -> str:
         "| 2 | Wrong use. |",
         "| 3 | The service does not answer. |",
         "| 4 | Not allowed. |",
+        "| 130 | Ctrl+C ended the command before it was done. |",
         "",
         "`python -m lachesis ping [URL] [--run NAME] [--json]` checks whether a service answers, and needs no extra.",
         "",

@@ -14,3 +14,6 @@ UNREACHABLE = 3
 
 NOT_ALLOWED = 4
 """The token does not allow it."""
+
+INTERRUPTED = 130
+"""Ctrl+C ended it before it was done: 128 and the number of the signal, as shells have it."""

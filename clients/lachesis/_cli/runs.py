@@ -61,7 +61,7 @@ def status(
                     return WELL if healthy else UNHEALTHY
                 await asyncio.sleep(_WATCH_S)
 
-    carry_out(settings, show)
+    carry_out(settings, show, is_endless=watch)
 
 
 def top(url: Url = None) -> None:
@@ -81,7 +81,7 @@ def top(url: Url = None) -> None:
         await Top(sender, settings.url).run_async()
         return WELL
 
-    carry_out(settings, show)
+    carry_out(settings, show, is_endless=True)
 
 
 def explain(run: RunName = None, url: Url = None, json: InJson = False) -> None:
@@ -133,7 +133,7 @@ def events(
                     tell(event)
         return WELL
 
-    carry_out(settings, show)
+    carry_out(settings, show, is_endless=follow)
 
 
 async def _beside(sender: Sender, run: str) -> Beside:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
+from lachesis._exit_codes import INTERRUPTED, NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
@@ -72,8 +72,14 @@ def settings_of(url: str | None, run: str | None) -> Settings:
     return settings
 
 
-def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]]) -> None:
-    """Run a command, and exit with its code or that of its error."""
+def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]], *, is_endless: bool = False) -> None:
+    """Run a command, and exit with its code or that of its error.
+
+    Args:
+        settings: How to reach the service.
+        command: What to run.
+        is_endless: Whether Ctrl+C is the usual end of the command.
+    """
 
     async def all_of_it() -> int:
         async with _sender(settings) as sender:
@@ -85,7 +91,7 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]]) -
     try:
         code = asyncio.run(all_of_it())
     except KeyboardInterrupt:
-        code = WELL
+        code = WELL if is_endless else INTERRUPTED
     except LachesisError as error:
         advice = ". Start the service, or correct --url or LACHESIS_URL" if isinstance(error, Unreachable) else ""
         fail(f"{error}{advice}", code_of(error))

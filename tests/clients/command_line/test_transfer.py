@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,26 @@ async def test_an_export_that_was_killed_goes_on_and_ends_with_the_same_files(ru
         assert (await piped("export", str(folder), *options, LACHESIS_URL=run.url))[0] == 0
     assert files_of(killed) == files_of(whole)
     assert len(files_of(whole)) == 32
+
+
+async def test_an_interrupted_export_does_not_exit_as_a_complete_one(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with asyncio.timeout(100), await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        words = ["export", str(tmp_path / "e"), "--run", "math"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "lachesis", *words, env=environment(LACHESIS_URL=url)
+        )
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
 
 
 async def test_a_second_export_into_the_same_directory_is_refused_while_the_first_runs(
