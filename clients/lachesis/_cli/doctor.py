@@ -11,13 +11,15 @@ import typer
 
 from lachesis._cli import output, status_output
 from lachesis._cli.session import InJson, RunName, Url, carry_out, code_of, settings_of
-from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL
+from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, WELL
 from lachesis._transport.credentials import Credentials
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, Reply, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis.errors import (
+    BY_CODE,
+    ClosedByDefault,
     ForeignHost,
     LachesisError,
     PermissionDenied,
@@ -35,9 +37,10 @@ _FILES = 1024
 
 
 def doctor(run: RunName = None, url: Url = None, json: InJson = False) -> None:
-    """Check the service, the token, clocks and limits, from this machine. Exits with 1 after a problem.
+    """Check the service, the token, clocks and limits, from this machine.
 
-    Each problem comes with what to type. `python -m app doctor` checks more, on the server.
+    The exit code is that of the first problem: 1, 3 or 4. Each problem comes with what to type.
+    `python -m app doctor` checks more, on the server.
     """
     settings = settings_of(url, run)
 
@@ -69,9 +72,9 @@ async def _findings(settings: Settings, sender: Sender) -> AsyncIterator[tuple[F
     took_s = time.monotonic() - began_s
     yield ok("service", f"{without_password(settings.url)} answered in {1000 * took_s:.0f} ms"), WELL
     yield _clock(headers, took_s), UNHEALTHY
-    yield await _ready(sender), UNREACHABLE
-    token = await _token(settings, sender)
-    yield token, NOT_ALLOWED
+    yield await _ready(sender)
+    token, failed = await _token(settings, sender)
+    yield token, failed
     if token.state != "problem":
         async for found in _run(settings, sender):
             yield found, UNHEALTHY
@@ -104,6 +107,8 @@ def _no_answer(settings: Settings, error: LachesisError) -> Finding:
     """Find out why the service does not answer, or answers something else."""
     if isinstance(error, ForeignHost):
         return problem("host name", str(error.detail), "set LACHESIS_ALLOWED_HOSTS for the service, and restart it")
+    if isinstance(error, ServiceError) and error.code in BY_CODE:
+        return problem("service", error.detail, error.remedy)
     if isinstance(error, ServiceError):
         return problem("service", f"another program answers: {error}", "correct LACHESIS_URL or --url")
     text, parts = str(error), urlsplit(settings.url)
@@ -133,32 +138,37 @@ def _clock(headers: Mapping[str, str], took_s: float) -> Finding:
     return problem("clock", detail, "timedatectl set-ntp true, on the machine whose clock is wrong")
 
 
-async def _ready(sender: Sender) -> Finding:
+async def _ready(sender: Sender) -> tuple[Finding, int]:
     try:
         await sender.send(get_json("/readyz"))
     except LachesisError as error:
-        return problem("ready", str(error), "python -m app doctor, on the server")
-    return ok("ready", "Redis takes writes, and maintenance runs")
+        return problem("ready", str(error), "python -m app doctor, on the server"), code_of(error)
+    return ok("ready", "Redis takes writes, and maintenance runs"), WELL
 
 
-async def _token(settings: Settings, sender: Sender) -> Finding:
-    given = "the token is valid" if Credentials(settings).given else "no token is given, and the service asks for none"
+async def _token(settings: Settings, sender: Sender) -> tuple[Finding, int]:
+    given = "no token is given, and the service asks for none"
+    if Credentials(settings).given:
+        given = "the service accepts requests with this token"
     try:
         theirs = (await sender.send(Call("GET", "/version", model_reader(ServiceVersion)))).version
     except Unauthorized as error:
         remedy = "set LACHESIS_TOKEN or LACHESIS_TOKEN_FILE; python -m app token create, on the server, makes a token"
-        return problem("token", str(error), remedy)
+        return problem("token", str(error), remedy), NOT_ALLOWED
     except PermissionDenied:
-        return warning("token", f"{given}; its role may read only metrics", "use a token of another role")
+        return warning("token", f"{given}; its role may read only metrics", "use a token of another role"), WELL
+    except ClosedByDefault as error:
+        return problem("token", error.detail, error.remedy), NOT_ALLOWED
     except LachesisError as error:
-        return problem("token", str(error), "correct LACHESIS_URL or --url: another program may answer there")
+        return _no_answer(settings, error), code_of(error)
     try:
         ours = version("lachesis")
     except PackageNotFoundError:
         ours = theirs  # in a clone, the SDK lies beside the service
     if ours != theirs:
-        return warning("version", f"{given}; the service has version {theirs}, the SDK {ours}", _install(theirs))
-    return ok("token", f"{given}; the service has version {theirs}")
+        mixed = f"{given}; the service has version {theirs}, the SDK {ours}"
+        return warning("version", mixed, _install(theirs)), WELL
+    return ok("token", f"{given}; the service has version {theirs}"), WELL
 
 
 def _install(theirs: str) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.api.http.problems import problem
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from lachesis.errors import ClosedByDefault, InternalError, ServiceError, TooManyConnections
 from tests.api.access.conftest import Tokens, tokens
 from tests.api.conftest import Start, start
 from tests.clients.another_server import another_server
@@ -79,6 +81,7 @@ async def test_a_wrong_token_and_a_role_without_the_status_are_noticed(run: Sett
     code, found = await examined(LACHESIS_URL=run.url, LACHESIS_TOKEN=worker)
     assert (code, found["token"]["state"]) == (0, "ok"), found
     assert "may not read the status" in found["run"]["detail"]
+    assert found["token"]["detail"].startswith("the service accepts requests with this token; ")
     assert "encryption" not in found, "this machine alone can read it"
     _, found = await examined(LACHESIS_URL=f"http://no-such-host.invalid:{free_port()}", LACHESIS_TOKEN=worker)
     assert found["encryption"]["state"] == "warning"
@@ -107,6 +110,33 @@ async def test_foreign_host_names_and_insecure_services_are_noticed(start: Start
         code, found = await examined(LACHESIS_URL=url)
     assert (code, found["host name"]["state"]) == (1, "problem")
     assert "LACHESIS_ALLOWED_HOSTS" in found["host name"]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "refusal", "check", "expected"),
+    [
+        ("/version", ClosedByDefault("the service has no authentication and listens on 10.0.0.7"), "token", 4),
+        ("/version", InternalError("the service failed"), "service", 1),
+        ("/healthz", TooManyConnections("this address has 512 connections"), "service", 1),
+    ],
+)
+async def test_a_refusal_is_not_taken_for_another_program(
+    path: str, refusal: ServiceError, check: str, expected: int
+) -> None:
+    reply = problem(refusal)
+    refusals = {path: (f"HTTP/1.1 {reply.status_code} Refused", bytes(reply.body).decode())}
+    async with another_server("HTTP/1.1 200 OK", refusals=refusals) as url:
+        code, found = await examined(LACHESIS_URL=url)
+    assert (code, found[check]["state"]) == (expected, "problem")
+    assert (found[check]["detail"], found[check]["remedy"]) == (refusal.detail, refusal.remedy)
+
+
+async def test_a_service_that_is_not_ready_is_not_one_that_does_not_answer(run: Settings) -> None:
+    (maintenance,) = [task for task in asyncio.all_tasks() if task.get_name() == "maintenance"]
+    maintenance.cancel()
+    await asyncio.wait([maintenance])
+    code, found = await examined(LACHESIS_URL=run.url)
+    assert (code, found["ready"]["state"]) == (1, "problem")
 
 
 async def test_few_open_files_are_noticed(run: Settings) -> None:
