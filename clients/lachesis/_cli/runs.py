@@ -20,8 +20,9 @@ from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call
 from lachesis._transport.replay_calls import ReplayCalls
+from lachesis._transport.retry import passes
 from lachesis._transport.run_calls import RunCalls
-from lachesis.errors import NotFound, PermissionDenied
+from lachesis.errors import LachesisError, NotFound, PermissionDenied
 from lachesis.wire.events import RunEvent
 
 T = TypeVar("T")
@@ -36,7 +37,11 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl+C.")] = False,
     json: InJson = False,
 ) -> None:
-    """Show all runs, or the status of one. Exits with 1 if a run that is shown has an alert or a warning."""
+    """Show all runs, or the status of one.
+
+    Exits with 1 if a run needs attention: an alert, a warning, failing maintenance, or no readable status.
+    --watch continues while the service does not answer or is busy. It shows why; with --json, as `{"error": …}`.
+    """
     settings = settings_of(url, run)
 
     async def look(sender: Sender) -> tuple[Mapping[str, Any], RenderableType, bool]:
@@ -52,7 +57,12 @@ def status(
     async def show(sender: Sender) -> int:
         with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
             while True:
-                found, shown, healthy = await look(sender)
+                try:
+                    found, shown, healthy = await look(sender)
+                except LachesisError as error:
+                    if not (watch and passes(error)):
+                        raise
+                    found, shown, healthy = {"error": str(error)}, output.line(str(error)), False
                 if json:
                     typer.echo(output.as_json(found))
                 else:

@@ -244,6 +244,32 @@ async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -
         assert await process.wait() == 0
 
 
+async def test_a_watched_status_continues_after_the_service_was_away(run: Settings, proxy: CuttingProxy) -> None:
+    pipe = asyncio.subprocess.PIPE
+    words = ["status", "math", "--watch", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(150):
+        assert json.loads(await process.stdout.readline())["run"] == "math"
+        service, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        while "error" not in (found := json.loads(await process.stdout.readline())):
+            assert found["run"] == "math"
+        assert found["error"].startswith("GET ")
+        proxy.upstream = service
+        while "run" not in (found := json.loads(await process.stdout.readline())):
+            assert found.keys() == {"error"}
+        assert found["run"] == "math"
+        process.send_signal(2)
+        assert await process.wait() == 0
+
+
+async def test_a_watched_status_ends_if_there_is_no_such_run(run: Settings) -> None:
+    assert (await piped("status", "none", "--watch", LACHESIS_URL=run.url))[0] == 1
+
+
 async def test_exit_codes_tell_what_is_wrong(run: Settings, proxy: CuttingProxy, tokens: Tokens) -> None:
     assert (await piped("status", "none", LACHESIS_URL=run.url))[0] == 1
     assert (await piped("status", "--wrong", LACHESIS_URL=run.url))[0] == 2
