@@ -4,7 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import inf
 from typing import Any, TypeGuard
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lachesis._torch import labelled
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
-from lachesis.groups.rows import ragged
+from lachesis.groups.rows import as_array, ragged
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
 from lachesis.wire.groups import GROUP_ID
@@ -96,7 +96,7 @@ class Group:
             InvalidField: A value is wrong; ``errors`` says where.
         """
         columns = {
-            column.name: ragged(_with_rows(column, value), column)
+            column.name: _flattened(column, value)
             for column in NATIVE_COLUMNS
             if (value := getattr(self, column.name)) is not None or column.required
         }
@@ -110,7 +110,7 @@ class Group:
         return pack(columns, self._details(), keys, _checked_tensors(self.tensors))
 
     def _keys(self, versions: Ragged | None) -> dict[str, str]:
-        if not re.fullmatch(GROUP_ID, self.id):
+        if not (isinstance(self.id, str) and re.fullmatch(GROUP_ID, self.id)):
             raise InvalidField(f"should match {GROUP_ID}, not {self.id!r}", ("id",))
         keys = {"id": self.id}
         oldest = _oldest(versions)
@@ -121,12 +121,14 @@ class Group:
                 raise InvalidField(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))
             keys["policy_version"] = str(self.policy_version)
         if self.item is not None:
+            if not isinstance(self.item, str):
+                raise InvalidField(f"should be a string, not {type(self.item).__name__}", ("item",))
             if not 1 <= len(self.item) <= _LONGEST_ITEM:
                 raise InvalidField(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
             keys["item"] = self.item
         if self.cost is not None:
-            if not 0 <= self.cost < inf:
-                raise InvalidField(f"should be a finite number from 0 on, not {self.cost}", ("cost",))
+            if not (_is_number(self.cost) and 0 <= self.cost < inf):
+                raise InvalidField(f"should be a finite number from 0 on, not {self.cost!r}", ("cost",))
             keys["cost"] = repr(float(self.cost))
         if self.metadata is not None:
             keys["metadata"] = _json_text(_object(self.metadata, ("metadata",)), ("metadata",))
@@ -139,16 +141,17 @@ class Group:
         return _json_text(given, (DETAILS,)).encode()
 
 
-def _with_rows(column: Column, value: Any) -> Any:
-    """Turn one value per sequence into rows of one value."""
+def _flattened(column: Column, value: Any) -> Ragged:
+    """Flatten a column. One value per sequence becomes rows of one value."""
     if column.name == "advantages" and _is_per_sequence(value):
-        return np.asarray(value).reshape(-1, 1)
-    return value
+        values = ragged(value, replace(column, depth=1)).values
+        return Ragged(values, (np.ones(len(values), np.int64),))
+    return ragged(value, column)
 
 
 def _is_per_sequence(rows: Any) -> TypeGuard[Any]:
     if hasattr(rows, "__array__"):
-        return np.ndim(rows) == 1 and np.asarray(rows).dtype != object
+        return np.ndim(rows) == 1 and getattr(rows, "dtype", None) != object
     return isinstance(rows, list | tuple) and bool(rows) and all(_is_number(row) for row in rows)
 
 
@@ -200,7 +203,7 @@ def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
     for name in tensors:
         if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
             raise InvalidField("is the name of a column, or of its lengths", ("tensors", name))
-    return {name: labelled(array) for name, array in tensors.items()}
+    return {name: as_array(value, ("tensors", name), labelled) for name, value in tensors.items()}
 
 
 def _is_lengths_of_column(name: str) -> bool:

@@ -1,5 +1,6 @@
 """Flatten nested rows of numbers into one array, and the lengths that split it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class _Flattening:
         if isinstance(rows, str | bytes):
             numbers = "whole numbers" if self._column.kind == "int" else "numbers"
             raise InvalidField(f"is text where {'lists of ' * (len(self.lengths) - level)}{numbers} belong", path)
-        array = _as_array(rows, path) if innermost or hasattr(rows, "__array__") else None
+        array = as_array(rows, path) if innermost or hasattr(rows, "__array__") else None
         if array is not None and (innermost or array.dtype != object):
             return self._add_array(array, level, path)
         try:
@@ -72,11 +73,18 @@ def _check_finite(values: NDArray[Any], path: Path) -> None:
         raise InvalidField("not a finite number", (*path, int(np.argmin(finite))))
 
 
-def _as_array(rows: Any, path: Path) -> NDArray[Any]:
+def as_array(value: Any, path: Path, read: Callable[[Any], NDArray[Any]] = np.asarray) -> NDArray[Any]:
+    """Return a value as an array.
+
+    Raises:
+        InvalidField: It cannot be read.
+    """
     try:
-        return np.asarray(rows)
+        return read(value)
     except ValueError:  # rows of unequal lengths
         raise InvalidField("is nested deeper than it should be", path) from None
+    except (TypeError, RuntimeError) as error:  # a tensor on a GPU, or one that requires gradients
+        raise InvalidField(f"cannot be read as an array: {error}", path) from None
 
 
 def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import uuid
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,17 @@ def test_what_is_wrong_is_said_in_the_words_of_the_service(changed: dict[str, An
     assert here.value.errors == ({"loc": list(path), "msg": there.value.message},)
 
 
+class Unreadable:
+    """As a tensor on a GPU, or one that requires gradients: it has dimensions, and numpy cannot read it."""
+
+    def __init__(self, error: type[Exception], ndim: int = 1) -> None:
+        self.ndim = ndim
+        self._error = error
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
+        raise self._error("use cpu")
+
+
 WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "a number for rows": ({"tokens": 3}, "tokens: should be an array, not int"),
     "nothing for rows": ({"masks": None}, "masks: should be an array, not NoneType"),
@@ -166,6 +178,10 @@ WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "beyond 63 bits": ({"tokens": np.full((2, 2), 2**63, np.uint64)}, "tokens: should hold integers of 64 bits"),
     "an id with a slash": ({"id": "a/b"}, "id: should match"),
     "an empty item": ({"item": ""}, "item: has 1 to 512 characters, not 0"),
+    "an item that is a number": ({"item": 17}, "item: should be a string, not int"),
+    "an id that is a number": ({"id": 5}, "id: should match .* not 5"),
+    "an id that is no string": ({"id": uuid.UUID(int=0)}, r"id: should match .* not UUID\("),
+    "a cost that is text": ({"cost": "a"}, "cost: should be a finite number from 0 on, not 'a'"),
     "a negative cost": ({"cost": -1.0}, "cost: should be a finite number"),
     "a cost that is no number": ({"cost": math.nan}, "cost: should be a finite number"),
     "a negative version": ({"policy_version": -1}, "policy_version: should be an integer from 0 on, not -1"),
@@ -174,6 +190,14 @@ WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "metadata that is not JSON": ({"metadata": {"a": math.nan}}, "metadata: is not JSON"),
     "messages that are no conversations": ({"messages": ["hello"]}, r"messages\[0\]: should be an array, not str"),
     "overrides that are no objects": ({"overrides": [1]}, r"overrides\[0\]: should be an object, not int"),
+    "scores on a GPU": ({"scores": Unreadable(TypeError)}, "scores: cannot be read as an array: use cpu"),
+    "a row on a GPU": ({"tokens": [Unreadable(TypeError), [4]]}, r"tokens\[0\]: cannot be read as an array: use cpu"),
+    "advantages on a GPU": ({"advantages": Unreadable(TypeError)}, "advantages: cannot be read as an array: use cpu"),
+    "advantages with gradients": (
+        {"advantages": [Unreadable(RuntimeError, 0), 1.0]},
+        "advantages: cannot be read as an array: use cpu",
+    ),
+    "a tensor on a GPU": ({"tensors": {"h": Unreadable(TypeError)}}, "tensors.h: cannot be read as an array: use cpu"),
     "a tensor named like a column": ({"tensors": {"masks": np.zeros(1)}}, "tensors.masks: is the name of a column"),
     "lengths of a column": ({"tensors": {"tokens.lengths": np.zeros(1)}}, "is the name of a column"),
 }
