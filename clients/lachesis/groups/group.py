@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lachesis._torch import labelled
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
-from lachesis.groups.rows import as_array, ragged
+from lachesis.groups.rows import as_array, place_of, ragged
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
 from lachesis.wire.groups import GROUP_ID
@@ -194,8 +194,8 @@ def _oldest(versions: Ragged | None) -> int | None:
         return None
     oldest = int(versions.values.min())
     if oldest < 0:
-        place = ("policy_versions", int(np.argmin(versions.values)))
-        raise InvalidField(f"is negative: {oldest}", place)
+        place = place_of(versions, int(np.argmin(versions.values)))
+        raise InvalidField(f"is negative: {oldest}", ("policy_versions", *place))
     return oldest
 
 

@@ -25,9 +25,26 @@ def ragged(rows: Any, column: Column) -> Ragged:
     flattening.add(rows, 0, (column.name,))
     pieces = flattening.pieces
     values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [_nothing(column)])
+    flat = Ragged(values, tuple(np.array(level, np.int64) for level in flattening.lengths))
     if column.kind == "float":
-        _check_finite(values, (column.name,))
-    return Ragged(values, tuple(np.array(level, np.int64) for level in flattening.lengths))
+        _check_finite(flat, (column.name,))
+    return flat
+
+
+def place_of(flat: Ragged, position: int) -> tuple[int, ...]:
+    """Return where a value lies in the nested rows: a position on each level, outermost first.
+
+    Args:
+        flat: The flattened rows.
+        position: Position of the value in ``flat.values``.
+    """
+    place = []
+    for lengths in reversed(flat.lengths):
+        ends = np.cumsum(lengths)
+        row = int(np.searchsorted(ends, position, "right"))
+        place.append(position - int(ends[row] - lengths[row]))
+        position = row
+    return (position, *reversed(place))
 
 
 class _Flattening:
@@ -67,10 +84,10 @@ class _Flattening:
         return len(array)
 
 
-def _check_finite(values: NDArray[Any], path: Path) -> None:
-    finite = np.isfinite(values)
+def _check_finite(flat: Ragged, path: Path) -> None:
+    finite = np.isfinite(flat.values)
     if not finite.all():
-        raise InvalidField("not a finite number", (*path, int(np.argmin(finite))))
+        raise InvalidField("not a finite number", (*path, *place_of(flat, int(np.argmin(finite)))))
 
 
 def as_array(value: Any, path: Path, read: Callable[[Any], NDArray[Any]] = np.asarray) -> NDArray[Any]:

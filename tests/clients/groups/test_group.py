@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import uuid
 from typing import Any
 
@@ -127,9 +128,7 @@ WRONG_EVERYWHERE: dict[str, dict[str, Any]] = {
     "a row of masks is missing": {"masks": [[1, 2, 3]]},
     "a mask is missing": {"masks": [[1, 2, 3], [4]]},
     "a score is missing": {"scores": [1.0]},
-    "not a number": {"advantages": [[0.0, math.nan]]},
     "an infinite score": {"scores": [1.0, math.inf]},
-    "a version below 0": {"policy_versions": [[-1, 7, 7], [7, 7]]},
     "not the oldest version": {"policy_versions": VERSIONS, "policy_version": 8},
     "versions of other rows": {"policy_versions": [[7, 7], [7, 7]]},
     "rows without versions": {"policy_versions": [[], []]},
@@ -158,6 +157,23 @@ class Unreadable:
 
     def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
         raise self._error("use cpu")
+
+
+WRONG_NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
+    "a value per token": ({"inference_logprobs": [[-1.0, -1.0, -1.0], [math.nan, -1.0]]}, "[1][0]: not a finite"),
+    "after an empty row": ({"advantages": [[], [0.5, math.inf]]}, "[1][1]: not a finite"),
+    "a value per rank": ({"distill_logprobs": [[[1.0], [], [2.0, math.nan]], [[1.0]]]}, "[0][2][1]: not a finite"),
+    "an array": ({"ref_logprobs": np.array([[0.0, 1.0], [2.0, -math.inf]])}, "[1][1]: not a finite"),
+    "a value per sequence": ({"advantages": [0.5, math.nan]}, "[1]: not a finite"),
+    "a version": ({"policy_versions": [[7, 7, 7], [7, -1]]}, "[1][1]: is negative: -1"),
+}
+
+
+@pytest.mark.parametrize(("changed", "said"), WRONG_NUMBERS.values(), ids=list(WRONG_NUMBERS))
+def test_the_place_of_a_wrong_number_is_that_in_the_rows(changed: dict[str, Any], said: str) -> None:
+    (name,) = changed
+    with pytest.raises(InvalidField, match=f"^{re.escape(name + said)}"):
+        group(**changed).packed(0)
 
 
 WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
