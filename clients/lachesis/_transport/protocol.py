@@ -7,7 +7,7 @@ environment, a group by its id, a batch by its request id, the end of a lease. S
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -173,9 +173,15 @@ def json_body(body: BaseModel) -> dict[str, Any]:
     return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": JSON}
 
 
-def model_reader(cls: type[M]) -> Callable[[Reply], M]:
-    """Return what reads a reply in JSON."""
-    return lambda reply: cls.model_validate_json(bytes(reply.body))
+def model_reader(cls: type[M], extra: Literal["ignore"] | None = "ignore") -> Callable[[Reply], M]:
+    """Return what reads a reply in JSON.
+
+    Args:
+        cls: The model of the reply.
+        extra: What to do with unknown fields, which a newer service may send. Settings in replies are the models of
+            requests, which refuse them. None means what ``cls`` and its parts say.
+    """
+    return lambda reply: cls.model_validate_json(bytes(reply.body), extra=extra)
 
 
 def read_nothing(_: Reply) -> None:

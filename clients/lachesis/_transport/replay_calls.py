@@ -116,7 +116,7 @@ def _taken(reply: Reply) -> TakenSample | NothingYet:
 
 def _sample(reply: Reply) -> TakenSample:
     metadata, blobs = frame.split(reply.body, len(reply.body))
-    info = samples.SampleInfo.model_validate_json(metadata["sample"])
+    info = samples.SampleInfo.model_validate_json(metadata["sample"], extra="ignore")
     if len(info.records) != len(blobs):
         raise DamagedBlob(f"{len(info.records)} fragments are described and {len(blobs)} are there")
     return TakenSample(info, blobs)

@@ -70,7 +70,7 @@ class RunCalls:
 
     def events(self, after: str | None, limit: int) -> Call[events.RunEvents]:
         said = {"limit": str(limit)} | ({} if after is None else {"after": after})
-        return Call("GET", path_of(self.run, "events"), model_reader(events.RunEvents), said)
+        return Call("GET", path_of(self.run, "events"), model_reader(events.RunEvents, None), said)
 
     def event_stream(self, after: str | None) -> Call[None]:
         said = {} if after is None else {"after": after}

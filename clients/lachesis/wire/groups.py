@@ -7,7 +7,7 @@ the columns of `lachesis.wire.atropos.ScoredData` and the same keys.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
@@ -211,7 +211,7 @@ class GroupReceipt(BaseModel):
     """What happened to a submitted group."""
 
     id: str = Field(description="The group's id.", examples=["0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77"])
-    status: GroupOutcome = Field(
+    status: SkipValidation[GroupOutcome] = Field(  # a newer service may have further ones
         description="`accepted`: the run has stored the group. With any other status, the run has dropped and counted "
         "it. `stale`: the group is too old. `refused`: its policy version is not in force yet. `too_long`: a sequence "
         "has more tokens than the run takes. The name of a filter: the filter found the group."
