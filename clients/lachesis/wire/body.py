@@ -1,6 +1,8 @@
 """What the schemas of requests have in common, and the limits of their numbers."""
 
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationInfo, field_validator
 from pydantic_core import CoreSchema
@@ -10,8 +12,6 @@ MAX_INTEGER = 2**53 - 1
 
 MAX_WAIT_S = 600.0
 """Longest long poll, seconds: for a batch, for a sample, and for room in a replay buffer."""
-
-_NUMBERS = (int, float, int | None, float | None)
 
 
 class Body(BaseModel):
@@ -23,9 +23,17 @@ class Body(BaseModel):
     @classmethod
     def _is_no_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false for a number: Python would accept them as 1 and 0."""
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in _NUMBERS:
+        if isinstance(value, bool) and _takes_number(cls, info.field_name or ""):
             raise ValueError(f"should be a number, not {'true' if value else 'false'}")
         return value
+
+
+@cache
+def _takes_number(body: type[BaseModel], field: str) -> bool:
+    """Return whether a field takes a number, by itself or beside null or text."""
+    annotation = body.model_fields[field].annotation
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any((get_args(one)[0] if get_origin(one) is Annotated else one) in (int, float) for one in members)
 
 
 class Change(Body):

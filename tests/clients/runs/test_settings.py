@@ -1,15 +1,24 @@
 """The settings of a run have one definition; here is what derives from it."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
 import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from app.core.runs.settings import Policy, RunConfig
 from app.settings import ServiceSettings
-from lachesis import Settings
+from lachesis import Settings, wire
+from lachesis.wire.body import Body
 from lachesis.wire.environments import EnvironmentChange, EnvironmentCreate
-from lachesis.wire.replay import ReplayChange, ReplaySettings
+from lachesis.wire.replay import ReplayChange
 from lachesis.wire.runs import AtroposSettings, Run, RunChange, RunCreate, RunSettings
+
+MODULES = [import_module(f"lachesis.wire.{module.name}") for module in iter_modules(wire.__path__)]
+CLASSES = {cls for module in MODULES for cls in vars(module).values() if isinstance(cls, type)}
+BODIES = sorted((cls for cls in CLASSES if issubclass(cls, Body)), key=lambda cls: cls.__name__)
 
 
 def bounds(field: FieldInfo) -> tuple[str, str]:
@@ -36,14 +45,19 @@ def test_a_change_shows_no_defaults_and_sets_only_what_it_names(change: type[Bas
     assert change.model_validate({"max_staleness": None}).model_dump(exclude_unset=True) == {"max_staleness": None}
 
 
-@pytest.mark.parametrize(
-    ("model", "field"),
-    [(RunChange, "batch_size"), (RunChange, "max_age_s"), (ReplaySettings, "seed"), (ReplaySettings, "max_bytes")],
-)
-def test_a_boolean_is_no_number(model: type[BaseModel], field: str) -> None:
-    with pytest.raises(ValidationError, match="should be a number, not true") as refused:
-        model.model_validate({field: True})
-    assert refused.value.errors()[0]["loc"] == (field,)
+def takes_number(schema: dict[str, Any]) -> bool:
+    return not {one.get("type") for one in schema.get("anyOf", [schema])}.isdisjoint({"integer", "number"})
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_a_boolean_is_no_number(body: type[Body]) -> None:
+    """Also where the number may be null, such as `lease_s` of a request for a batch."""
+    for name, schema in body.model_json_schema()["properties"].items():
+        if takes_number(schema):
+            with pytest.raises(ValidationError) as refused:
+                body.model_validate({name: True})
+            told = {error["loc"]: error["msg"] for error in refused.value.errors()}
+            assert told[(name,)] == "Value error, should be a number, not true", name
 
 
 @pytest.mark.parametrize("name", sorted(EnvironmentChange.model_fields))
