@@ -97,7 +97,8 @@ class Columns(PackedColumns):
         """Return the columns that all groups have, packed, as tensors that share memory with `column`.
 
         ``lengths``, ``group_lengths`` and ``cu_seqlens`` are included, and ``NAME.lengths`` of columns with their own
-        lengths. bf16 and f8 have their real dtype.
+        lengths. ``NAME.inner_lengths`` is included for columns with several values per token. bf16 and f8 have their
+        real dtype.
 
         Raises:
             ModuleNotFoundError: PyTorch is not installed.
@@ -106,6 +107,8 @@ class Columns(PackedColumns):
         for name in self.names:
             if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
                 tensors[lengths_name(name)] = shared(self.lengths_of(name))
+            if all((inner := lengths_name(name, 1)) in group for group in self.groups):
+                tensors[inner] = shared(self.column(inner))
         for name in ("lengths", "group_lengths", "cu_seqlens"):
             tensors[name] = shared(getattr(self, name))
         return tensors

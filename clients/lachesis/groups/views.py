@@ -16,6 +16,7 @@ from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Ra
 
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 _DEEPEST = 3
+_OF_LENGTHS = tuple(lengths_name("", level) for level in range(len(LENGTHS)))
 
 
 class SequenceView(Shown):
@@ -186,7 +187,7 @@ class GroupView(PackedColumns):
     def names(self) -> list[str]:
         """Names of its columns, without columns of lengths; for those see `lengths_of`."""
         held = self._file.names_of(self._position)
-        return [name for name in held if name != DETAILS and not name.endswith(lengths_name(""))]
+        return [name for name in held if name != DETAILS and not name.endswith(_OF_LENGTHS)]
 
     def dtype(self, name: str) -> str:
         """Return the dtype of a column, as safetensors names it. ``BF16`` and ``F8_…`` come as their bits."""

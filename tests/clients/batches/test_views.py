@@ -151,6 +151,30 @@ def test_lengths_that_are_stored_once_are_those_of_every_column_they_hold_for() 
             group.column(name)
 
 
+DISTILLED: dict[str, Any] = {
+    "distill_token_ids": [[[1, 2], [3]]],
+    "distill_logprobs": [[[0.5, 1.5], [2.5]]],
+    "tensors": {"own": np.arange(3), "own.inner_lengths": np.int32([2, 1])},
+}
+
+
+def test_names_of_columns_have_no_lengths() -> None:
+    columns = columns_of([packed([[1, 2]], **DISTILLED)] * 2)
+    of_sequences = ["distill_logprobs", "distill_token_ids", "masks", "scores", "tokens"]
+    assert sorted(columns.names) == sorted(columns.groups[0].names) == sorted([*of_sequences, "own"])
+    assert sorted(columns.sequences()[0].names) == of_sequences
+
+
+def test_tensors_of_columns_with_several_values_per_token_have_inner_lengths() -> None:
+    pytest.importorskip("torch")
+    ranks = {"distill_token_ids": [[[1]]], "distill_logprobs": [[[0.5, 1.5]]]}
+    tensors = columns_of([packed([[1, 2]], **DISTILLED), packed([[3]], **{**DISTILLED, **ranks})]).to_torch()
+    assert tensors["distill_token_ids.inner_lengths"].tolist() == [2, 1, 1]
+    assert tensors["distill_logprobs.inner_lengths"].tolist() == [2, 1, 2]
+    assert tensors["own.inner_lengths"].tolist() == [2, 1, 2, 1]
+    assert "masks.inner_lengths" not in tensors
+
+
 def test_columns_with_lengths_of_their_own_are_cut_by_those() -> None:
     columns = columns_of(
         [packed([[1, 2], [3]], advantages=[[0.5], [1.5]]), packed([[4, 5]], advantages=[[2.5, 3.5]])],
