@@ -75,7 +75,7 @@ def _lines(found: RunStatus) -> Iterator[str]:
     yield f"next batch: {'ready' if found.ready else f'blocked: {blocked}'}"
     yield from _ledger_lines(found)
     if found.groups.oversized:
-        yield f"set aside, larger than a batch: {found.groups.oversized}"
+        yield f"oversized (larger than a batch): {found.groups.oversized}"
     if found.oldest_waiting_s is not None:
         yield f"oldest waiting group: {span(found.oldest_waiting_s)}"
     yield f"relaxed batches: {found.relaxed_batches}"

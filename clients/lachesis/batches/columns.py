@@ -82,7 +82,7 @@ class Columns(PackedColumns):
         return self._flat[name]
 
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has, read-only: [sequences]."""
+        """Return how many values of a column each sequence has: [sequences]."""
         own = any(group.has_lengths(name) for group in self.groups)
         whole = self.file.whole(lengths_name(name if own else "tokens"))
         if whole is not None:

@@ -21,7 +21,7 @@ class PackedColumns(Shown):
 
     @abstractmethod
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has, read-only: [sequences]."""
+        """Return how many values of a column each sequence has: [sequences]."""
 
     @property
     def tokens(self) -> NDArray[Any]:

@@ -204,7 +204,10 @@ class GroupView(PackedColumns):
         return self._file.of_group(self._position, self._known(name))
 
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has. Without own lengths, a column has those of tokens."""
+        """Return how many values of a column each sequence has, as a read-only view: [sequences].
+
+        Without own lengths, a column has those of tokens.
+        """
         return self.column(lengths_name(name if self.has_lengths(name) else "tokens"))
 
     def sequences(self) -> list[SequenceView]:

@@ -3,8 +3,8 @@
     {"obs": {"image": a, "inventory": b}, "in_state": [c, d]}
     {"obs/image": a, "obs/inventory": b, "in_state/0": c, "in_state/1": d}
 
-are the same: a level whose names are 0, 1, 2, … is a list. So a name cannot contain a slash, and a dict with exactly
-these names comes back as a list.
+are the same: a level whose names are 0, 1, 2, … is a list. So a dict with exactly these names comes back as a list. A
+slash in a name separates levels: {"a/b": x} comes back as {"a": {"b": x}}.
 """
 
 from collections.abc import Callable, Iterator, Mapping

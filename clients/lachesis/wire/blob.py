@@ -214,7 +214,7 @@ def header_of(
 def _read_by_shape(text: bytes, start: int, size: int) -> Header:
     """Read a header that begins with its metadata. Its tensors are parsed once for all files of the same shape.
 
-    If the first member of an object is followed by text that is an object without its brace, then both are one object.
+    The header is cut after its metadata. The rest, with a brace before it, is an object of its own.
 
     Raises:
         ValueError: Another parser must read it.

@@ -6,7 +6,7 @@ per token and column, and readers handle whole arrays:
     <name>                 i32 if every value fits, else i64; f32 if every value stays the same bit for bit, else f64
     <name>.lengths         values per sequence (or positions, if a position holds several values)
     <name>.inner_lengths   values per position, over all sequences in order
-    details                bytes of one JSON object with all `DETAIL_FIELDS`. Null stands for an absent field
+    details                bytes of a JSON object with some of `DETAIL_FIELDS`. An absent or null key means no value
 
 A missing tensor of lengths is equal to the lengths of a reference column (`MEASURES`): `tokens` for lengths,
 `distill_token_ids` for inner lengths. So the row lengths of a usual group are stored once. Labels, and columns with one
@@ -108,7 +108,7 @@ def pack(
     Args:
         columns: The columns of the group, by name; `tokens` is one of them. Values have any integer or float type.
             Columns that fit are stored in fewer bytes.
-        details: A JSON object with each of `DETAIL_FIELDS` as a key.
+        details: A JSON object with some of `DETAIL_FIELDS`. An absent or null key means no value.
         metadata: The facts of the group (`lachesis.wire.groups.GROUP_KEYS`).
         tensors: The sender's own arrays, by name.
 

@@ -219,7 +219,7 @@ def test_the_status_of_a_run_says_all_there_is() -> None:
         "next batch: blocked: environment 3 needs 8 sequences and has 4",
         "groups: 100 accepted: 5 queued, 1 buffered, 8 leased, 83 delivered, 3 dropped (1 constant_reward, 2 stale)",
         "tokens: 12,345,678 generated: 6,000,000 trained, 345,678 queued, 6,000,000 stale; cost 24.69, 12.00 trained",
-        "set aside, larger than a batch: 2",
+        "oversized (larger than a batch): 2",
         "oldest waiting group: 1 min",
         "relaxed batches: 6",
         "not acknowledged: step 800 held, delivery 1; step 801 held, delivery 2; step 802 held, delivery 1; step 803",

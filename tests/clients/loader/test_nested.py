@@ -60,6 +60,11 @@ def test_arrays_of_ml_dtypes_are_written_as_what_they_are() -> None:
     assert decode(payload)["x"].view(ml_dtypes.bfloat16).tolist() == numbers.tolist()
 
 
+def test_a_slash_in_a_name_separates_levels() -> None:
+    """As the names of a safetensors file do, which a reader may hand on."""
+    assert as_lists(decode(encode({"a/b": 1, "a": {"c": 2}, "d/0": 3}))) == {"a": {"b": 1, "c": 2}, "d": [3]}
+
+
 def test_a_list_of_more_than_ten_keeps_its_order() -> None:
     assert as_lists(decode(encode({"steps": list(range(12))}))) == {"steps": list(range(12))}
 
