@@ -43,10 +43,14 @@ class Portal:
 
         Raises:
             RuntimeError: The portal is closed, or the process was forked after it started: threads do not survive that.
+                Or a callback that runs in the portal's own thread calls this method, which would wait for itself.
         """
-        if gone := self._gone():
+        refused = self._gone()
+        if threading.current_thread() is self._thread:
+            refused = "called from a callback of the SDK, which would wait for itself: use nothing of the SDK in it"
+        if refused is not None:
             coroutine.close()
-            raise RuntimeError(gone)
+            raise RuntimeError(refused)
         ended = threading.Event()
         future = asyncio.run_coroutine_threadsafe(_noting_end(coroutine, ended), self._loop)
         try:
@@ -84,7 +88,7 @@ class Portal:
     def _gone(self) -> str | None:
         """Return why the thread runs nothing more; None means that it still runs."""
         if not self._stop.alive:
-            return "closed"
+            return "it is closed: create another one"
         if self._process != os.getpid():
             return "created before a fork: create one in this process"
         return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread

@@ -131,7 +131,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         Args:
             prefetch: Number of items to keep ready.
             step: Trainer steps so far, for strategies that use the step; or a function that returns the step. It is
-                called before each request. None means the step of the run.
+                called before each request, and must not use a synchronous object of the SDK. None means the step of the
+                run.
             total_steps: Trainer steps at which progress is 1. None means the setting of the curriculum.
             strategy: The strategy of this stream. None means the setting of the curriculum.
             wait_s: How long to wait for the next item. None means no limit.

@@ -48,8 +48,20 @@ def test_a_closed_portal_says_so_and_closing_twice_is_harmless() -> None:
     portal = Portal()
     portal.close()
     portal.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(RuntimeError, match="it is closed: create another one"):
         portal.run(loop_thread())
+
+
+def test_a_callback_that_would_wait_for_the_portal_it_runs_in_is_refused() -> None:
+    """Such as the function that gives the step of `Curriculum.items`, with a call of `Trainer.run` in it."""
+
+    async def call_back() -> None:
+        portal.run(loop_thread())
+
+    portal = Portal()
+    with pytest.raises(RuntimeError, match="called from a callback of the SDK"):
+        portal.run(call_back())
+    portal.close()
 
 
 def test_a_portal_that_nobody_has_any_more_ends_its_thread() -> None:
