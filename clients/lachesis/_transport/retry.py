@@ -11,7 +11,7 @@ from lachesis.wire.errors import BY_CODE
 
 _OF_PROXIES = frozenset({502, 504})
 PASSING = _OF_PROXIES | {error.status for error in BY_CODE.values() if error.retry_after_s is not None}
-"""Statuses after which the same request may succeed a moment later: those of proxies, and those with a Retry-After."""
+"""Statuses after which the same request may succeed a moment later, for errors that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,7 @@ class Backoff:
 
 def passes(error: LachesisError) -> bool:
     """Return whether the same request may succeed a moment later."""
-    return isinstance(error, Unreachable) or (isinstance(error, ServiceError) and error.status in PASSING)
+    if not isinstance(error, ServiceError):
+        return isinstance(error, Unreachable)
+    known = BY_CODE.get(error.code)
+    return error.status in PASSING if known is None else known.retry_after_s is not None

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lachesis._transport.logs import GrowingPause, RateLimitedLog
-from lachesis._transport.retry import PASSING, Backoff
-from lachesis.errors import BY_CODE, LachesisError, LeaseLost, ServiceError, Unreachable
+from lachesis._transport.retry import PASSING, Backoff, passes
+from lachesis.errors import BY_CODE, AnnotationsFull, LachesisError, LeaseLost, ServiceError, Unreachable
 from tests.properties import examples
 
 LOST = Unreachable("the connection was reset")
@@ -24,6 +24,16 @@ def said(status: int, retry_after_s: float | None = None) -> ServiceError:
 def test_only_what_may_be_otherwise_in_a_moment_is_sent_again(status: int) -> None:
     repeated = Backoff(60).pause_s(said(status), 1, 0, Random(1)) is not None
     assert repeated == (status in {408, 429, 502, 503, 504, 507})
+
+
+@pytest.mark.parametrize("cls", BY_CODE.values(), ids=BY_CODE)
+def test_a_known_error_is_repeated_if_the_service_suggests_a_time(cls: type[ServiceError]) -> None:
+    assert passes(cls("no")) == (cls.retry_after_s is not None)
+
+
+def test_annotations_without_room_are_not_sent_again_although_their_status_is_that_of_a_full_queue() -> None:
+    assert AnnotationsFull.status in PASSING
+    assert not passes(AnnotationsFull("the annotations take 64 MB"))
 
 
 def test_errors_that_come_from_no_service_are_not_repeated() -> None:
