@@ -78,7 +78,7 @@ class Settings:
 
         Args:
             environ: Variables to read. None means those of this process.
-            given: Settings by name; they take precedence over variables.
+            given: Settings by name; they take precedence over variables. A ``token_file`` does so over a token, too.
 
         Raises:
             ValueError: A variable has a wrong value; the message names it.
@@ -86,9 +86,11 @@ class Settings:
         variables = os.environ if environ is None else environ
         _warn_of_misspelt(variables)
         values: dict[str, str | float] = {}
+        # A variable with a token would take precedence over a file that is given.
+        settled = {*given, "token"} if "token_file" in given else given.keys()
         for field in fields(cls):
             variable = _PREFIX + field.name.upper()
-            if field.name not in given and (text := variables.get(variable)) is not None:
+            if field.name not in settled and (text := variables.get(variable)) is not None:
                 values[field.name] = _number(variable, text) if field.type is float else text
                 if wrong := _wrong(field.name, values[field.name]):
                     raise ValueError(f"{variable}: {wrong}")
