@@ -1,6 +1,7 @@
 """Where the service is, and how long to wait for it."""
 
 import logging
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -185,8 +186,8 @@ def _wrong(name: str, value: Any) -> str | None:
     if not isinstance(value, int | float):
         return f"should be a number of seconds, not {value!r}"
     if name == "retry_budget_s":
-        return None if 0 <= value < float("inf") else f"should be 0 or more, not {value}"
-    return None if value > 0 else f"should be above 0, not {value}"
+        return None if 0 <= value < math.inf else f"should be a finite number, 0 or more, not {value}"
+    return None if 0 < value < math.inf else f"should be a finite number above 0, not {value}"
 
 
 def _number(name: str, text: str) -> float:

@@ -152,6 +152,7 @@ def test_a_file_of_the_token_that_is_given_counts_more_than_a_token_in_a_variabl
         ("LACHESIS_RUN", ""),
         ("LACHESIS_TIMEOUT_S", "soon"),
         ("LACHESIS_TIMEOUT_S", "0"),
+        ("LACHESIS_TIMEOUT_S", "inf"),
         ("LACHESIS_CONNECT_TIMEOUT_S", "-1"),
         ("LACHESIS_RETRY_BUDGET_S", "nan"),
         ("LACHESIS_RETRY_BUDGET_S", "inf"),
@@ -173,6 +174,8 @@ def test_a_variable_that_makes_no_sense_is_refused_by_name(name: str, value: str
         ({"run": 3}, "run: should be the name of a run"),
         ({"timeout_s": "30"}, "timeout_s: should be a number of seconds, not '30'"),
         ({"retry_budget_s": None}, "retry_budget_s: should be a number of seconds, not None"),
+        ({"retry_budget_s": float("inf")}, "retry_budget_s: should be a finite number, 0 or more, not inf"),
+        ({"timeout_s": float("inf")}, "timeout_s: should be a finite number above 0, not inf"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(given: dict[str, Any], said: str) -> None:
