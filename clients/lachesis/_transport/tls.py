@@ -7,19 +7,18 @@ import httpx
 from lachesis._transport.settings import Settings
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext | bool:
-    """Return what httpx verifies with; True for its own choice.
+def tls_context(settings: Settings) -> ssl.SSLContext:
+    """Return what httpx verifies with.
 
     Raises:
-        ValueError: A file cannot be used; the message names its setting.
+        ValueError: A file cannot be used; the message names its setting or variable.
     """
-    if settings.ca_file is None and settings.client_cert is None:
-        return True
+    trust = settings.ca_file
     try:
-        trust = settings.ca_file
         context = ssl.create_default_context(cafile=trust) if trust else httpx.create_ssl_context()
     except OSError as error:  # SSLError is one, too
-        raise ValueError(f"ca_file: cannot use {settings.ca_file!r}: {error.strerror or error}") from None
+        files = f"ca_file: cannot use {trust!r}" if trust else "cannot use the CAs of SSL_CERT_FILE or SSL_CERT_DIR"
+        raise ValueError(f"{files}: {error.strerror or error}") from None
     if settings.client_cert is not None:
         try:
             context.load_cert_chain(settings.client_cert, settings.client_key, password=lambda: "")

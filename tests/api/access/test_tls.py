@@ -330,6 +330,17 @@ def test_the_sdk_names_the_setting_of_a_wrong_file(lab: Lab) -> None:
             lachesis.AsyncTrainer(lachesis.Settings("https://localhost", **wrong))
 
 
+@pytest.mark.parametrize("shows_a_certificate", [False, True])
+def test_the_sdk_names_the_variables_of_cas_that_cannot_be_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, shows_a_certificate: bool
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
+    cert, key = map(str, lab.authority.issue("client", "ops.example.org"))
+    shown = {"client_cert": cert, "client_key": key} if shows_a_certificate else {}
+    with pytest.raises(ValueError, match="cannot use the CAs of SSL_CERT_FILE or SSL_CERT_DIR: No such file"):
+        lachesis.AsyncTrainer(lachesis.Settings("https://localhost", **shown))
+
+
 async def test_the_rules_of_the_documentation_map_a_spiffe_id(lab: Lab) -> None:
     page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
     section = page.partition("\n## mTLS")[2].partition("\n## ")[0]
