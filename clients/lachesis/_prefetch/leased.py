@@ -53,6 +53,7 @@ class HeldLease:
     async def nack(self, reason: str | None) -> None:
         """End the lease: the batch or sample goes back."""
         await self._end(self._calls.nack(reason))
+        self.nacked = True
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:
         """Extend the lease. Return the seconds it lasts from now."""
@@ -112,7 +113,8 @@ class HeldLease:
 class AsyncLeased(Shown, ForAsyncio):
     """A batch or a sample that this process holds. Its lease is extended in the background.
 
-    As a context manager it is acknowledged at the end of the block, or given back if the block raises.
+    As a context manager it is acknowledged at the end of the block, unless the block gave it back. It is given back if
+    the block raises.
     """
 
     _lease: HeldLease
@@ -166,7 +168,7 @@ class AsyncLeased(Shown, ForAsyncio):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self._lease.ack()
-        else:
+        if error is not None:
             await self._lease.give_back(f"{type(error).__name__}: {error}")
+        elif not self._lease.nacked:
+            await self._lease.ack()

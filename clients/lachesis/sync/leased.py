@@ -14,7 +14,8 @@ from lachesis._transport.bridge import Blocking
 class Leased(Blocking[AsyncLeased]):
     """A batch or a sample that this process holds. Its lease is extended in the background.
 
-    As a context manager it is acknowledged at the end of the block, or given back if the block raises.
+    As a context manager it is acknowledged at the end of the block, unless the block gave it back. It is given back if
+    the block raises.
     """
 
     @property

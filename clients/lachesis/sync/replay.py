@@ -30,7 +30,7 @@ class Sample(Leased, Records):
     """A sample that this trainer holds until it is acknowledged or given back.
 
     An acknowledged sample counts as a use of its chunks. Its lease is extended in the background. As a context manager
-    it is acknowledged at the end of the block, or given back if the block raises.
+    it is acknowledged at the end of the block, unless the block gave it back. It is given back if the block raises.
     """
 
     def __init__(self, wrapped: AsyncSample, portal: Portal) -> None:

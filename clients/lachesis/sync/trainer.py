@@ -27,8 +27,8 @@ from lachesis.wire.status import RunStatus
 class Batch(Leased, Columns):
     """A batch that this trainer holds until it is acknowledged or given back.
 
-    Its lease is extended in the background. As a context manager it is acknowledged at the end of the block, or given
-    back if the block raises.
+    Its lease is extended in the background. As a context manager it is acknowledged at the end of the block, unless the
+    block gave it back. It is given back if the block raises.
     """
 
     def __init__(self, wrapped: AsyncBatch, portal: Portal) -> None:

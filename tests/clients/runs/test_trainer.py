@@ -163,6 +163,16 @@ async def test_a_batch_is_acknowledged_by_its_block_or_given_back_when_that_rais
         assert await counts(trainer) == {"queued": 2, "leased": 0, "delivered": 2}
 
 
+async def test_a_batch_that_its_block_gave_back_is_not_acknowledged(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        batch = await trainer.take()
+        assert batch is not None
+        async with batch:
+            await batch.nack("its tokens are odd")
+        assert await counts(trainer) == {"queued": 2, "leased": 0, "delivered": 0}
+
+
 async def test_a_lease_is_extended_as_long_as_the_batch_is_held(run: Settings) -> None:
     """Prefetched ones as well: their leases last half a second, and the step takes two."""
     async with (
