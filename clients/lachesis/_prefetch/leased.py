@@ -1,6 +1,5 @@
 """Leases of batches and samples: extended in the background, and ended once."""
 
-import asyncio
 import contextlib
 from types import TracebackType
 from typing import Any
@@ -11,6 +10,7 @@ from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, LeaseCalls
 from lachesis._transport.retry import passes
+from lachesis._transport.tracing import create_untraced_task
 from lachesis.errors import BatchNotFound, LachesisError, LeaseLost, SampleNotFound
 
 _EXTEND_AT = 1 / 3  # of the lease
@@ -38,7 +38,10 @@ class HeldLease:
         self._ended = False
         self._lost = False
         self._given_back: str | None = None
-        self._extending = asyncio.create_task(self._keep_extending(lasts_s))
+        self.nacked = False
+        """Whether `nack` has ended it."""
+        # A lease outlives the span of the request that took it.
+        self._extending = create_untraced_task(self._keep_extending(lasts_s))
 
     @property
     def held(self) -> bool:

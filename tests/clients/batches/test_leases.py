@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from lachesis import AsyncEnvironment, LeaseLost, Settings
 from lachesis._prefetch.leased import HeldLease
@@ -33,12 +34,14 @@ class Gate:
 
     Attributes:
         requests: Path and body of each request.
+        traced: Whether each request names a span.
         pauses_s: The pauses of the SDK.
         is_over: Set before the last pause, which does not end.
     """
 
     def __init__(self, upstream: str, refusals: Sequence[Refusal], pauses: int) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.traced: list[bool] = []
         self.pauses_s: list[float] = []
         self.is_over = asyncio.Event()
         self._upstream = upstream
@@ -56,6 +59,7 @@ class Gate:
         (length,) = [int(line.partition(":")[2]) for line in head if line.lower().startswith("content-length:")]
         path, body = head[0].split()[1], json.loads(await reader.readexactly(length))
         self.requests.append((path, body))
+        self.traced.append(any(line.lower().startswith("traceparent:") for line in head))
         status, reply, headers = self._refusals.pop(0) if self._refusals else await self._forwarded(path, body)
         sent = json.dumps(reply).encode()
         lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(sent)}", "Connection: close"]
@@ -124,6 +128,15 @@ async def test_an_extension_is_repeated_only_while_the_lease_lasts(
     first, between, last = gate.pauses_s
     assert (first, last) == (pytest.approx(30), pytest.approx(40))
     assert 59 <= between <= 59.1 if repeated else between == 1
+
+
+async def test_extensions_do_not_belong_to_the_span_in_which_the_lease_began(held: tuple[str, LeaseCalls]) -> None:
+    with TracerProvider().get_tracer("tests").start_as_current_span("step"):
+        async with kept(held, pauses=2) as (lease, gate):
+            await asyncio.wait_for(gate.is_over.wait(), 90)
+            await lease.ack()
+    assert [path.rpartition("/")[2] for path, _ in gate.requests] == ["extend", "ack"]
+    assert gate.traced == [False, True]
 
 
 async def test_a_lease_that_was_lost_is_not_extended_any_more(held: tuple[str, LeaseCalls], run: Settings) -> None:
