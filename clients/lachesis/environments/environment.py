@@ -103,10 +103,11 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             min_share: Minimum share in each batch, 0 to 1. None means the environment's setting, no minimum at first.
             max_share: Maximum share in each batch, 0 to 1. None means the environment's setting, no maximum at first.
             change_settings: Whether these four settings may differ from those of live members, and then replace them.
-            buffer_groups: Maximum number of groups in the outbox. `submit` waits for room.
+            buffer_groups: Maximum number of groups in the outbox, ``>= 1``. More than 10,000 counts as 10,000. `submit`
+                waits for room.
             buffer_bytes: Maximum number of bytes in the outbox.
-            heartbeat_s: Seconds between heartbeats, well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
-            drain_s: Maximum time to send the outbox on exit, seconds.
+            heartbeat_s: Seconds between heartbeats, ``> 0``, well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
+            drain_s: Maximum time to send the outbox on exit, seconds, ``>= 0``.
 
         Raises:
             InvalidField: The name, group size, weight or shares are wrong.
@@ -114,6 +115,10 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         """
         if "://" in str(name):
             raise ValueError(f"name: should be that of the environment, not {name!r}; a URL comes second, or as url=")
+        if not heartbeat_s > 0:
+            raise ValueError(f"heartbeat_s: should be above 0, not {heartbeat_s}")
+        if not drain_s >= 0:
+            raise ValueError(f"drain_s: should be 0 or more, not {drain_s}")
         self.settings = settings_from(settings, url, run, token)
         said = {"group_size": group_size, "weight": weight, "min_share": min_share, "max_share": max_share}
         self._joining = checked(

@@ -241,6 +241,22 @@ def test_settings_of_an_environment_that_are_wrong_are_refused_by_name() -> None
         assert raised.value.errors[0]["loc"] == [name]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"heartbeat_s": 0}, "heartbeat_s: should be above 0, not 0"),
+        ({"heartbeat_s": float("nan")}, "heartbeat_s: should be above 0, not nan"),
+        ({"drain_s": -1}, "drain_s: should be 0 or more, not -1"),
+        ({"buffer_groups": 0}, "buffer_groups: should be 1 or more, not 0"),
+    ],
+)
+def test_times_and_sizes_of_an_environment_that_are_wrong_are_refused_by_name(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        AsyncEnvironment("gsm8k", **given)
+
+
 def test_every_setting_is_documented_with_its_default() -> None:
     shown = dict(re.findall(r"^\| `(LACHESIS_\w+)` \| (none|`.+?`) \|", PAGE.read_text(), re.M))
     assert set(shown) == {f"LACHESIS_{field.name.upper()}" for field in fields(Settings)}
