@@ -330,7 +330,13 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         except TimeoutError:
             pass
         finally:
-            self._outbox.give_up(self._trouble or Unreachable(f"there was no answer in {self._drain_s:g} s"))
+            self._outbox.give_up(self._why_left())
+
+    def _why_left(self) -> LachesisError:
+        """Return why groups are still in the outbox: the error that ended a background task, or the last trouble."""
+        ends = (task.exception() for task in self._tasks if task.done() and not task.cancelled())
+        known = (error for error in (*ends, self._trouble) if isinstance(error, LachesisError))
+        return next(known, Unreachable(f"there was no answer in {self._drain_s:g} s"))
 
     async def _keep_sending(self) -> None:
         while True:

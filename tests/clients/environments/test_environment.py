@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Group, NoPermit, NotSent, Settings, Unreachable
-from lachesis.errors import BodyTooLarge, GroupExists, InvalidField, QueueFull, RunNotFound
+from lachesis.errors import BodyTooLarge, GroupExists, IntakePaused, InvalidField, QueueFull, RunNotFound
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
@@ -232,6 +232,20 @@ async def test_what_could_not_be_sent_does_not_hide_why_the_block_ended(run: Set
         await story()
     assert "was not sent" in raised.value.__notes__[0]
     proxy.upstream = port
+
+
+async def test_a_group_that_was_not_sent_has_the_error_that_ended_the_environment(
+    run: Settings, trainer: AsyncTrainer
+) -> None:
+    environment = await AsyncEnvironment("gsm8k", run, heartbeat_s=0.1).__aenter__()
+    await trainer.change_run(intake_paused=True)
+    waiting = await environment.submit(group(1))
+    await wait_until(lambda: isinstance(environment.trouble, IntakePaused))
+    await trainer.delete_run()
+    await wait_until(lambda: environment._ended)
+    with pytest.raises(NotSent) as raised:
+        await environment.__aexit__(None, None, None)
+    assert {name: type(error) for name, error in raised.value.failures.items()} == {waiting: RunNotFound}
 
 
 async def test_a_refused_group_is_named_and_the_others_arrive(run: Settings, trainer: AsyncTrainer) -> None:
