@@ -165,7 +165,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """The error of the last attempt to send groups. None means that it succeeded."""
+        """Why groups cannot be sent now. None if the service answered the last request, even with a refusal."""
         return self._trouble
 
     async def submit(self, group: Group) -> str:
@@ -177,7 +177,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
-            EnvironmentNotFound, RunNotFound: The environment or the run was deleted.
+            RunNotFound: The run was deleted.
         """
         parcel = Parcel(group.id, group.packed(self.id), trace_headers())
         async with self._changed:

@@ -144,7 +144,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """The error of the last attempt to send groups. None means that it succeeded."""
+        """Why groups cannot be sent now. None if the service answered the last request, even with a refusal."""
         return self._async.trouble
 
     def submit(self, group: Group) -> str:
@@ -156,7 +156,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
-            EnvironmentNotFound, RunNotFound: The environment or the run was deleted.
+            RunNotFound: The run was deleted.
         """
         return self._portal.run(self._async.submit(group))
 
