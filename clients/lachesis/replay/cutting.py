@@ -7,16 +7,22 @@ fragments: ├──0──┤├──1──┤├──2──┤├──3�
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from lachesis._torch import labelled
+from lachesis._transport.bodies import checked
 from lachesis.errors import InvalidField
 from lachesis.loader.nested import Nested, flatten
 from lachesis.wire import blob
+from lachesis.wire.body import Body
 from lachesis.wire.fragments import POLICY_VERSIONS
+from lachesis.wire.replay import Priority
+
+_MOST_EPISODES = 64  # that a fragment may name
 
 EachStep = float | Sequence[float] | NDArray[Any]
 """One number per step, or the same for all."""
@@ -55,6 +61,13 @@ class Steps:
         return Steps(tensors, self.versions.copy(), self.episode, self.sums, self.priority)
 
 
+class _Labels(Body):
+    """What a worker says about all steps of a call, within the limits of the service."""
+
+    episode: Annotated[str, Field(min_length=1, max_length=128)] | None
+    priority: Priority | None
+
+
 class Cutter:
     """Collect steps until a fragment is complete."""
 
@@ -77,10 +90,13 @@ class Cutter:
         """Add steps. Return the parts of each fragment that is complete now.
 
         Raises:
-            InvalidField: Their tensors differ from those of earlier steps of the fragment.
+            InvalidField: Their tensors differ from those of earlier steps of the fragment, or it has too many episodes.
         """
         if self._open:
             _check_alike(self._open[0].tensors, steps.tensors)
+        if len({part.episode for part in (*self._open, steps)} - {None}) > _MOST_EPISODES:
+            message = f"a fragment has steps of more than {_MOST_EPISODES} episodes: give fragments fewer steps"
+            raise InvalidField(message, ("episode",))
         fragments, start = [], 0
         while len(steps) - start >= self._wanted - len(self):
             end = start + self._wanted - len(self)
@@ -107,7 +123,7 @@ def read_steps(
     """Check and flatten the steps of a worker: arrays [steps, …], nested.
 
     Raises:
-        InvalidField: Arrays have unequal lengths or no steps, or a number is wrong.
+        InvalidField: Arrays have unequal lengths or no steps, or a number or the episode is wrong.
         TypeError, ValueError: See `lachesis.loader.nested.flatten`.
     """
     tensors = flatten(steps, labelled)
@@ -115,8 +131,8 @@ def read_steps(
         raise InvalidField("is given as policy_version", (POLICY_VERSIONS,))
     for name, array in tensors.items():
         if not array.ndim:
-            said = "is one number, not an array [steps, …]; lists nest: give numbers as np.asarray(…)"
-            raise InvalidField(said, (name,))
+            message = "is one number, not an array [steps, …]; lists nest: give numbers as np.asarray(…)"
+            raise InvalidField(message, (name,))
     lengths = {name: array.shape[0] for name, array in tensors.items()}
     count = max(lengths.values())
     for name, length in lengths.items():
@@ -132,7 +148,8 @@ def read_steps(
         if not fit.all():
             wanted = "a finite number" if key == "reward" else "a finite number >= 0"
             raise InvalidField(f"not {wanted}", (key, int(np.argmin(fit))))
-    return Steps(tensors, versions, episode, sums, priority)
+    labels = checked(_Labels, episode=episode, priority=priority)
+    return Steps(tensors, versions, labels.episode, sums, labels.priority)
 
 
 def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> bytes:

@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A fragment to send: its blob, and the oldest and newest policy version that sampled its steps."""
+    """A fragment to send: its number, its blob, and the oldest and newest policy version that sampled its steps."""
 
+    number: int
     blob: bytes
     lowest: int
     highest: int

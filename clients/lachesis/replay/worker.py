@@ -13,11 +13,13 @@ from typing import Any
 from numpy.typing import NDArray
 from typing_extensions import Self
 
+from lachesis._compat import add_note
 from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
 from lachesis._transport.logs import RateLimitedLog
 from lachesis._transport.replay_calls import ReplayCalls
-from lachesis.errors import ReplayBlocked
+from lachesis._transport.retry import passes
+from lachesis.errors import FragmentExists, InvalidInput, LachesisError, ReplayBlocked
 from lachesis.loader.nested import Nested
 from lachesis.replay.cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis.replay.drop_log import DropLog, Outgoing
@@ -35,8 +37,10 @@ class AsyncWorker(Shown, ForAsyncio):
     """A worker that streams steps of episodes into a replay buffer. `AsyncReplay.worker` returns it.
 
     It cuts the steps into numbered fragments and sends them in order. If sending fails, the next call sends the same
-    fragments again, and the buffer stores each fragment once. At the end of its block the worker sends the rest as a
-    shorter fragment. Use it in one task.
+    fragments again, and the buffer stores each fragment once. A fragment that the service refuses for good is dropped,
+    and the error names it. At the end of its block the worker sends the rest as a shorter fragment.
+
+    Use it in one task.
     """
 
     name: str
@@ -66,6 +70,8 @@ class AsyncWorker(Shown, ForAsyncio):
         self._cutter = Cutter(steps)
         self._number: int | None = None
         self._unsent: deque[Outgoing] = deque()
+        self._alone = 0  # unsent fragments of a refused request: each is sent alone, because one may be to blame
+        self._refusal: LachesisError | None = None
         self.outcomes = Counter()
 
     @property
@@ -101,7 +107,9 @@ class AsyncWorker(Shown, ForAsyncio):
             priority: Sampling priority of the steps. A fragment has the highest priority of its steps.
 
         Raises:
-            InvalidField: An array or a number is wrong.
+            InvalidField: An array, a number or the episode is wrong.
+            InvalidInput, FragmentExists: The service refused fragments for good. Notes of the error name these
+                fragments, which are dropped. All others were sent.
             ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
             ServiceError, Unreachable: Sending failed. The next call sends the fragments.
         """
@@ -113,7 +121,7 @@ class AsyncWorker(Shown, ForAsyncio):
         """Send all steps that were added. The last steps may be a shorter fragment.
 
         Raises:
-            ReplayBlocked, ServiceError, Unreachable: As `insert`. The next call sends the fragments.
+            InvalidInput, FragmentExists, ReplayBlocked, ServiceError, Unreachable: As `insert`.
         """
         rest = self._cutter.rest()
         if rest:
@@ -149,7 +157,7 @@ class AsyncWorker(Shown, ForAsyncio):
         number = await self._begin()
         versions = [version for part in parts for version in (int(part.versions.min()), int(part.versions.max()))]
         blob = encode(parts, self.name, self.session, number)
-        self._unsent.append(Outgoing(blob, min(versions), max(versions)))
+        self._unsent.append(Outgoing(number, blob, min(versions), max(versions)))
         self._number = number + 1
 
     async def _send(self) -> None:
@@ -170,11 +178,35 @@ class AsyncWorker(Shown, ForAsyncio):
                 await asyncio.sleep(min(left_s, (error.retry_after_s or 1.0) * uniform(1.0, 1.5)))
                 poll_s = _LONGEST_POLL_S
                 continue
-            for _ in fragments:
-                self._unsent.popleft()
-            self.outcomes.update(receipt.status for receipt in receipts)
-            self._drop_log.note(fragments, receipts)
+            except (InvalidInput, FragmentExists) as error:
+                if passes(error):
+                    raise
+                self._refused(fragments, error)
+            else:
+                self._take_out(len(fragments))
+                self.outcomes.update(receipt.status for receipt in receipts)
+                self._drop_log.note(fragments, receipts)
             held_since_s, poll_s = time.monotonic(), _FIRST_POLL_S
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+
+    def _refused(self, fragments: Sequence[Outgoing], error: LachesisError) -> None:
+        if len(fragments) > 1:
+            self._alone = len(fragments)
+            return
+        self._take_out(1)
+        dropped = f"fragment {fragments[0].number} of worker {self.name} was dropped"
+        if self._refusal is None:
+            self._refusal = error
+            add_note(error, dropped)
+        else:
+            add_note(self._refusal, f"{dropped}: {error}")
+
+    def _take_out(self, count: int) -> None:
+        for _ in range(count):
+            self._unsent.popleft()
+        self._alone = max(0, self._alone - count)
 
     def _left_s(self, began_s: float) -> float:
         return math.inf if self._patience_s is None else max(0.0, began_s + self._patience_s - time.monotonic())
@@ -190,7 +222,7 @@ class AsyncWorker(Shown, ForAsyncio):
         size = 0
         for fragment in self._unsent:
             size += len(fragment.blob)
-            if chosen and (len(chosen) == _MOST_SENT or size > _MOST_BYTES_SENT):
+            if chosen and (self._alone or len(chosen) == _MOST_SENT or size > _MOST_BYTES_SENT):
                 break
             chosen.append(fragment)
         return chosen

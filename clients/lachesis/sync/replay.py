@@ -42,8 +42,10 @@ class Worker(Blocking[AsyncWorker]):
     """A worker that streams steps of episodes into a replay buffer. `Replay.worker` returns it.
 
     It cuts the steps into numbered fragments and sends them in order. If sending fails, the next call sends the same
-    fragments again, and the buffer stores each fragment once. At the end of its block the worker sends the rest as a
-    shorter fragment. Use it in one thread.
+    fragments again, and the buffer stores each fragment once. A fragment that the service refuses for good is dropped,
+    and the error names it. At the end of its block the worker sends the rest as a shorter fragment.
+
+    Use it in one thread.
     """
 
     @property
@@ -87,7 +89,9 @@ class Worker(Blocking[AsyncWorker]):
             priority: Sampling priority of the steps. A fragment has the highest priority of its steps.
 
         Raises:
-            InvalidField: An array or a number is wrong.
+            InvalidField: An array, a number or the episode is wrong.
+            InvalidInput, FragmentExists: The service refused fragments for good. Notes of the error name these
+                fragments, which are dropped. All others were sent.
             ReplayBlocked: The limiter blocked inserts for ``patience_s``. The next call sends the fragments.
             ServiceError, Unreachable: Sending failed. The next call sends the fragments.
         """
@@ -99,7 +103,7 @@ class Worker(Blocking[AsyncWorker]):
         """Send all steps that were added. The last steps may be a shorter fragment.
 
         Raises:
-            ReplayBlocked, ServiceError, Unreachable: As `insert`. The next call sends the fragments.
+            InvalidInput, FragmentExists, ReplayBlocked, ServiceError, Unreachable: As `insert`.
         """
         self._portal.run(self._async.flush())
 

@@ -5,13 +5,13 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from lachesis import AsyncReplay, AsyncTrainer, Settings
-from lachesis.errors import ReplayNotFound, RunNotFound
+from lachesis.errors import FragmentExists, InvalidField, ReplayNotFound, RunNotFound
 from lachesis.loader.nested import Nested
 from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.fragments import FragmentReceipt
@@ -78,11 +78,57 @@ def test_every_way_to_lose_a_fragment_is_logged_once_and_none_of_keeping_one(cap
     losses = DropLog("w")
     for count in (1, 2):
         for outcome in outcomes:
-            losses.note([Outgoing(b"", 3, 4)], [FragmentReceipt(number=0, status=outcome, fragment=None)])
+            losses.note([Outgoing(0, b"", 3, 4)], [FragmentReceipt(number=0, status=outcome, fragment=None)])
         losses.flush()
         losses.flush()
         assert [len(re.findall(f": {outcome};", caplog.text)) for outcome in lost] == [count] * len(lost)
         assert len(warnings(caplog)) == count * len(lost)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"priority": float("nan")}, "priority"),
+        ({"priority": -1}, "priority"),
+        ({"episode": ""}, "episode"),
+        ({"episode": "e" * 129}, "episode"),
+        ({"episode": 7}, "episode"),
+    ],
+)
+async def test_a_label_that_the_service_would_refuse_is_refused_at_once(
+    replay: AsyncReplay, given: dict[str, Any], place: str
+) -> None:
+    async with replay.worker("w", steps=2) as worker:
+        with pytest.raises(InvalidField, match=f"^{place}: .*, not "):
+            await worker.insert(steps(1), 0, **given)
+        await worker.insert(steps(2), 0, episode="e" * 128, priority=np.float32(2))
+        assert worker.outcomes == {"stored": 1}
+
+
+async def test_a_fragment_names_as_many_episodes_as_the_service_accepts(replay: AsyncReplay) -> None:
+    async with replay.worker("w", steps=100) as worker:
+        for number in range(64):
+            await worker.insert(steps(1), 0, episode=f"e{number}")
+        with pytest.raises(InvalidField, match="episode: a fragment has steps of more than 64 episodes"):
+            await worker.insert(steps(1), 0, episode="e64")
+        await worker.insert(steps(1), 0, episode="e0")
+        await worker.flush()
+        assert worker.outcomes == {"stored": 1}
+
+
+async def test_fragments_that_are_refused_for_good_are_dropped_and_all_others_arrive(replay: AsyncReplay) -> None:
+    """Two workers have one name: the numbers of the first are used up."""
+    await replay.change(limiter=None)
+    async with replay.worker("w", steps=1) as first, replay.worker("w", steps=1) as second:
+        await first.insert(steps(2), policy_version=0)
+        with pytest.raises(FragmentExists, match="worker w sent fragment 0 before") as raised:
+            await second.insert({"obs": np.arange(10, 14)}, policy_version=0)
+        one, other = raised.value.__notes__
+        assert one == "fragment 0 of worker w was dropped"
+        assert other.startswith("fragment 1 of worker w was dropped: worker w sent fragment 1 before")
+        assert second.outcomes == {"stored": 2}
+        await second.insert(steps(1), policy_version=0)
+        assert second.outcomes == {"stored": 3}
 
 
 async def test_a_blocked_worker_logs_what_it_waits_for_and_how_long(
