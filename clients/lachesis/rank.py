@@ -56,8 +56,8 @@ class Rank:
 
     def query(self) -> dict[str, Any]:
         """Return the query of a request. Defaults are left out: an older service may not know the parameter."""
-        said = ((field, getattr(self, field.name)) for field in fields(self))
-        return {field.name: value for field, value in said if field.default is MISSING or value != field.default}
+        given = ((field, getattr(self, field.name)) for field in fields(self))
+        return {field.name: value for field, value in given if field.default is MISSING or value != field.default}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> "Rank":

@@ -28,8 +28,8 @@ def checked(model: type[M], **values: Any) -> M:
     except ValidationError as error:
         found = error.errors(include_url=False)
     first = most_telling(found)
-    refused = InvalidField(_said(model, first), first["loc"])
-    refused.errors = tuple({"loc": list(item["loc"]), "msg": _said(model, item)} for item in found)
+    refused = InvalidField(_message_of(model, first), first["loc"])
+    refused.errors = tuple({"loc": list(item["loc"]), "msg": _message_of(model, item)} for item in found)
     raise refused
 
 
@@ -38,7 +38,7 @@ def differing(asked: M, there: M, named: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(there, name) for name in named if getattr(there, name) != getattr(asked, name)}
 
 
-def _said(model: type[BaseModel], item: ErrorDetails) -> str:
+def _message_of(model: type[BaseModel], item: ErrorDetails) -> str:
     if item["type"] == "extra_forbidden":
         near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
         return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)

@@ -274,5 +274,5 @@ def _unreachable(call: Call[Any], request: httpx.Request, error: Exception) -> U
 
 
 def _reason(error: Exception) -> str:
-    said = str(error).rstrip(".")  # more is said after it
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = str(error).rstrip(".")  # more text follows
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

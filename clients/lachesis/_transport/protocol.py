@@ -133,8 +133,8 @@ class LeaseCalls:
     rank: int | None = None
 
     def ack(self) -> Call[LeaseTime]:
-        said = {} if self.rank is None else {"rank": self.rank}
-        return self._end("ack", checked(batches.Ack, lease=self.lease, **said))
+        given = {} if self.rank is None else {"rank": self.rank}
+        return self._end("ack", checked(batches.Ack, lease=self.lease, **given))
 
     def nack(self, reason: str | None) -> Call[LeaseTime]:
         return self._end("nack", checked(batches.Nack, lease=self.lease, reason=reason and reason[:1000]))

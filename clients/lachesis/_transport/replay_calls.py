@@ -55,11 +55,11 @@ class ReplayCalls:
     def set_priorities(self, priorities: replay.Priorities) -> Call[replay.PrioritiesSet]:
         return Call("PATCH", self._path("priorities"), model_reader(replay.PrioritiesSet), **json_body(priorities))
 
-    def chunks(self, said: Mapping[str, str]) -> Call[replay.Chunks]:
-        return Call("GET", self._path("chunks"), model_reader(replay.Chunks), said)
+    def chunks(self, query: Mapping[str, str]) -> Call[replay.Chunks]:
+        return Call("GET", self._path("chunks"), model_reader(replay.Chunks), query)
 
-    def delete_chunks(self, said: Mapping[str, str]) -> Call[replay.ChunksDeleted]:
-        return Call("DELETE", self._path("chunks"), model_reader(replay.ChunksDeleted), said)
+    def delete_chunks(self, query: Mapping[str, str]) -> Call[replay.ChunksDeleted]:
+        return Call("DELETE", self._path("chunks"), model_reader(replay.ChunksDeleted), query)
 
     def snapshot(self, take: TakeSnapshot) -> Call[ReplaySnapshot]:
         return Call("POST", self._path("snapshots"), model_reader(ReplaySnapshot), **json_body(take))

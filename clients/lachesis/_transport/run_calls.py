@@ -69,13 +69,13 @@ class RunCalls:
         return Call("GET", path_of(self.run, "status"), model_reader(RunStatus))
 
     def events(self, after: str | None, limit: int) -> Call[events.RunEvents]:
-        said = {"limit": str(limit)} | ({} if after is None else {"after": after})
-        return Call("GET", path_of(self.run, "events"), model_reader(events.RunEvents, None), said)
+        query = {"limit": str(limit)} | ({} if after is None else {"after": after})
+        return Call("GET", path_of(self.run, "events"), model_reader(events.RunEvents, None), query)
 
     def event_stream(self, after: str | None) -> Call[None]:
-        said = {} if after is None else {"after": after}
+        query = {} if after is None else {"after": after}
         path = path_of(self.run, "events")
-        return Call("GET", path, read_nothing, said, accept=events.EVENT_STREAM, wait_s=_LONGEST_SILENCE_S)
+        return Call("GET", path, read_nothing, query, accept=events.EVENT_STREAM, wait_s=_LONGEST_SILENCE_S)
 
     def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
         return Call("POST", path_of(self.run, "environments"), model_reader(environments.Joined), **json_body(new))
@@ -111,12 +111,12 @@ class RunCalls:
     def find_group(self, group: str) -> Call[groups.GroupHistory]:
         return Call("GET", path_of(self.run, "groups", group), model_reader(groups.GroupHistory))
 
-    def list_groups(self, said: Mapping[str, object]) -> Call[groups.ListedGroups]:
-        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), _query(said))
+    def list_groups(self, query: Mapping[str, object]) -> Call[groups.ListedGroups]:
+        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), _given(query))
 
-    def read_group(self, group: str, said: Mapping[str, object]) -> Call[groups.GroupContent]:
+    def read_group(self, group: str, query: Mapping[str, object]) -> Call[groups.GroupContent]:
         path = path_of(self.run, "groups", group, "content")
-        return Call("GET", path, model_reader(groups.GroupContent), _query(said))
+        return Call("GET", path, model_reader(groups.GroupContent), _given(query))
 
     def read_blob(self, group: str) -> Call[Buffer]:
         return Call("GET", path_of(self.run, "groups", group, "content"), read_body, accept=groups.SAFETENSORS)
@@ -131,8 +131,8 @@ class RunCalls:
     def delete_group(self, group: str) -> Call[None]:
         return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
 
-    def delete_groups(self, said: Mapping[str, object]) -> Call[groups.DeletedGroups]:
-        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.DeletedGroups), _query(said))
+    def delete_groups(self, query: Mapping[str, object]) -> Call[groups.DeletedGroups]:
+        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.DeletedGroups), _given(query))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.
@@ -150,15 +150,15 @@ class RunCalls:
         Raises:
             InvalidField: ``wait_s`` is longer than the service waits, or below 0.
         """
-        said = rank.query() | ({} if after is None else {"after": after})
-        return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
+        query = rank.query() | ({} if after is None else {"after": after})
+        return self._take(take, wait_s, {name: str(value) for name, value in query.items()})
 
-    def _take(self, take: batches.TakeBatch, wait_s: float, said: dict[str, str]) -> Call[Taken | NothingYet]:
+    def _take(self, take: batches.TakeBatch, wait_s: float, query: dict[str, str]) -> Call[Taken | NothingYet]:
         return Call(
             "POST",
             path_of(self.run, "batches"),
             _taken,
-            checked_wait(wait_s) | said,
+            checked_wait(wait_s) | query,
             accept=groups.COMPACT_SAFETENSORS,
             wait_s=wait_s,
             **json_body(take),
@@ -170,8 +170,8 @@ class RunCalls:
     def explain(self) -> Call[batches.Explanation]:
         return Call("GET", path_of(self.run, "batches", "explain"), model_reader(batches.Explanation))
 
-    def list_batches(self, said: Mapping[str, object]) -> Call[batches.ListedBatches]:
-        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), _query(said))
+    def list_batches(self, query: Mapping[str, object]) -> Call[batches.ListedBatches]:
+        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), _given(query))
 
     def find_batch(self, batch: str) -> Call[batches.BatchDetails]:
         return Call("GET", path_of(self.run, "batches", batch), model_reader(batches.BatchDetails))
@@ -186,15 +186,16 @@ class RunCalls:
         return Call("DELETE", path_of(self.run, "batches", batch), read_nothing)
 
     def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionReply]:
-        said = {} if rewinds is None else {"rewinds": rewinds}
-        body = checked(runs.PolicyVersion, policy_version=version, **said)
+        given = {} if rewinds is None else {"rewinds": rewinds}
+        body = checked(runs.PolicyVersion, policy_version=version, **given)
         return Call(
             "PUT", path_of(self.run, "policy-version"), model_reader(runs.PolicyVersionReply), **json_body(body)
         )
 
     def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.RetentionState]:
-        said = {"policy_version": policy_version, "rewinds": rewinds}
-        body = checked(runs.Checkpoint, step=step, **{name: value for name, value in said.items() if value is not None})
+        optional = {"policy_version": policy_version, "rewinds": rewinds}
+        given = {name: value for name, value in optional.items() if value is not None}
+        body = checked(runs.Checkpoint, step=step, **given)
         return Call("POST", path_of(self.run, "checkpoints"), model_reader(runs.RetentionState), **json_body(body))
 
     def rewind(self, step: int) -> Call[runs.Rewound]:
@@ -224,9 +225,9 @@ def checked_criteria(given: Mapping[str, object]) -> dict[str, object]:
     return dict(given)
 
 
-def _query(said: Mapping[str, object]) -> dict[str, str]:
+def _given(query: Mapping[str, object]) -> dict[str, str]:
     """Return the parameters that are given."""
-    return {name: str(value) for name, value in said.items() if value is not None}
+    return {name: str(value) for name, value in query.items() if value is not None}
 
 
 def _taken(reply: Reply) -> Taken | NothingYet:

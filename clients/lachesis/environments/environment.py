@@ -120,13 +120,13 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         if not drain_s >= 0:
             raise ValueError(f"drain_s: should be 0 or more, not {drain_s}")
         self.settings = settings_from(settings, url, run, token)
-        said = {"group_size": group_size, "weight": weight, "min_share": min_share, "max_share": max_share}
+        given = {"group_size": group_size, "weight": weight, "min_share": min_share, "max_share": max_share}
         self._joining = checked(
             EnvironmentCreate,
             name=name,
             member=_own_member_id() if member is None else member,
             **({"change_settings": True} if change_settings else {}),
-            **{setting: value for setting, value in said.items() if value is not None},
+            **{setting: value for setting, value in given.items() if value is not None},
         )
         self._wait_for_run_s = wait_for_run_s
         self._warned: set[str] = set()
