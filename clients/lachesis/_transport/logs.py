@@ -29,7 +29,7 @@ class RateLimitedLog:
 class GrowingPause:
     """Schedule the messages of a wait: each pause is three times as long as the previous one.
 
-    After such a pause without a message, the schedule starts again with the first pause.
+    If no message follows for one more pause after it is due, the pauses start again with the first.
     """
 
     def __init__(self, first_s: float = 10.0, longest_s: float = 1800.0) -> None:

@@ -129,7 +129,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
     async def set_priorities(self, priorities: Mapping[int, float]) -> list[int]:
         """Set ``priorities`` by chunk, finite and ``>= 0``. Return the chunks that no longer exist.
 
-        A request carries 10,000 priorities.
+        Sent in requests of up to 10,000 priorities.
 
         Raises:
             InvalidField: A priority is wrong. Earlier requests of this call were carried out.

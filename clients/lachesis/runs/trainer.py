@@ -156,8 +156,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """Return a page of the latest 128 batches, newest first: what they consist of, and their state.
 
         Args:
-            from_s: When the first of them was formed, seconds since 1970.
-            to_s: Before when they were formed.
+            from_s: Only batches formed at this time or later, seconds since 1970.
+            to_s: Only batches formed before this time.
             limit: Maximum number of batches on the page, 1 to 128.
             cursor: The ``cursor`` of the page before.
         """
