@@ -46,7 +46,7 @@ class Acquirer(ABC, Generic[V]):
     async def give_back_unanswered(self) -> None:
         """Ask again for what interrupted requests may have taken, and give it back. Else its lease must expire."""
         with contextlib.suppress(LachesisError):
-            while self._unanswered:
+            while self._unanswered and self._sender.is_open:
                 taken = await self.take(0.0, budget_s=1.0)
                 if isinstance(taken, Held):
                     await taken.lease.give_back("not trained on")

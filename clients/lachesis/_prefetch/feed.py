@@ -52,14 +52,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         self._handed_out: list[Held[V]] = []
         self._fresh_from = (0, 0)
 
-    async def next(self) -> Held[V]:
-        """Return the next one.
-
-        Raises:
-            NoBatch: None came in time.
-            ServiceError, Unreachable: None can be taken.
-        """
-        taken = await super().next()
+    async def __anext__(self) -> Held[V]:
+        taken = await super().__anext__()
         self._handed_out = [*(one for one in self._handed_out if one.lease.held), taken]
         return taken
 
@@ -77,12 +71,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         for one in reversed(stale):
             await one.lease.give_back(f"too old for policy version {policy_version}")
 
-    async def pause(self) -> None:
-        """Take no more until `start`. Ready ones stay."""
-        await self._stop()
-
     def forget(self) -> None:
-        """Drop ready and handed-out ones without a request: a rewind has taken them away."""
+        """Drop ready and handed-out ones without a request, for example because a rewind has taken them away."""
         for one in (*self._handed_out, *self._ready):
             one.lease.forget()
         self._ready.clear()
@@ -90,12 +80,19 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
 
     async def aclose(self) -> None:
         """Take no more, and give back what is ready or handed out and not acknowledged."""
-        await self._stop()
-        # The last first: each goes to the front of the queue, so that they end up in the order they came.
-        why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
-        for one in reversed([*self._handed_out, *self._ready]):
-            await one.lease.give_back("not trained on", why)
-        self._ready.clear()
+        try:
+            await self._close()
+            # The last first: each goes to the front of the queue, so that they end up in the order they came.
+            why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
+            for one in reversed([*self._handed_out, *self._ready]):
+                await one.lease.give_back("not trained on", why)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Take no more, and give nothing back: the leases expire, as nothing extends them."""
+        self._end()
+        self.forget()
 
     async def _more(self, missing: int, poll_s: float) -> Sequence[Held[V]] | NothingYet:  # noqa: ARG002 - one by one
         taken = await self._take(poll_s)

@@ -66,8 +66,9 @@ class ItemQueue(PrefetchQueue[Drawn]):
 
     async def aclose(self) -> None:
         """Draw no more, and give back what is ready. Tasks that wait for an item see the end of the stream."""
-        self._closed = True
-        await self._stop()
+        if self._closed:
+            return
+        await self._close()
         unused: dict[str, list[str]] = {}
         for drawn in self._ready:
             unused.setdefault(drawn.sample, []).append(drawn.item.key)
@@ -139,7 +140,7 @@ class AsyncItemStream(Shown, ForAsyncio):
         return self
 
     async def __anext__(self) -> SampledItem:
-        return (await self._queue.next()).item
+        return (await anext(self._queue)).item
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,8 +4,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import ClassVar, Generic, TypeVar
+
+from typing_extensions import Self
 
 from lachesis._compat import timeout
 from lachesis._transport.logs import WaitLog
@@ -18,7 +20,10 @@ T = TypeVar("T")
 
 
 class PrefetchQueue(ABC, Generic[T]):
-    """A queue that a background task keeps full. A subclass defines how it takes more."""
+    """A queue that a background task keeps full. A subclass defines how it takes more.
+
+    As an iterator it ends when it is closed. Several tasks may wait for the next one at once.
+    """
 
     grace_s: ClassVar[float] = 0.0
     """How long to wait for what is on its way when filling ends."""
@@ -39,7 +44,7 @@ class PrefetchQueue(ABC, Generic[T]):
         self._prefetch = prefetch
         self._patience_s = patience_s
         self._slack = slack
-        # Half of what `next` waits: then the service has said by then what it waits for.
+        # Half of the patience, so that the service has given a reason before the wait ends.
         self._poll_s = _LONGEST_POLL_S if patience_s is None else min(_LONGEST_POLL_S, patience_s / 2)
         self._awaited = 0
         self._ready: deque[T] = deque()
@@ -47,18 +52,21 @@ class PrefetchQueue(ABC, Generic[T]):
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
-        self._stopping = self._closed = False
-        self._gave_up = False  # the last call got nothing: what it left must not be taken from others
+        self._paused = self._closed = False
+        self._gave_up = False  # the last wait got nothing: take nothing more, because nobody here would use it
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._closed
 
-    async def next(self) -> T:
-        """Return the next one. Several tasks may wait at once.
+    def __aiter__(self) -> Self:
+        return self
 
-        After a call that got none in time, no more are taken until the next call.
+    async def __anext__(self) -> T:
+        """Return the next one.
+
+        After a wait that got none in time, no more are taken until the next one is asked for.
 
         Raises:
             NoBatch, NoItem: None came in time.
@@ -71,10 +79,8 @@ class PrefetchQueue(ABC, Generic[T]):
         try:
             with nullcontext() if self._has_one() else self._wait_log.watching():
                 async with timeout(self._patience_s):
-                    while not self._has_one():
-                        if self._closed:
-                            raise StopAsyncIteration
-                        await self._something_new(self.start())
+                    while self._closed or not self._has_one():
+                        await self._something_new()
         except TimeoutError:
             self._gave_up = self._awaited == 1
             raise self.none_came(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
@@ -84,12 +90,24 @@ class PrefetchQueue(ABC, Generic[T]):
         self._room.set()
         return one
 
-    def start(self) -> asyncio.Task[None]:
-        """Start to fill it."""
-        if self._filling is None:
-            self._filling = asyncio.create_task(self._fill())
-            self._filling.add_done_callback(lambda _: self._news.set())
-        return self._filling
+    async def pause(self) -> None:
+        """Take no more until `resume`. Ready ones stay."""
+        self._paused = True
+        self._room.set()
+        if (filling := self._filling) is None:
+            return
+        try:
+            with suppress(TimeoutError):
+                async with timeout(self.grace_s):  # its end cancels the filling, and so does ours
+                    await asyncio.gather(filling, return_exceptions=True)
+        finally:
+            self._filling = None
+
+    def resume(self) -> None:
+        """Take more again, unless it was closed."""
+        if not self._closed:
+            self._paused = False
+            self._fill_in_background()
 
     @abstractmethod
     async def _more(self, missing: int, poll_s: float) -> Sequence[T] | NothingYet:
@@ -102,26 +120,37 @@ class PrefetchQueue(ABC, Generic[T]):
     def _has_one(self) -> bool:
         return bool(self._ready)
 
-    async def _stop(self) -> None:
-        """End the filling."""
-        if self._filling is not None:
-            self._stopping = True
-            self._room.set()
-            if self.grace_s:
-                await asyncio.wait([self._filling], timeout=self.grace_s)
-            self._filling.cancel()
-            await asyncio.gather(self._filling, return_exceptions=True)
-            self._filling, self._stopping = None, False
+    async def _close(self) -> None:
+        """Take no more, and end the iteration in all tasks. Wait for what is on its way."""
+        self._closed = True
+        self._news.set()
+        await self.pause()
 
-    async def _something_new(self, filling: asyncio.Task[None]) -> None:
-        if filling.done():
-            self._filling = None  # so that another call tries again
+    def _end(self) -> None:
+        """Take no more, and end the iteration in all tasks, without a wait."""
+        self._closed = self._paused = True
+        self._news.set()
+        if self._filling is not None:
+            self._filling.cancel()
+
+    async def _something_new(self) -> None:
+        """Wait until there may be one, or the filling has ended."""
+        if self._closed:
+            raise StopAsyncIteration
+        if not self._paused and (filling := self._fill_in_background()).done():
+            self._filling = None  # so that another wait tries again
             filling.result()
         self._news.clear()
         await self._news.wait()
 
+    def _fill_in_background(self) -> asyncio.Task[None]:
+        if self._filling is None:
+            self._filling = asyncio.create_task(self._fill())
+            self._filling.add_done_callback(lambda _: self._news.set())
+        return self._filling
+
     async def _fill(self) -> None:
-        while not self._stopping:
+        while not self._paused:
             missing = self._prefetch + self._awaited - len(self._ready)
             if self._gave_up or missing <= (0 if self._awaited > len(self._ready) else self._slack):
                 self._room.clear()

@@ -422,10 +422,10 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
 
     async def _end(self) -> list[LachesisError]:
         """Close it. Return the errors of observations that did not arrive."""
-        for queue in self._queues:
-            await queue.aclose()
-        self._queues.clear()
         try:
+            for queue in self._queues:
+                await queue.aclose()
+            self._queues.clear()
             return await self._observer.close(self.settings.retry_budget_s)
         finally:
             if self._owns_sender:

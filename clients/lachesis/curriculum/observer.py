@@ -40,6 +40,7 @@ class Observer:
 
         Raises:
             ServiceError: Earlier observations were refused. This one was not taken.
+            Unreachable: The curriculum was closed. This one was not taken.
         """
         sending = self._start()
         await self._until(lambda: self._lost is not None or len(self._waiting) < _MOST_WAITING, sending)
@@ -54,6 +55,7 @@ class Observer:
 
         Raises:
             ServiceError: Some were refused.
+            Unreachable: The curriculum was closed before.
         """
         self._hurry.set()
         await self._until(lambda: self._lost is not None or not self._waiting, self._start())
@@ -85,6 +87,8 @@ class Observer:
 
     async def _until(self, condition: Callable[[], bool], sending: asyncio.Task[None]) -> None:
         while not condition():
+            if sending.cancelled():
+                raise Unreachable(f"curriculum {self._calls.name} was closed before all observations had arrived")
             if sending.done():
                 sending.result()
             self._changed.clear()

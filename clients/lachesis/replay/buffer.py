@@ -1,5 +1,6 @@
 """A run's replay buffer, for asyncio: workers that fill it, samples of it, its settings, snapshots and chunks."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -81,6 +82,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         self._calls = ReplayCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._feeds: dict[Feed[TakenSample], SampleAcquirer] = {}
+        self._closing = asyncio.Lock()  # asyncio closes, in the background, a loop that was left
 
     async def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
         """Create the run's replay buffer with these ``settings``, if the run has no buffer.
@@ -198,11 +200,10 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         feed = Feed(acquirer.take, prefetch, wait_s, f"run {self.settings.run}", "sample")
         self._feeds[feed] = acquirer
         try:
-            while True:
-                held = await feed.next()
+            async for held in feed:
                 yield AsyncSample(held.taken.info, held.taken.blobs, held.lease)
         finally:
-            await self._close_feed(feed)
+            await self._close_feed(feed, acquirer)
 
     async def show(self, sample: str) -> Records:
         """Read a held ``sample`` again, for other ranks of its trainer or after a restart.
@@ -326,10 +327,18 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         await self._sender.send(self._calls.delete())
 
     async def aclose(self) -> None:
-        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing."""
-        for feed in list(self._feeds):
-            await self._close_feed(feed)
-        await self._sender.aclose()
+        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing.
+
+        Loops of other tasks end. If this method is interrupted, the service gets the remaining samples back when
+        their leases expire.
+        """
+        try:
+            for feed, acquirer in list(self._feeds.items()):
+                await self._close_feed(feed, acquirer)
+        finally:
+            for feed in self._feeds:
+                feed.abandon()
+            await self._sender.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -343,11 +352,11 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         held = sum(feed.held for feed in self._feeds)
         return {"name": self._name, **self.settings.facts(), "samples_held": held}
 
-    async def _close_feed(self, feed: Feed[TakenSample]) -> None:
-        acquirer = self._feeds.pop(feed, None)
-        if acquirer is not None:
+    async def _close_feed(self, feed: Feed[TakenSample], acquirer: SampleAcquirer) -> None:
+        async with self._closing:
             await feed.aclose()
             await acquirer.give_back_unanswered()
+            self._feeds.pop(feed, None)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """A trainer's side of a run, for asyncio."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -74,6 +75,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         self._name = name
         self._acquirer = BatchAcquirer(self._calls, self._sender, name)
         self._feeds: dict[Feed[Taken], ShardCursor | None] = {}
+        self._closing = asyncio.Lock()  # asyncio closes, in the background, a loop that was left
         self._taken: set[HeldLease] = set()
         self._wait_log = WaitLog(f"run {self.settings.run}", "batch", self._why)
 
@@ -340,9 +342,9 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             RewindImpossible: The run no longer keeps all later batches.
         """
         feeds = dict(self._feeds)
-        for feed in feeds:
-            await feed.pause()
         try:
+            for feed in feeds:
+                await feed.pause()
             rewound = await self._sender.send(self._calls.rewind(step))
             self._acquirer.rewinds = rewound.rewinds
             for feed, cursor in feeds.items():
@@ -351,7 +353,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
                     cursor.after = None
         finally:
             for feed in feeds:
-                feed.start()
+                feed.resume()
         return rewound
 
     def curriculum(self, name: str) -> AsyncCurriculum:
@@ -418,20 +420,30 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
-            while True:
-                yield batch_of(await feed.next())
+            async for held in feed:
+                yield batch_of(held)
         finally:
             await self._close_feed(feed)
 
     async def aclose(self) -> None:
-        """Give back batches that are not acknowledged, and close all connections. A repetition changes nothing."""
-        for feed in list(self._feeds):
-            await self._close_feed(feed)
-        for lease in self._taken:
-            await lease.give_back("the trainer closed", "its trainer was closed before ack()")
-        await self._acquirer.give_back_unanswered()
-        failures = await self._curricula.closed()
-        await self._sender.aclose()
+        """Give back batches that are not acknowledged, and close all connections. A repetition changes nothing.
+
+        Loops of other tasks end. If this method is interrupted, the service gets the remaining batches back when
+        their leases expire.
+        """
+        try:
+            for feed in list(self._feeds):
+                await self._close_feed(feed)
+            for lease in self._taken:
+                await lease.give_back("the trainer closed", "its trainer was closed before ack()")
+            await self._acquirer.give_back_unanswered()
+            failures = await self._curricula.closed()
+        finally:
+            for feed in self._feeds:
+                feed.abandon()
+            for lease in self._taken:
+                lease.forget()
+            await self._sender.aclose()
         raise_failures(failures, None)
 
     async def __aenter__(self) -> Self:
@@ -472,6 +484,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._explained() or "a batch is ready and is being sent"
 
     async def _close_feed(self, feed: Feed[Taken]) -> None:
-        await feed.aclose()
-        self._feeds.pop(feed, None)
-        await self._acquirer.give_back_unanswered()
+        async with self._closing:
+            await feed.aclose()
+            await self._acquirer.give_back_unanswered()
+            self._feeds.pop(feed, None)

@@ -371,7 +371,11 @@ class Replay(BlockingOwner[AsyncReplay]):
         self._portal.run(self._async.delete())
 
     def close(self) -> None:
-        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing."""
+        """Give back samples that are not acknowledged, and close all connections. A repetition changes nothing.
+
+        Loops of other threads end. If this method is interrupted, the service gets the remaining samples back when
+        their leases expire.
+        """
         self._end(self._async.aclose())
 
     def __enter__(self) -> Self:

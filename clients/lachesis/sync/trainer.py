@@ -371,7 +371,11 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         )
 
     def close(self) -> None:
-        """Give back batches that are not acknowledged, and close all connections. A repetition changes nothing."""
+        """Give back batches that are not acknowledged, and close all connections. A repetition changes nothing.
+
+        Loops of other threads end. If this method is interrupted, the service gets the remaining batches back when
+        their leases expire.
+        """
         self._end(self._async.aclose())
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ async def test_a_stream_that_gave_up_draws_nothing_until_asked_again(loop_clock:
     for _ in range(2):
         before = len(drawn)
         with pytest.raises(NoItem, match="the curriculum has no items"):
-            await queue.next()
+            await anext(queue)
         given_up_at = len(drawn)
         assert given_up_at > before
         for _ in range(20):  # many of its pauses
@@ -251,6 +251,21 @@ async def test_observations_that_cannot_be_sent_by_the_end_are_said_to_be_missin
     with pytest.raises(Unreachable) as raised:
         await other.aclose()
     assert raised.value.__notes__ == ["3 observations of curriculum sums did not arrive"]
+
+
+async def test_a_task_that_waits_for_observations_learns_that_their_curriculum_was_closed(
+    curriculum: AsyncCurriculum, proxy: CuttingProxy
+) -> None:
+    other = AsyncCurriculum("sums", settings_of(proxy, retry_budget_s=0.3))
+    proxy.upstream = None
+    await proxy.drop_all()
+    await other.observe("sum/1", [1.0])
+    flushing = asyncio.create_task(other.flush())
+    await asyncio.sleep(0)  # it begins to wait
+    with pytest.raises(Unreachable):
+        await other.aclose()
+    with pytest.raises(Unreachable, match="curriculum sums was closed"):
+        await flushing
 
 
 async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(run: Settings) -> None:

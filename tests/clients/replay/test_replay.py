@@ -26,6 +26,7 @@ from tests.api.replay.calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
+from tests.clients.silence import silent_service
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -195,6 +196,37 @@ async def test_what_a_loop_took_and_did_not_acknowledge_is_given_back(replay: As
     assert (state.samples_held, state.limiter.samples, state.sampleable_chunks) == (0, 1, 5)
     with pytest.raises(SampleNotFound):
         await replay.show(second.info.sample)
+
+
+async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Settings, proxy: CuttingProxy) -> None:
+    replay = AsyncReplay(run)
+    await replay.set_up()
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 4), policy_version=0)
+    loops = [replay.samples(num_chunks=1, prefetch=0) for _ in range(2)]
+    samples = [await anext(loop) for loop in loops]
+    async with silent_service(proxy):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await replay.aclose()
+        assert [sample.held for sample in samples] == [False, False]
+        for loop in loops:
+            await loop.aclose()
+        await replay.aclose()
+        assert not replay._sender.is_open
+
+
+async def test_a_loop_that_waits_ends_when_its_buffer_is_closed(run: Settings) -> None:
+    replay = AsyncReplay(run)
+    await replay.set_up()
+
+    async def trained() -> list[str]:
+        return [sample.info.sample async for sample in replay.samples(num_chunks=1)]
+
+    training = asyncio.create_task(trained())
+    await wait_until(lambda: bool(replay._feeds))
+    await replay.aclose()
+    assert await training == []
 
 
 async def test_a_lease_that_was_lost_is_said_so(replay: AsyncReplay) -> None:

@@ -1,0 +1,101 @@
+"""Loops over batches that are closed, while a task waits in them, while the run is rewound, or without a service."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from lachesis import AsyncBatch, AsyncEnvironment, AsyncTrainer, Settings, Trainer
+from tests.clients.proxy import CuttingProxy
+from tests.clients.run import group, submitted
+from tests.clients.silence import silent_service
+from tests.scenarios.native_calls import trainers_wait
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def someone_waits(run: Settings) -> None:
+    """Wait until a request for a batch waits at the service."""
+    async with httpx.AsyncClient(base_url=run.url, trust_env=False) as client:
+        await trainers_wait(client, 1)
+
+
+async def next_of(batches: AsyncGenerator[AsyncBatch, None]) -> AsyncBatch:
+    return await anext(batches)
+
+
+async def test_a_loop_that_is_closed_during_a_rewind_takes_nothing_more(run: Settings) -> None:
+    """As asyncio closes it when it was left by ``break``."""
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 5)])
+        batches = trainer.batches(prefetch=1)
+        await (await anext(batches)).ack()
+        await wait_until(lambda: "batches_held=1" in repr(trainer))
+        closing = asyncio.create_task(batches.aclose())
+        await trainer.rewind(0)
+        await closing
+        again = []
+        for _ in range(2):
+            batch = await trainer.take(wait_s=30)
+            assert batch is not None
+            again.append(batch.tokens.tolist())
+        assert again == [[1, 2], [3, 4]]
+        assert "batches_held=2" in repr(trainer)
+
+
+async def test_a_task_that_waits_during_a_rewind_gets_the_rewound_batch(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        batches = trainer.batches(prefetch=0)
+        await (await anext(batches)).ack()
+        waiting = asyncio.create_task(next_of(batches))
+        await someone_waits(run)
+        await trainer.rewind(0)
+        assert (await waiting).step == 1
+        await batches.aclose()
+
+
+async def test_a_loop_that_waits_ends_when_its_trainer_is_closed(run: Settings) -> None:
+    trainer = AsyncTrainer(run)
+
+    async def trained() -> list[int]:
+        return [batch.step async for batch in trainer.batches()]
+
+    training = asyncio.create_task(trained())
+    await someone_waits(run)
+    await trainer.aclose()
+    assert await training == []
+
+
+async def test_a_loop_of_a_thread_ends_when_another_thread_closes_the_trainer(run: Settings) -> None:
+    trainer = Trainer(run)
+    with ThreadPoolExecutor(1) as threads:
+        training = threads.submit(lambda: [batch.step for batch in trainer.batches()])
+        await someone_waits(run)
+        await asyncio.to_thread(trainer.close)
+        assert await asyncio.wrap_future(training) == []
+
+
+async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Settings, proxy: CuttingProxy) -> None:
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 7)])
+    trainer = AsyncTrainer(run)
+    loops = [trainer.batches(prefetch=0) for _ in range(2)]
+    held = [await anext(loop) for loop in loops]
+    taken = await trainer.take()
+    assert taken is not None
+    held.append(taken)
+    async with silent_service(proxy):
+        for interrupted in (trainer.take, trainer.aclose):  # the first may have taken a batch
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await interrupted()
+        assert [batch.held for batch in held] == [False] * 3
+        await asyncio.gather(*(batch._lease._extending for batch in held), return_exceptions=True)
+        for loop in loops:
+            await loop.aclose()
+        await trainer.aclose()
+        assert not trainer._sender.is_open
