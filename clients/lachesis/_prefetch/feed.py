@@ -37,7 +37,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         Args:
             take: Takes one, or waits for one up to the seconds given.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None means no limit.
+            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: The run, such as ``run math``; for messages.
             what: ``batch`` or ``sample``; for messages.
             instead: How to take one without a loop; for messages.

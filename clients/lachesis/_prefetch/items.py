@@ -53,7 +53,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
             release: Gives back items of a sample, with this retry budget.
             freed: Set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None means no limit.
+            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: The run and the curriculum; for messages.
         """
         super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from lachesis._compat import timeout
 from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
-from lachesis.errors import LachesisError, NoBatch
+from lachesis.errors import InvalidField, LachesisError, NoBatch
 
 _LONGEST_POLL_S = 30.0  # proxies give up on requests that wait longer
 
@@ -35,11 +35,18 @@ class PrefetchQueue(ABC, Generic[T]):
 
         Args:
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits. None means no limit.
+            patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: Such as ``run math``; for messages.
             what: What one is called; for messages.
             slack: How many may be missing before more are taken.
+
+        Raises:
+            InvalidField: ``prefetch`` or ``patience_s``, which users give as ``wait_s``, is out of its range.
         """
+        if prefetch < 0:
+            raise InvalidField(f"should be 0 or more, not {prefetch}", ("prefetch",))
+        if patience_s is not None and not patience_s > 0:
+            raise InvalidField(f"should be above 0, not {patience_s}", ("wait_s",))
         self._what = what
         self._prefetch = prefetch
         self._patience_s = patience_s

@@ -129,23 +129,19 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         items.
 
         Args:
-            prefetch: Number of items to keep ready.
+            prefetch: Number of items to keep ready, ``>= 0``.
             step: Trainer steps so far, for strategies that use the step; or a function that returns the step. It is
                 called before each request, and must not use a synchronous object of the SDK. None means the step of the
                 run.
             total_steps: Trainer steps at which progress is 1. None means the setting of the curriculum.
             strategy: The strategy of this stream. None means the setting of the curriculum.
-            wait_s: How long to wait for the next item. None means no limit.
+            wait_s: How long to wait for the next item, seconds, ``> 0``. None means no limit.
 
         Raises:
             InvalidField: A value is wrong.
             NoItem: From the stream: no item came within ``wait_s``. The message says why.
             CurriculumNotFound: From the stream: the run has no curriculum with this name.
         """
-        if prefetch < 0:
-            raise InvalidField(f"should be 0 or more, not {prefetch}", ("prefetch",))
-        if wait_s is not None and not wait_s > 0:
-            raise InvalidField(f"should be above 0, not {wait_s}", ("wait_s",))
         current_step: Callable[[], int | None] = step if callable(step) else lambda: step
         _body(1, step=current_step(), total_steps=total_steps, strategy=strategy)
 

@@ -182,8 +182,8 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         Args:
             num_chunks: Number of chunks in each sample. Give either this number or ``num_fragments``.
             num_fragments: Number of fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
-            prefetch: Samples to keep ready in addition to the current one.
-            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
+            prefetch: Samples to keep ready in addition to the current one, ``>= 0``.
+            wait_s: Maximum time to wait for the next one, seconds, ``> 0``. None means no limit.
             drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
                 which is extended in the background. The defaults are the settings of the buffer and of the run.
 
@@ -192,8 +192,6 @@ class AsyncReplay(OwnsSender, ForAsyncio):
             InvalidField: A value is wrong, or the number is larger than the buffer.
             ReplayNotFound: The run has no replay buffer.
         """
-        if prefetch < 0:
-            raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
         asked: dict[str, Any] = {"num_chunks": num_chunks, "num_fragments": num_fragments, "trainer": self._name}
         given = {name: value for name, value in {**asked, **drawn}.items() if value is not None}
         acquirer = SampleAcquirer(self._calls, self._sender, given)

@@ -403,8 +403,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         the iterator later. `contextlib.aclosing` closes it at once.
 
         Args:
-            prefetch: Batches to keep ready in addition to the current one.
-            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
+            prefetch: Batches to keep ready in addition to the current one, ``>= 0``.
+            wait_s: Maximum time to wait for the next one, seconds, ``> 0``. None means no limit.
             lease_s: Seconds of a lease; it is extended in the background. None means the setting of the run.
             rank: Take this rank's shard of each batch. Every rank of the trainer runs such a loop, without a
                 broadcast. A batch ends when all ranks have acknowledged their shards. If one rank gives its shard back,
@@ -412,12 +412,11 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
 
         Raises:
             NoBatch: No batch came within ``wait_s``. The message says what was missing.
+            InvalidField: A value is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
             RunRewound: Another trainer rewound the run after this trainer started.
             RanksDisagree: Other ranks asked for another division of the batch.
         """
-        if prefetch < 0:
-            raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
             async for held in feed:

@@ -115,13 +115,13 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         items.
 
         Args:
-            prefetch: Number of items to keep ready.
+            prefetch: Number of items to keep ready, ``>= 0``.
             step: Trainer steps so far, for strategies that use the step; or a function that returns the step. It is
                 called before each request, and must not use a synchronous object of the SDK. None means the step of the
                 run.
             total_steps: Trainer steps at which progress is 1. None means the setting of the curriculum.
             strategy: The strategy of this stream. None means the setting of the curriculum.
-            wait_s: How long to wait for the next item. None means no limit.
+            wait_s: How long to wait for the next item, seconds, ``> 0``. None means no limit.
 
         Raises:
             InvalidField: A value is wrong.

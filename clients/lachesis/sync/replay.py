@@ -244,8 +244,8 @@ class Replay(BlockingOwner[AsyncReplay]):
         Args:
             num_chunks: Number of chunks in each sample. Give either this number or ``num_fragments``.
             num_fragments: Number of fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
-            prefetch: Samples to keep ready in addition to the current one.
-            wait_s: Maximum time to wait for the next one, seconds. None means no limit.
+            prefetch: Samples to keep ready in addition to the current one, ``>= 0``.
+            wait_s: Maximum time to wait for the next one, seconds, ``> 0``. None means no limit.
             drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
                 which is extended in the background. The defaults are the settings of the buffer and of the run.
 

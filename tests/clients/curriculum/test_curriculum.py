@@ -298,6 +298,8 @@ async def test_wrong_values_are_found_before_anything_is_sent(curriculum: AsyncC
         curriculum.items(strategy="hardest")  # type: ignore[arg-type]
     with pytest.raises(InvalidField, match="prefetch: should be 0 or more"):
         curriculum.items(prefetch=-1)
+    with pytest.raises(InvalidField, match="wait_s: should be above 0"):
+        curriculum.items(wait_s=0)
     with pytest.raises(InvalidField, match="n: "):
         await curriculum.sample(0)
     with pytest.raises(InvalidField, match="name: should be a curriculum's name"):

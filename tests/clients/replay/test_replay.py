@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import httpx
 import numpy as np
@@ -241,6 +242,13 @@ async def test_a_lease_that_was_lost_is_said_so(replay: AsyncReplay) -> None:
         with pytest.raises(LeaseLost):
             await sample.ack()
         assert not sample.held
+
+
+@pytest.mark.parametrize("given", [{"prefetch": -1}, {"wait_s": 0}, {"wait_s": float("nan")}])
+async def test_a_loop_with_a_wrong_number_is_refused_by_name(replay: AsyncReplay, given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(InvalidField, match=f"^{name}: should be "):
+        await anext(replay.samples(num_chunks=1, **given))
 
 
 async def test_a_blocked_client_learns_what_blocks_it(replay: AsyncReplay) -> None:

@@ -70,6 +70,8 @@ async def test_a_run_is_made_once_and_changed_while_it_runs(settings: Settings) 
         (lambda trainer: trainer.take(lease_s=0), "lease_s: .*, not 0"),
         (lambda trainer: trainer.take(wait_s=601), "wait_s: should be 0 to 600 seconds, not 601"),
         (lambda trainer: anext(trainer.batches(lease_s=-3)), "lease_s: .*, not -3"),
+        (lambda trainer: anext(trainer.batches(prefetch=-1)), "prefetch: should be 0 or more, not -1"),
+        (lambda trainer: anext(trainer.batches(wait_s=0)), "wait_s: should be above 0, not 0"),
     ],
 )
 async def test_a_wrong_value_is_an_error_of_the_sdk_that_names_the_field(
