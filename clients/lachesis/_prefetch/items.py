@@ -73,11 +73,11 @@ class ItemQueue(PrefetchQueue[Drawn]):
         for drawn in self._ready:
             unused.setdefault(drawn.sample, []).append(drawn.item.key)
         self._ready.clear()
-        self._news.set()
-        with contextlib.suppress(LachesisError):
-            if self._unanswered is not None:
+        if self._unanswered is not None:
+            with contextlib.suppress(LachesisError):
                 unanswered, _ = await self._draw(1, _CLOSING_S)
                 unused[unanswered.sample or ""] = [item.key for item in unanswered.items]
+        with contextlib.suppress(LachesisError):
             for sample, keys in unused.items():
                 if keys:
                     await self._release(sample, keys, _CLOSING_S)

@@ -9,7 +9,7 @@ import pytest
 from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings
 from lachesis._prefetch.items import AsyncItemStream, ItemQueue
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
-from lachesis.wire.curriculum_items import SampledItems
+from lachesis.wire.curriculum_items import SampledItem, SampledItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clock import LoopClock
@@ -164,6 +164,38 @@ async def test_a_stream_that_gave_up_draws_nothing_until_asked_again(loop_clock:
             await loop_clock.advance(1)
         assert len(drawn) == given_up_at
     await queue.aclose()
+
+
+async def test_what_is_ready_is_given_back_although_a_draw_that_was_lost_cannot_be_repeated() -> None:
+    drawn: list[int] = []
+    released: list[tuple[str, Sequence[str]]] = []
+    items = [SampledItem(key=key, bin=0, probability=0.2, why="") for key in "abcde"]
+
+    async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:
+        drawn.append(n)
+        if len(drawn) > 1:
+            raise Unreachable(f"no answer to {request_id} in {budget_s} s")
+        return SampledItems(
+            strategy="uniform",
+            sample="s",
+            items=items,
+            in_flight=5,
+            in_flight_ttl_s=0,
+            missing=None,
+            retry_after_s=None,
+        )
+
+    async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+        assert budget_s is not None
+        released.append((sample, keys))
+        return len(keys)
+
+    queue = ItemQueue(sample, release, asyncio.Event(), prefetch=4, patience_s=None, where="run math")
+    assert [(await anext(queue)).item.key for _ in range(4)] == list("abcd")
+    await wait_until(lambda: drawn == [5, 3])
+    for _ in range(2):
+        await queue.aclose()
+    assert (drawn, released) == ([5, 3, 1], [("s", ["e"])])
 
 
 async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: AsyncCurriculum) -> None:
