@@ -72,6 +72,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     settings: Settings
     """The URL of the service, the name of the run, and the timeouts."""
 
+    _owns_sender = False
+
     def __init__(
         self,
         name: str,

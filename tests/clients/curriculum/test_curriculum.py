@@ -1,6 +1,9 @@
 """Curricula against the real service: items drawn ahead, observations in the background."""
 
 import asyncio
+import contextlib
+import gc
+import sys
 from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
@@ -370,3 +373,13 @@ async def test_leaving_says_which_observations_did_not_arrive_beside_what_else_w
     with pytest.raises(type(error) if error else CurriculumNotFound) as raised:
         await leave()
     assert raised.value.__notes__[0].endswith("1 observations of curriculum other did not arrive")
+
+
+def test_a_curriculum_that_could_not_be_made_is_collected_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+    for name, url in (("sums", "lachesis:8000"), ("no name", "http://lachesis:8000")):
+        with contextlib.suppress(ValueError, InvalidField):
+            AsyncCurriculum(name, url)
+        gc.collect()
+    assert errors == []
