@@ -151,7 +151,7 @@ def _flattened(column: Column, value: Any) -> Ragged:
 
 def _is_per_sequence(rows: Any) -> TypeGuard[Any]:
     if hasattr(rows, "__array__"):
-        return np.ndim(rows) == 1 and getattr(rows, "dtype", None) != object
+        return np.ndim(rows) == 1 and getattr(getattr(rows, "dtype", None), "kind", "") != "O"
     return isinstance(rows, list | tuple) and bool(rows) and all(_is_number(row) for row in rows)
 
 
