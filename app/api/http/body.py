@@ -35,7 +35,7 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
 
     Raises:
         UnsupportedEncoding: The body has another encoding than gzip, or several.
-        BodyTooLarge: It is over the limit, or inflates too many times.
+        BodyTooLarge: It is over the limit, inflates too many times, or has too many gzip members.
         MalformedBody: It is not gzip: damaged, cut off, or followed by something else.
         RateLimited: It came without Content-Length, and a limit of bytes is reached.
         RequestTimeout: It stopped arriving, or was evicted because it was slow while others waited for memory.

@@ -19,6 +19,7 @@ _GZIP = 31  # window bits of zlib for a gzip member
 _INPUT_BYTES = 64 * 1024  # inflated at a time: each step copies what is left of a piece
 _HARMLESS_BYTES = 4 * 1024 * 1024
 _MAX_RATIO = 100
+_MAX_MEMBERS = 10_000  # to begin one takes time, however small it is. bgzip makes one for each 64 KiB
 
 
 class Inflater:
@@ -31,6 +32,7 @@ class Inflater:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._member: Any = None
+        self._members = 0
         self._sent_bytes = 0
         self._inflated_bytes = 0
 
@@ -39,7 +41,7 @@ class Inflater:
 
         Raises:
             MalformedBody: It is not gzip, or damaged.
-            BodyTooLarge: It inflates to more than the limit, or too many times.
+            BodyTooLarge: It inflates to more than the limit, or too many times, or has too many members.
         """
         self._sent_bytes += len(chunk)
         for start in range(0, len(chunk), _INPUT_BYTES):
@@ -59,6 +61,9 @@ class Inflater:
     def _inflate(self, piece: bytes) -> Generator[bytes, None, bytes]:
         """Inflate ``piece``; return what belongs to the next member."""
         if self._member is None or self._member.eof:
+            self._members += 1
+            if self._members > _MAX_MEMBERS:
+                raise BodyTooLarge(f"the gzip body has more than {_MAX_MEMBERS} members")
             self._member = zlib.decompressobj(wbits=_GZIP)
         full = True
         while full and not self._member.eof:  # a full step may have left more behind

@@ -262,8 +262,8 @@ async def post_samples(
 async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
     """Release unused items of a sample. Items that the sample no longer holds stay as they are."""
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
-        keys = parse(ReleaseItems, body).items
-        released = await services.curriculum.samples.release(run, curriculum, sample, keys)
+        asked = await services.decoder.beside(_released, body)
+        released = await services.curriculum.samples.release(run, curriculum, sample, asked.items)
     return model_reply(ItemsReleased(released=released))
 
 
@@ -293,6 +293,10 @@ def _stored(item: NewItem, position: int) -> StoredNewItem:
 
 def _observations(body: bytes) -> wire.Observations:
     return parse(wire.Observations, body)
+
+
+def _released(body: bytes) -> ReleaseItems:
+    return parse(ReleaseItems, body)
 
 
 def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> str:

@@ -113,6 +113,14 @@ async def test_a_gzip_body_of_many_members_is_one_body(parts: list[bytes], size:
     assert await read(Sender(pieces(sent, size)), content_encoding="gzip") == b"".join(parts)
 
 
+async def test_a_gzip_body_of_too_many_members_is_refused_however_small_they_are() -> None:
+    """Each takes time to begin, also one that inflates to nothing."""
+    few, many = gzip.compress(b"") * 10_000, gzip.compress(b"") * 10_001
+    assert await read(Sender(pieces(few, 60_000)), content_encoding="gzip") == b""
+    with pytest.raises(BodyTooLarge, match="more than 10000 members"):
+        await read(Sender(pieces(many, 60_000)), content_encoding="gzip")
+
+
 async def test_a_large_compressed_body_in_one_piece_is_inflated_exactly() -> None:
     body = os.urandom(3 * MIB) + b"\0" * (3 * MIB + 1)
     assert await read(Sender([gzip.compress(body)]), limit_bytes=8 * MIB, content_encoding="gzip") == body
