@@ -10,7 +10,9 @@ from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
 from app.api.deps import check_credentials, parse
+from app.api.http.body import SLOWEST_BYTES_PER_S
 from app.api.http.client_connection import has_arrived
+from app.api.http.limits import count_body
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
@@ -54,11 +56,16 @@ def _line_of(item: SavedItem) -> bytes:
 async def read_lines(request: Request, timeout_s: float) -> CurriculumDocument:
     """Read a document's header. Its items are read when they are used.
 
+    Args:
+        request: A request whose body has not been read.
+        timeout_s: The longest pause, and how far the body may fall behind 16 KiB/s. Only waiting for data counts.
+
     Raises:
         MalformedBody: A line is not JSON, or the document ends early.
         InvalidField: A value is wrong. Its place begins with ``line`` and the number of the line, from 1.
         BodyTooLarge: A line is too long.
-        RequestTimeout: No data came for too long.
+        RequestTimeout: It stopped arriving, or came too slowly.
+        RateLimited: Its size was not counted before, and a limit of bytes is reached.
         UnsupportedEncoding: The body is compressed.
         Unauthorized: The credentials ended while the body arrived.
     """
@@ -181,15 +188,21 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
     """Yield the lines of a body, some at a time. The last ones come only if the credentials are still valid."""
     came_at_once = has_arrived(request.scope)
     rest, lines, longest = b"", list[bytes](), _LONGEST_HEADER
-    stream = request.stream()
+    stream, clock = request.stream(), asyncio.get_running_loop().time
+    sent_bytes, waited_s = 0, 0.0
     while True:
+        began = clock()
+        behind_s = max(0.0, waited_s - sent_bytes / SLOWEST_BYTES_PER_S)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s - behind_s):
                 piece = await anext(stream, None)
         except TimeoutError:
-            raise RequestTimeout(f"the document stopped for {timeout_s:g} s") from None
+            raise RequestTimeout(
+                f"the document stopped, or came too slowly, after {sent_bytes} bytes (LACHESIS_BODY_TIMEOUT_S)"
+            ) from None
         if piece is None:
             break
+        sent_bytes, waited_s = sent_bytes + len(piece), waited_s + clock() - began
         *whole, rest = (rest + piece).split(b"\n")
         for line in (*whole, rest):
             if len(line) > longest:
@@ -201,6 +214,7 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
             lines = []
     if not came_at_once:
         await check_credentials(request.scope)
+    await count_body(request.scope, sent_bytes)
     lines += [rest] if rest else []
     if lines:
         yield lines

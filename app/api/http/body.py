@@ -10,14 +10,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api.http.body_budget import BodyShare
 from app.api.http.client_connection import has_arrived
-from app.api.http.headers import header_of, headers_of
+from app.api.http.headers import content_length, headers_of
 from app.api.http.inflate import OUTPUT_BYTES, Inflater
-from app.api.http.limits import count_more
-from app.core.access.limits import Use
-from lachesis.wire.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedEncoding
+from app.api.http.limits import count_body
+from lachesis.wire.errors import BodyTooLarge, RequestTimeout, UnsupportedEncoding
 
-_MAX_LENGTH_DIGITS = 20
-_SLOWEST_BYTES_PER_S = 16 * 1024
+SLOWEST_BYTES_PER_S = 16 * 1024
 _FEW_PARTS = 64  # usually 64 kB each. Many small parts would take much more memory than their bytes
 
 
@@ -36,7 +34,7 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
     Raises:
         UnsupportedEncoding: The body has another encoding than gzip, or several.
         BodyTooLarge: It is over the limit, inflates too many times, or has too many gzip members.
-        MalformedBody: It is not gzip: damaged, cut off, or followed by something else.
+        MalformedBody: It is not gzip (damaged, cut off, or followed by something else), or its size is not a number.
         RateLimited: It came without Content-Length, and a limit of bytes is reached.
         RequestTimeout: It stopped arriving, or was evicted because it was slow while others waited for memory.
         starlette.requests.ClientDisconnect: The client went away.
@@ -73,8 +71,7 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
             f"the body stopped, or came too slowly, after {sent_bytes} bytes (LACHESIS_BODY_TIMEOUT_S)"
         ) from error
     share.end()
-    if not announced_bytes:
-        await count_more(request.scope, Use(bytes=sent_bytes))
+    await count_body(request.scope, sent_bytes)
     if inflater:
         inflater.finish()
     return collected.joined()
@@ -127,7 +124,7 @@ class _Deadline:
 
     def extend(self, sent_bytes: int) -> None:
         """Move the deadline after so many bytes have arrived in all."""
-        paced = self._started + sent_bytes / _SLOWEST_BYTES_PER_S
+        paced = self._started + sent_bytes / SLOWEST_BYTES_PER_S
         self.timeout.reschedule(min(self._clock(), paced) + self._timeout_s)
 
     @contextmanager
@@ -151,10 +148,7 @@ def _is_gzip(request: Request) -> bool:
 
 def _announced_bytes(request: Request, limit_bytes: int) -> int:
     """Return the Content-Length; 0 if the header is missing."""
-    given = header_of(request.scope, b"content-length")
-    announced = "0" if given is None else given.decode("latin-1")
-    if not (announced.isascii() and announced.isdigit()):
-        raise MalformedBody(f"Content-Length {reprlib.repr(announced)}: send a whole number")
-    if len(announced) > _MAX_LENGTH_DIGITS or int(announced) > limit_bytes:
-        raise BodyTooLarge(f"Content-Length {announced[:_MAX_LENGTH_DIGITS]}: the limit is {limit_bytes} bytes")
-    return int(announced)
+    announced = content_length(request.scope) or 0
+    if announced > limit_bytes:
+        raise BodyTooLarge(f"Content-Length {announced}: the limit is {limit_bytes} bytes")
+    return announced

@@ -3,13 +3,18 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 
-from app.api.codec.curriculum_state import lines_of
+import pytest
+from starlette.requests import Request
+
+from app.api.codec.curriculum_state import lines_of, read_lines
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_state_dict
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
+from lachesis.wire.errors import RequestTimeout
+from tests.api.http.test_body import Sender
 
 FULL = SavedItem("a", "algebra", '{"level":3}', Estimate(0.25, 4, 1.0, 3.0, 0.5, 0.5, 7, 0.75), (0.0, 0.5), 1500)
 BARE = SavedItem("b", "", "", Estimate(), (), 0)
@@ -45,3 +50,13 @@ async def test_the_first_and_the_last_line_are_what_is_read_again() -> None:
     assert header.pop("categories") == ["algebra"]
     assert load_state_dict(header) == HEADER
     assert LastLine.model_validate_json(last, strict=True) == LastLine(items=2)
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+async def test_a_document_that_drips_or_stops_is_given_up(stalls: bool) -> None:
+    """Each byte is progress, but at this rate an upload would last for days."""
+    few = 3 if stalls else 500
+    sender = Sender([b"x"] * few, stalls=stalls, pause_s=0.02)
+    request = Request({"type": "http", "method": "PUT", "headers": []}, sender)
+    with pytest.raises(RequestTimeout, match=r"after \d+ bytes"):
+        await read_lines(request, timeout_s=0.2)

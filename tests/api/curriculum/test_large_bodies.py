@@ -1,14 +1,17 @@
 """Large bodies about curricula, which may stop nobody else's requests."""
 
 import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from app.api.deps import parse
+from tests.api.conftest import Start
 
 CURRICULUM = "/v1/runs/r/curricula/c"
+LINES = {"Content-Type": "application/jsonl"}
 MIB = 1024 * 1024
 
 
@@ -30,3 +33,24 @@ async def test_a_large_list_of_items_to_release_is_parsed_in_a_thread(
     assert reply.json() == {"released": 0}
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
+
+
+async def in_pieces(text: bytes) -> AsyncIterator[bytes]:
+    yield text[:100]
+    yield text[100:]
+
+
+@pytest.mark.parametrize("sent", [in_pieces, bytes], ids=["no size announced", "a size over the limit of bodies"])
+async def test_the_bytes_of_a_state_count_however_it_is_sent(
+    start: Start, sent: Callable[[bytes], AsyncIterator[bytes] | bytes]
+) -> None:
+    client = await start(max_body_bytes=1024)
+    await client.post("/v1/runs", json={"name": "r", "batch_size": 1})
+    await client.put(CURRICULUM, json={})
+    await client.post(f"{CURRICULUM}/items", json={"items": [f"q{n}" for n in range(50)]})
+    state = (await client.get(f"{CURRICULUM}/state")).content
+    assert len(state) > 1024
+    await client.patch("/v1/runs/r", json={"max_bytes_per_s": 0.001})
+    replies = [await client.put(f"{CURRICULUM}/state", content=sent(state), headers=LINES) for _ in range(2)]
+    assert [reply.status_code for reply in replies] == [200, 429]
+    assert "max_bytes_per_s" in replies[1].json()["detail"]
