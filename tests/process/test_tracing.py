@@ -103,16 +103,19 @@ def test_requests_without_a_trace_begin_their_own_and_errors_are_noted(
         assert client.post("/v1/runs/math/groups", json={"id": "b"}).status_code == 422
         assert client.post("/v1/runs/other/groups", json=sent).status_code == 404
         assert client.post("/v1/runs/math/batches/0f/ack", json={"lease": "x"}).status_code == 404
+        assert client.post("/v1/runs/math/batches/None/ack", json={"lease": "x"}).status_code == 422
         taken = client.post("/v1/runs/math/batches")
         assert taken.status_code == 201
         assert client.post("/v1/runs/math/batches").status_code == 204
-        wait_until("all have come", lambda: len(collecting.spans) == 9)
+        wait_until("all have come", lambda: len(collecting.spans) == 10)
     submissions = collecting.named("submit groups")
     assert {one.parent for one in collecting.spans} == {""}
     assert len({one.trace for one in collecting.spans}) == len(collecting.spans)
     statuses = [one.facts["http.response.status_code"] for one in submissions]
     assert statuses == [201, 201, 201, 201, 422, 404]
     assert [one.facts.get("error.type") for one in submissions[4:]] == ["invalid_field", "run_not_found"]
+    acknowledged = collecting.named("acknowledge batch")
+    assert [one.facts.get("error.type") for one in acknowledged] == ["batch_not_found", "invalid_field"]
     assert not any(one.failed for one in collecting.spans), "the service has not failed"
     batch, waiting = collecting.named("take batch")
     assert batch.links == {submissions[3].id}, "the last submission of a group counts"

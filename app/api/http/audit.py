@@ -5,13 +5,12 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.types import Scope
 
 from app.api.deps import DEFAULT_RUN, Services
 from app.api.http.caller import account_of, described, sender_of
+from app.api.http.problems import as_service_error
 from app.services.access.audit import RequestKind
-from lachesis.wire.errors import InvalidField
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 TOGETHER: Final = "together"
@@ -43,8 +42,10 @@ def audited(answer: Handler, wanted: Wanted, action: str, *, in_a_run: bool) -> 
         async with trail.entry(who, request.method, path, run, kind) as result:
             try:
                 reply = await answer(request)
-            except RequestValidationError:
-                result.status, result.code = InvalidField.status, InvalidField.code
+            except Exception as error:
+                known = as_service_error(error)
+                if known is not None:
+                    result.status, result.code = known.status, known.code
                 raise
             result.status = reply.status_code
             return reply

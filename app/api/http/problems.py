@@ -28,6 +28,18 @@ _CLOSING = (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncodi
 log = logging.getLogger("lachesis.api")
 
 
+def as_service_error(error: Exception) -> errors.ServiceError | None:
+    """Return what an exception of a request means to its sender; None for a bug."""
+    if isinstance(error, RequestValidationError):
+        found = error.errors()
+        refused = errors.InvalidField(format_validation_error(found[0]), found[0]["loc"])
+        refused.errors = tuple({"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in found)
+        return refused
+    if isinstance(error, ClientDisconnect):
+        return errors.MalformedBody("the connection was lost before the body arrived")
+    return error if isinstance(error, errors.ServiceError) else None
+
+
 def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None) -> Response:
     """Build the reply for an error."""
     extra = dict(headers or {})
@@ -36,17 +48,10 @@ def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None
     return Response(problem_json(error), error.status, extra, MEDIA_TYPE)
 
 
-def _on_service_error(_: Request, error: errors.ServiceError) -> Response:
+def _on_service_error(error: errors.ServiceError) -> Response:
     if isinstance(error, errors.Unauthorized):
         return problem(error, CHALLENGE)
     return problem(error, {"Connection": "close"} if isinstance(error, _CLOSING) else None)
-
-
-def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
-    found = error.errors()
-    refused = errors.InvalidField(format_validation_error(found[0]), found[0]["loc"])
-    refused.errors = tuple({"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in found)
-    return problem(refused)
 
 
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
@@ -69,22 +74,17 @@ def _allowed(request: Request) -> list[str]:
     ]
 
 
-def _on_disconnect(_: Request, __: Exception) -> Response:
-    return problem(errors.MalformedBody("the connection was lost before the body arrived"))
+def _answer(request: Request, error: Exception) -> Response | None:
+    """Return the reply for an error; None for a bug."""
+    if isinstance(error, HTTPException):
+        return _on_http_exception(request, error)
+    refused = as_service_error(error)
+    return None if refused is None else _on_service_error(refused)
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(errors.InternalError("the service failed on this request"))
-
-
-_ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
-    errors.ServiceError: _on_service_error,
-    RequestValidationError: _on_validation_error,
-    HTTPException: _on_http_exception,
-    ClientDisconnect: _on_disconnect,
-    Exception: _on_bug,
-}
 
 
 async def _pass_on(_: Request, error: Exception) -> Response:
@@ -126,11 +126,12 @@ class Problems:
             await self._app(scope, receive, watched)
             return
         except Exception as error:
-            answer = _on_bug if started else next(_ANSWERS[cls] for cls in type(error).__mro__ if cls in _ANSWERS)
-            reply = answer(Request(scope, receive), error)
-            if answer is _on_bug:
+            request = Request(scope, receive)
+            reply = None if started else _answer(request, error)
+            if reply is None:
+                bug = _on_bug(request, error)
                 if not started:
-                    await reply(scope, receive, watched)
+                    await bug(scope, receive, watched)
                 raise
             error.__traceback__ = None  # its frames hold all of the request, and FastAPI's hold the error
         await reply(scope, receive, watched)  # it may wait

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request, Response
 
+from app.api.http.problems import as_service_error
 from app.services.traces import TraceLinks
-from lachesis.wire.errors import ServiceError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -100,10 +100,11 @@ class RequestSpan:
         self._span.set_attribute("http.response.status_code", status)
 
     def failed(self, error: Exception) -> None:
-        """Note an error. Only those of the service are failures of the span."""
+        """Note an error. Only those of the service, with a status of 500 and more, are failures of the span."""
         from opentelemetry.trace import Status, StatusCode
 
-        code, status = (error.code, error.status) if isinstance(error, ServiceError) else ("bug", _SERVER_ERROR)
+        known = as_service_error(error)
+        code, status = ("bug", _SERVER_ERROR) if known is None else (known.code, known.status)
         self._span.set_attribute("error.type", code)
         self.answered(status)
         if status >= _SERVER_ERROR:

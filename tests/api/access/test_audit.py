@@ -1,5 +1,6 @@
 """The audit trail against the real service."""
 
+import socket
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start, running_service
 from tests.scenarios.native_calls import group
+from tests.waiting import wait_until
 
 AUDIT = "/v1/audit"
 RUN = {"name": "math-1", "batch_size": 4}
@@ -69,6 +71,19 @@ async def test_a_refused_request_that_changed_nothing_is_in_the_log_alone(
         (422, "invalid_field"),
         (404, "run_not_found"),
     ]
+
+
+async def test_a_client_that_leaves_before_its_body_arrived_has_made_the_error(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lachesis.audit")
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as leaving:
+        leaving.sendall(b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        leaving.sendall(b'Content-Length: 100\r\n\r\n{"name"')
+    await wait_until(lambda: bool(logged_entries(caplog)))
+    (logged,) = logged_entries(caplog)
+    assert (logged["status"], logged["code"]) == (400, "malformed_body")
+    assert await entries(client) == []
 
 
 async def test_what_a_sender_says_is_cut_as_sent_and_without_tokens(
