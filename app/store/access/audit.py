@@ -1,6 +1,7 @@
 """The audit trail in Redis: one stream, bounded by a number of entries."""
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,13 @@ class AuditStore:
         Beyond ``own`` entries of a sender in an hour, equal actions of the sender are one entry with a count.
         """
         command = scripts.add_audit_entry(
-            self._keys, most=most, own=own, sender=f"\n{sender}", action=action, entry=json_text(dict(facts))
+            self._keys,
+            most=most,
+            own=own,
+            sender=f"\n{sender}",
+            action=action,
+            entry=json_text(dict(facts)),
+            write=uuid.uuid4().hex,
         )
         await self._connection.run(command)
 

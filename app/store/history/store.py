@@ -5,6 +5,7 @@ process that maintains the run adds spans up to coarser streams (`merge_history`
 says how far that has come. (docs/design/adr/0012-history-in-bounded-streams.md)
 """
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class HistoryStore:
             replaced=replaced,
             facts=encode_span(span),
             totals=b"" if totals is None else orjson.dumps(totals),
+            write=uuid.uuid4().hex,
         )
         word = str((await self._connection.run(command)).decode())
         return None if word in ("none", "later") else word

@@ -26,7 +26,8 @@ class RedisClient:
     """A pool of connections whose operations wait for Redis instead of failing.
 
     Everything sent through it is repeated after a lost connection. So every command and script here must be safe to run
-    twice: ids are chosen by the caller, and scripts recognise what was done already.
+    twice: ids are chosen by the caller, and scripts recognise what was done already. A script that only counts may
+    count twice, if its header says so.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.

@@ -9,6 +9,7 @@ from app.core.history.resolution import KEPT, LONGEST_S
 from app.core.history.series import Facts, HistorySpan
 from app.core.history.sketch import Sketch
 from app.core.history.wanted import SKETCHES, WantedHistory
+from app.store.history import scripts
 from app.store.history.codec import decode_span, encode_span
 from app.store.history.store import HistoryStore, parse_span
 from app.store.redis.client import RedisClient
@@ -97,6 +98,33 @@ async def test_an_entry_is_replaced_within_its_span_only(
     former = (await redis_client.xadd(key, {"facts": b""}, id=f"{(seconds - 20) * 1000}-0")).decode()
     assert await replaced(4, former) is None, "it may have been added up"
     assert [name.decode() for name, _ in await redis_client.xrange(key)] == [former]
+
+
+async def test_a_repeated_command_adds_nothing(store: Store, connection: RedisClient, redis_client: Redis) -> None:
+    """Its first reply may have been lost."""
+
+    async def appended(write: str, replaced: str | None = None) -> str:
+        command = scripts.append_history(
+            KEYS,
+            finest=KEYS.series(10),
+            most=100,
+            kept_ms=60_000,
+            span_ms=10**13,  # no span ends in between
+            replaced=replaced,
+            facts=write.encode(),
+            totals=b"",
+            write=write,
+        )
+        return str((await connection.run(command)).decode())
+
+    first = await appended("a")
+    assert await appended("a") == first
+    other = await appended("of another process")
+    assert await appended("a") == first
+    second = await appended("b", first)
+    assert await appended("b", first) == second
+    assert await appended("c", first) == "later"
+    assert [name.decode() for name, _ in await redis_client.xrange(KEYS.series(10))] == [other, second]
 
 
 async def test_a_run_that_does_not_exist_or_was_reset_gets_no_history(

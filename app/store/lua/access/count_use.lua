@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- count_use: count a request against all of its rate limits, or against none.
+-- count_use: count a request against all of its rate limits, or against none. Repeated, it counts again: a limit of
+-- rates need not be that exact.
 --
 -- Returns the time, then how long the request must wait for each limit, us. If it must wait, nothing is counted.
 -- Cost: O(n), n the limits.

@@ -4,7 +4,8 @@
 -- Returns {'gone'} if there is no such curriculum, or {'counted', totals, items in each order of RANKED, items in each
 -- range, arm and value of each arm in one list, name and number of each category in one list, sizes}. totals: {random
 -- counter and samples before this call, observations, sum of mean reward in units of 1/65536, observations left out,
--- items in flight}. sizes: items without a category, then items of each category. A repeated call skips random numbers.
+-- items in flight}. sizes: items without a category, then items of each category. A repeated call skips random numbers
+-- and counts its sample again, which only statistics show.
 -- Cost: O((r + k) log m), r the ranges, k the categories if wanted, m the items there are.
 --
 -- include curriculum_keys

@@ -1,9 +1,10 @@
 #!lua
--- append_history: add the counts of an API process to the finest series of a run's history.
+-- append_history: add the counts of an API process to the finest series of a run's history. A repeated command adds
+-- nothing, unless very many other processes have added entries in between.
 --
 -- Returns the id of the new entry; or, with nothing added, 'none': there is no such run, or nothing has happened in it
 -- after a reset; or 'later': the entry to replace is gone, or its span has ended and may be merged already.
--- Cost: O(1).
+-- Cost: O(1); without an entry to replace, 64 entries are read.
 --
 -- include service_time
 local RUN = KEYS[1]  -- hash: configuration, totals
@@ -15,14 +16,21 @@ local span_ms = ARGV[3]  -- length of a span of the series
 local replaced = ARGV[4]  -- id of the entry that this one replaces, or ''; its facts are part of `facts`
 local facts = ARGV[5]
 local totals = ARGV[6]  -- JSON of the totals at this write; '' to leave the stored totals
+local write = ARGV[7]  -- unique name of this write
 
 if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 'none' end
-if replaced ~= '' then
+if replaced == '' or #redis.call('XRANGE', finest, replaced, replaced) == 0 then
+  for _, entry in ipairs(redis.call('XREVRANGE', finest, '+', '-', 'COUNT', 64)) do
+    local id, words = unpack(entry)
+    if words[4] == write then return id end
+  end
+  if replaced ~= '' then return 'later' end
+else
   local then_ms, now_ms = tonumber(string.match(replaced, '^%d+')), math.floor(time_us() / 1000)
   if math.floor(now_ms / span_ms) ~= math.floor(then_ms / span_ms) then return 'later' end
-  if redis.call('XDEL', finest, replaced) == 0 then return 'later' end
+  redis.call('XDEL', finest, replaced)
 end
-local entry = redis.call('XADD', finest, 'MAXLEN', '~', most, '*', 'facts', facts)
+local entry = redis.call('XADD', finest, 'MAXLEN', '~', most, '*', 'facts', facts, 'write', write)
 redis.call('PEXPIRE', finest, kept_ms)
 if totals ~= '' then redis.call('SET', SERIES_TOTALS, totals, 'PX', kept_ms) end
 return entry
