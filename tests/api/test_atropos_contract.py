@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import threading
 from typing import Any
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.api.codec.atropos_batch import group_json
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, sequences, status
 from tests.api.bodies import FIELDS
 from tests.api.conftest import Start
@@ -173,6 +175,24 @@ async def test_bodies_may_be_gzip_and_large_replies_are_where_the_client_accepts
     assert packed.headers["content-encoding"] == "gzip"
     assert packed.json()["batch"] == [plain.json()]
     assert "content-encoding" not in (await client.get("/info", headers={"Accept-Encoding": "gzip"})).headers
+
+
+async def test_the_newest_group_is_written_in_a_thread(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one would hold up all other requests."""
+    threads = []
+
+    def watched(payload: bytes) -> bytes:
+        threads.append(threading.current_thread())
+        return group_json(payload)
+
+    monkeypatch.setattr("app.api.routes.atropos.group_json", watched)
+    await register(client, 4)
+    await post(client, group(4, 1))
+    assert len((await get(client, "/latest_example"))["tokens"]) == 4
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_reset_forgets_the_run(client: httpx.AsyncClient) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from app.api.http.client_connection import SLOW_S
 from app.api.http.replies import WatchedReply, compressed, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
@@ -30,12 +31,20 @@ def waiting_reply(blocked: LimiterBlock) -> Response:
     return Response(status_code=204, headers=waiting_header(blocked.blocked_on, blocked.detail))
 
 
+def fragment_reply(fragment: FragmentRecord, payload: bytes) -> Response:
+    """Build a reply with a fragment as it was sent."""
+    return _content_reply([_in_full(fragment, payload)])
+
+
 def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]]) -> Response:
     """Build a reply with fragments as a frame, in order."""
     described = [_fragment(fragment) for fragment, _ in found]
-    payloads = [payload_in_full(fragment, payload) for fragment, payload in found]
-    parts = [_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads]
-    return WatchedReply(parts, {}, _nothing, _nothing, media_type=SAFETENSORS)
+    payloads = [_in_full(fragment, payload) for fragment, payload in found]
+    return _content_reply([_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads])
+
+
+def _content_reply(parts: Sequence[Buffer]) -> Response:
+    return WatchedReply(parts, {}, _nothing, _nothing, media_type=SAFETENSORS, slow_s=SLOW_S)
 
 
 async def taken_reply(
@@ -74,7 +83,7 @@ async def _parts(
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
         held = [record.fragment for record in sample.records]
-        payloads = list(map(payload_in_full, held, await replay.payloads(run, held)))
+        payloads = list(map(_in_full, held, await replay.payloads(run, held)))
         metadata = {"sample": info.model_dump_json(exclude_defaults=True)}
         return [_head(payloads, "sample", metadata), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
@@ -82,7 +91,7 @@ async def _parts(
     return [content], headers, "application/json"
 
 
-def payload_in_full(fragment: FragmentRecord, payload: bytes) -> Buffer:
+def _in_full(fragment: FragmentRecord, payload: bytes) -> Buffer:
     """Return the payload of a fragment as its sender would send it in full."""
     return in_full(payload) if fragment.is_group else payload
 

@@ -4,6 +4,7 @@ The replies follow the contract exactly, with its oddities (failures as 200, a G
 original are not repeated. `docs/how-to/move-from-atropos.md` has the differences.
 """
 
+import asyncio
 import uuid
 from dataclasses import asdict
 from typing import Annotated
@@ -265,7 +266,7 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
     payload = await services.groups.store.latest(run)
     if payload is None:
         return model_reply(NoExample())
-    return await large_json_reply(request, group_json(payload))
+    return await large_json_reply(request, await asyncio.to_thread(group_json, payload))
 
 
 @direct.post(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.codec.replay_sample import fragments_reply, payload_in_full, shown_reply, taken_reply, waiting_reply
+from app.api.codec.replay_sample import fragment_reply, fragments_reply, shown_reply, taken_reply, waiting_reply
 from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.access import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
@@ -151,7 +151,7 @@ async def get_fragment(
 ) -> Response:
     """Return a fragment's blob as it was sent."""
     ((found, payload),) = await services.replay.buffers.fragments(run, [fragment])
-    return Response(payload_in_full(found, payload), media_type=SAFETENSORS)
+    return fragment_reply(found, payload)
 
 
 @router.post(
