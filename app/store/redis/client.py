@@ -9,7 +9,7 @@ from typing import Any
 
 import redis.asyncio as redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.store.redis import scripts
@@ -57,13 +57,13 @@ class RedisClient:
         """Ask Redis once whether it takes writes.
 
         Raises:
-            StoreUnavailable: It did not answer.
+            StoreUnavailable: It did not answer, or with an error.
             StoreMisconfigured: It is a replica.
         """
         try:
             (replication,) = await self._pipeline.send([("INFO", "replication")])
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise StoreUnavailable(f"Redis does not answer: {_said(error)}") from error
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis is not ready: {_said(error)}") from error
         if b"role:master" not in replication:
             raise StoreMisconfigured("this Redis is a replica, which takes no writes: connect to its primary")
 

@@ -70,8 +70,8 @@ class Pipeline:
     Args:
         factory: Knows where to connect. None of the connections counts as one of this pool's.
         max_connections: Most round trips at a time; further ones wait.
-        timeout_s: How long to wait for room and for a connection, and then without a byte sent or received; up to two
-            fifths longer. A large reply on a slow connection may take longer.
+        timeout_s: How long to wait for room, a connection and the first byte together, and then without a byte sent or
+            received; up to two fifths longer. A large reply on a slow connection may take longer.
     """
 
     def __init__(self, factory: ConnectionPool, max_connections: int, timeout_s: float) -> None:

@@ -256,6 +256,14 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
         await connection.aclose()
 
 
+async def test_a_server_that_answers_with_an_error_is_not_ready(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+secret"], commands=["+@all", "-info"])
+    connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 5)
+    with pytest.raises(StoreUnavailable, match="not ready: .*permission"):
+        await connection.check_ready()
+    await connection.aclose()
+
+
 async def test_a_connection_that_is_busy_at_the_end_is_closed_when_it_is_idle(
     redis_url: str, redis_client: Redis
 ) -> None:
