@@ -1,5 +1,6 @@
 """Write a plan as files: a manifest for each rank, and the summary. All of them appear at once, or none."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -50,22 +51,42 @@ def write_manifests(planned: DatasetPlan, folder: Path, force: bool) -> None:
     while a plan is replaced finds the old plan, or none for an instant, or the new plan.
 
     Raises:
-        NotWritten: The folder holds something that must not be replaced.
+        NotWritten: The folder holds something that must not be replaced, or another program made it in between.
     """
     check_target(folder, force)
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    new, old = made / "new", made / "old"
     try:
-        new = made / "new"
         new.mkdir()
         _write_all(planned, new)
         check_target(folder, force)  # again: writing took a while
-        if folder.exists():
-            folder.rename(made / "old")
-        new.rename(folder)
+        _replace(folder, new, old)
         _sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
-        shutil.rmtree(made)
+        shutil.rmtree(new, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            made.rmdir()  # it stays if it holds the former plan
+
+
+def _replace(folder: Path, new: Path, old: Path) -> None:
+    """Move ``new`` to the folder, and what the folder is now to ``old``. After an error, the folder is as before.
+
+    Raises:
+        NotWritten: Another program has made the folder in between. What it was before stays in ``old``.
+    """
+    if not folder.exists():
+        new.rename(folder)
+        return
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError as error:
+        if folder.exists():
+            raise NotWritten(f"another program has made {folder}; the plan that was there is in {old}") from error
+        old.rename(folder)
+        raise
 
 
 def _write_all(planned: DatasetPlan, folder: Path) -> None:

@@ -140,6 +140,31 @@ def test_a_plan_is_replaced_only_by_force_and_nothing_else_ever_is(tmp_path: Pat
     assert "exists and is not a folder" in refused(*again, path, code=2)
 
 
+RENAME = """
+from pathlib import Path
+renamed = Path.rename
+def fail(path, target):
+    if path.name == "new":
+        {before}
+        raise OSError(5, "Input/output error")
+    return renamed(path, target)
+Path.rename = fail
+"""
+
+
+def test_a_plan_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
+    path, out = write_lines(tmp_path / "a.jsonl", LENGTHS), tmp_path / "plan"
+    done(path, "--ranks", 4, "--out", out)
+    again = (path, "--ranks", 2, "--out", out, "--force")
+    assert "Input/output error" in refused(*again, before=RENAME.format(before="pass"))
+    assert len(manifests(out)) == 4
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "plan"]
+    complaint = refused(*again, code=2, before=RENAME.format(before="(Path(target) / 'x').mkdir(parents=True)"))
+    assert "another program has made" in complaint
+    assert os.listdir(out) == ["x"]
+    assert len(manifests(Path(complaint.strip().rpartition(" is in ")[2]))) == 4
+
+
 def test_nothing_is_written_of_a_dataset_that_is_broken(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [5, -5])
     complaint = refused(path, "--ranks", 2, "--out", tmp_path / "plan", "--plot", tmp_path / "plot.png")
