@@ -60,6 +60,15 @@ async def test_each_change_starts_a_generation_and_the_first_token_closes(access
     assert await is_closed(redis_url, 5.0), "it stays closed"
 
 
+async def test_only_a_new_token_closes_a_service_that_was_reopened(access: AccessStore) -> None:
+    await access.put(None, RECORD)
+    await access.mark_closed(closed=False)
+    await access.put(RECORD, replace(RECORD, revoked_ms=5))
+    assert not (await access.state()).closed
+    await access.put(None, replace(RECORD, token_id="b" * 12))
+    assert (await access.state()).closed
+
+
 async def test_a_repeated_command_changes_nothing(access: AccessStore) -> None:
     """The connection repeats a command whose reply was lost."""
     for seen, new in ((None, RECORD), (RECORD, replace(RECORD, revoked_ms=5))):

@@ -2,7 +2,7 @@
 -- put_token: create, change or forget a token, if its record is as the caller read it.
 --
 -- Returns 1 if the record is as wanted, 0 if another request changed it, -1 if there are too many tokens. Each change
--- starts a new generation, so that processes read tokens again. After the first token, requests need authentication.
+-- starts a new generation, so that processes read tokens again. After a new token, requests need authentication.
 -- Cost: O(1).
 --
 local ACCESS = KEYS[1]  -- hash: generation, closed, `token:ID` -> JSON, `used:ID` -> time of last use, ms
@@ -22,8 +22,9 @@ else
   if present == '' then
     if tonumber(redis.call('HGET', ACCESS, 'tokens') or '0') >= tonumber(most) then return -1 end
     redis.call('HINCRBY', ACCESS, 'tokens', 1)
+    redis.call('HSET', ACCESS, 'closed', '1')
   end
-  redis.call('HSET', ACCESS, field, new, 'closed', '1')
+  redis.call('HSET', ACCESS, field, new)
 end
 redis.call('HINCRBY', ACCESS, 'generation', 1)
 return 1
