@@ -1,7 +1,8 @@
 """`python -m app token`: tokens, from a shell on the server.
 
 The commands work on the Redis of the service directly. If no service runs, they start the embedded Valkey for a moment.
-They say on stderr which Redis it was. Where there is no data, they create none, unless the user says so.
+They say on stderr which Redis it was. Where there is no data, they create none. Only `create` does, with `--new-data`
+or if LACHESIS_DATA_DIR names the place.
 """
 
 import asyncio
@@ -107,7 +108,9 @@ def create(
     from app.api.wire.access import scope_of  # late: the other commands need not wait for it
 
     scope = scope_of(asked)
-    facts, text = _with_tokens(lambda tokens: tokens.create(scope, asked.expires_s), audited=True, new_data=new_data)
+    facts, text = _with_tokens(
+        lambda tokens: tokens.create(scope, asked.expires_s), audited=True, creates=True, new_data=new_data
+    )
     typer.echo(f"token {facts.record.token_id} for role {asked.role}; it is not shown again:", err=True)
     _show_secret(facts, text, json)
 
@@ -168,14 +171,19 @@ def _show_secret(facts: "TokenFacts", text: str, json: bool) -> None:
 
 
 def _with_tokens(
-    use: Callable[["TokenAdministration"], Coroutine[Any, Any, T]], *, audited: bool = False, new_data: bool = False
+    use: Callable[["TokenAdministration"], Coroutine[Any, Any, T]],
+    *,
+    audited: bool = False,
+    creates: bool = False,
+    new_data: bool = False,
 ) -> T:
     """Use the tokens in the Redis of the service, and add the command to the audit trail if it is audited.
 
     Args:
         use: What to do with the tokens.
         audited: Whether the command is in the audit trail.
-        new_data: Whether to create a data directory at the default place, if it is missing there.
+        creates: Whether to create a missing data directory at a place that a setting names.
+        new_data: Whether to create a missing data directory at the default place, too.
     """
     from app.process.store import open_store  # late: the other commands need not wait for them
     from app.services.access.audit import AuditTrail, RequestKind
@@ -216,7 +224,8 @@ def _with_tokens(
             place = place_of(url) if settings.redis_url else f"the running service on {settings.data_dir.absolute()}/"
             return done(asyncio.run(on(url)), place)
         home = settings.data_dir.absolute()
-        if not (new_data or has_data(home) or "data_dir" in settings.model_fields_set):
+        wanted = new_data or (creates and "data_dir" in settings.model_fields_set)
+        if not (wanted or has_data(home)):
             fail(
                 f"there is no data in {home}/, so no service uses it: run this command in the working directory of the "
                 "service, or set LACHESIS_DATA_DIR or LACHESIS_REDIS_URL as the service has it; "

@@ -128,6 +128,16 @@ def test_a_command_in_the_wrong_directory_makes_no_data(tmp_path: Path) -> None:
     assert token("list").returncode == 0, "now there is data"
 
 
+def test_only_create_makes_data_at_a_place_that_a_setting_names(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    for arguments in (("list",), ("revoke", "0f3a5c7e9b1d"), ("rotate", "0f3a5c7e9b1d"), ("reopen",)):
+        refused = run(data_dir, *arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith(f"lachesis: there is no data in {data_dir}/")
+    assert not data_dir.exists()
+    assert made(data_dir, "--role", "operator")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
