@@ -11,7 +11,7 @@ from app.core.access.limits import BURST_US, LimitUse, named, used
 from app.core.runs.capacity import WaitingGroups
 from app.store.access import scripts
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys, ServiceKeys
+from app.store.redis.keys import RunKeys, ServiceKeys, run_names
 from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.server_time import parse_time_us
@@ -78,10 +78,10 @@ class LimitStore:
 
     async def queued(self) -> Mapping[str, Mapping[str, WaitingGroups]]:
         """Read what accounts with a limit of that have in the queue, by `LimitedAccount.account_id` and run."""
-        runs = [name.decode() for name in await self._connection.call("ZRANGE", self._keys.runs, 0, -1)]
+        runs = run_names(await self._connection.call("ZRANGE", self._keys.runs, 0, -1))
         commands: list[Command] = [("HGETALL", RunKeys(run).token_queues) for run in runs]
         queued: defaultdict[str, dict[str, WaitingGroups]] = defaultdict(dict)
-        for run, found in sorted(zip(runs, await self._connection.pipeline(commands) if runs else [], strict=True)):
+        for run, found in zip(runs, await self._connection.pipeline(commands), strict=True):
             for account_id, text in found.items():
                 queued[account_id.decode()][run] = WaitingGroups(*map(int, text.split()))
         return queued

@@ -107,6 +107,7 @@ first 32 digits of the SHA-256 of the name. In `token_queues` and `token_groups`
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
@@ -178,6 +179,11 @@ def parse_member_name(name: str) -> tuple[int, str]:
     """Decode what `member_name` encoded."""
     environment, _, member = name.partition(":")
     return int(environment), member
+
+
+def run_names(members: Iterable[bytes]) -> list[str]:
+    """Return the names of runs in Redis, sorted. Invalid ones are left out: the others must not suffer from them."""
+    return sorted(filter(is_run_name, (member.decode(errors="replace") for member in members)))
 
 
 def is_run_name(text: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import ServiceKeys, is_run_name
+from app.store.redis.keys import ServiceKeys, run_names
 from app.store.runs import scripts
 
 _TAKE_OVER_MS = 2000  # processes give signs of life each second, so another one takes over within 3 s
@@ -42,8 +42,8 @@ class ProcessStore:
         reply = await self._connection.run(command)
         if not reply:
             return None
-        term, *due = (text.decode(errors="replace") for text in reply)
-        return Maintained(int(term), sorted(filter(is_run_name, due)))
+        term, *due = reply
+        return Maintained(int(term), run_names(due))
 
     async def remove(self, process: str) -> None:
         """Note that a process ends; another one may maintain runs at once."""

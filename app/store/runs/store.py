@@ -20,7 +20,7 @@ from app.store.events.store import MOST_EVENTS
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
-from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, is_run_name, member_name, parse_member_name
+from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, member_name, parse_member_name, run_names
 from app.store.redis.pipeline import Command
 from app.store.runs import scripts
 from app.store.runs.tick import PendingHeartbeats, Tick
@@ -69,8 +69,7 @@ class RunStore:
 
         Invalid names in the set are left out. They must not stop the maintenance of the other runs.
         """
-        members = await self._connection.call("ZRANGE", RUNS, 0, -1)
-        return sorted(filter(is_run_name, (member.decode(errors="replace") for member in members)))
+        return run_names(await self._connection.call("ZRANGE", RUNS, 0, -1))
 
     async def announce(self, run: str) -> None:
         """Note that ``run`` exists, so that it is maintained.

@@ -10,16 +10,18 @@ from redis.asyncio import Redis
 
 from app.core.access.identity import owner_of_token
 from app.core.access.limits import BURST_US
+from app.core.runs.capacity import WaitingGroups
 from app.core.runs.settings import Policy
 from app.store.access import scripts
 from app.store.access.limits import LimitStore, of_run
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import LIMITS, ServiceKeys
+from app.store.redis.keys import LIMITS, RUNS, ServiceKeys
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 from tests.acl_user import unrestricted_url
 from tests.core.access.limits import count_use
 from tests.properties import examples
 from tests.store.conftest import CONFIG, RUN, Store
+from tests.store.conftest import KEYS as KEYS_OF_RUN
 
 KEYS = ServiceKeys()
 
@@ -108,6 +110,12 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
     await put(Policy(max_requests_per_s=1))
     await store.runs.reset(RUN, "token")
     assert await limits.of_runs(4) == (5, {})
+
+
+async def test_an_invalid_name_of_a_run_hides_no_queue(store: Store) -> None:
+    await store.redis.zadd(RUNS, {"a/b": 0, b"\xff": 0})
+    await store.redis.hset(KEYS_OF_RUN.token_queues, "0f3a5c7e9b1d", "2 300")  # type: ignore[misc]
+    assert await LimitStore(store.connection).queued() == {"0f3a5c7e9b1d": {RUN: WaitingGroups(2, 300)}}
 
 
 async def test_limits_that_cannot_be_read_stop_no_other_run(
