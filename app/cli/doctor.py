@@ -15,7 +15,7 @@ import typer
 from app.cli.output import show, show_json
 from app.cli.own_service import own_url, tls_context
 from app.settings import InvalidSettings, ServiceSettings, load_settings
-from lachesis.wire.errors import ForeignHost, StoreMisconfigured, StoreUnavailable
+from lachesis.wire.errors import ForeignHost, ServiceError, StoreMisconfigured, StoreUnavailable
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 
 if TYPE_CHECKING:
@@ -125,7 +125,11 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         finally:
             await connection.aclose()
 
-    state, records = asyncio.run(read())
+    try:
+        state, records = asyncio.run(read())
+    except ServiceError as error:
+        yield problem("tokens", str(error.detail), error.remedy)
+        return
     if not (state.closed or others):
         if settings.insecure or is_loopback(settings.published_on or settings.host):
             yield ok("tokens", "no tokens: the service answers everyone who reaches it")

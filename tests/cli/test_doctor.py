@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.store.access.store import AccessStore
+from app.store.redis.keys import ACCESS
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, start
@@ -135,6 +136,18 @@ async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tm
     _, found = await examined(tmp_path, **open_to_all)
     assert "expires within a week" in found["tokens"]["detail"]
     await tokens.connection.aclose()
+
+
+async def test_tokens_that_cannot_be_read_are_a_finding(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+    with Redis.from_url(own_server.url) as redis:
+        redis.hset(ACCESS, "token:0f3a5c7e9b1d", "{}")
+        code, found = await examined(tmp_path, redis_url=own_server.url)
+        assert (code, found["tokens"]["state"]) == (1, "problem")
+        assert found["tokens"]["detail"] == "the record of token 0f3a5c7e9b1d cannot be read"
+        redis.delete(ACCESS)
+        redis.set(ACCESS, "of another type")
+    code, found = await examined(tmp_path, redis_url=own_server.url)
+    assert (code, found["tokens"]["state"]) == (1, "problem")
 
 
 @pytest.mark.parametrize("closed", [False, True])
