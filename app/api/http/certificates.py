@@ -78,10 +78,11 @@ class TlsContexts:
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A resumed session would skip the check of the client's certificate, also after its CA was removed.
+    # A resumed session would skip the check of the client's certificate. TLS 1.3 resumes by tickets alone, TLS 1.2 also
+    # by session ids, which nothing here can turn off.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2 if files.client_ca is None else ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     _check_readable("LACHESIS_TLS_CERT", files.cert)
     if files.key is not None:

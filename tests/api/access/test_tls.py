@@ -249,8 +249,18 @@ async def test_plain_http_gets_an_answer_that_says_so(start: Start, lab: Lab) ->
     assert "https://" in reply.json()["detail"]
 
 
-async def test_tls_1_1_is_refused(start: Start, lab: Lab) -> None:
+def test_tls_1_1_is_refused(lab: Lab) -> None:
     assert TlsContexts(TlsFiles(*lab.service, None)).current().minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_client_certificates_need_tls_1_3(start: Start, lab: Lab) -> None:
+    """A client could resume a session of TLS 1.2 by its id, and would not be checked again."""
+    service = await start(**lab.mutual_tls)
+    context = lab.authority.client_context(lab.authority.issue("client", "ops.example.org"))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with httpx.AsyncClient(base_url=service.base_url, verify=context, trust_env=False) as client:
+        with pytest.raises(REFUSED):
+            await client.get("/v1/runs")
 
 
 def _contexts(settings: ServiceSettings) -> TlsContexts:
