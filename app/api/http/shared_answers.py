@@ -60,6 +60,7 @@ class SharedAnswers:
         key = request.scope["path"], request.scope["query_string"], _takes_gzip(request), revision
         now_s, found = self._clock(), self._answers.get(key)
         if found is None or now_s - found.began_s > accepted_s:
+            self._answers.pop(key, None)  # so that the new answer is the newest
             found = self._answers[key] = _SharedAnswer(now_s, asyncio.create_task(_computed(request, compute)))
             self._forget_old(now_s)
         try:

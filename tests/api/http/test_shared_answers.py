@@ -65,6 +65,16 @@ async def test_readers_of_a_revision_share_an_answer_that_began_after_one_of_the
     assert await source.ask("revision=ab12") == b'{"answer":6}'
 
 
+async def test_an_answer_that_is_computed_again_is_among_the_newest() -> None:
+    source = Source()
+    for number in range(100):
+        await source.ask("max-age=1", path=f"/{number}")
+    source.now_s += 2
+    again = await source.ask("max-age=1", path="/0")
+    await source.ask("max-age=1", path="/100")
+    assert await source.ask("max-age=1", path="/0") == again
+
+
 async def test_an_error_reaches_all_who_wait_and_nobody_after_them() -> None:
     source = Source()
 
