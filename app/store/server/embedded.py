@@ -96,6 +96,7 @@ class EmbeddedRedis:
             StoreMisconfigured: Another service has the directory, its data is of a newer engine, or there is no
                 usable server binary.
             StoreUnavailable: The server did not start; the message has the end of its log.
+            redis.exceptions.RedisError: The server answered with an error.
         """
         found, engine = find_server(binary)
         bulk = max(512 * 1024 * 1024, max_value_bytes)
@@ -240,7 +241,7 @@ class EmbeddedRedis:
             delay, started = min(max(2 * delay, 0.1), 5.0), time.monotonic()
             try:
                 self._launch()
-            except (StoreUnavailable, OSError) as error:
+            except (StoreUnavailable, RedisError, OSError) as error:
                 logger.error("%s", error)
             else:
                 logger.warning("%s is back (pid %d) after %.2f s", self.engine, self.pid, time.monotonic() - started)
@@ -280,7 +281,7 @@ class EmbeddedRedis:
         self._shut_down()
         try:
             self._launch()
-        except (StoreUnavailable, OSError) as error:
+        except (StoreUnavailable, RedisError, OSError) as error:
             logger.error("%s", error)  # it is tried again
 
     # Stopping

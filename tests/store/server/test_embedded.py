@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from app.store.server import embedded
 from app.store.server.embedded import EmbeddedRedis
@@ -110,6 +110,24 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
         wait_until("an attempt failed", lambda: "No such file" in caplog.text)
         away.rename(binary)
         wait_until("it answers", lambda: answers(server))
+
+
+def test_a_server_that_answers_with_an_error_at_its_start_is_still_watched(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As if its append-only file could not be rewritten."""
+    monkeypatch.setattr(Engine, "torn_multi_bug", True)
+    monkeypatch.setattr(Engine, "check_aof_is_safe", False)
+    with EmbeddedRedis.start(data_dir) as server:
+
+        def refuse() -> None:
+            raise ResponseError("ERR no rewriting")
+
+        monkeypatch.setattr(server._client, "bgrewriteaof", refuse)
+        for failures in (1, 2):
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until("the rewriting has failed", lambda: caplog.text.count("no rewriting") == failures)  # noqa: B023
+            assert answers(server)
 
 
 def test_it_is_configured_to_lose_nothing_and_to_be_private(data_dir: Path) -> None:
