@@ -100,14 +100,10 @@ def elements_of(array: Any, path: Path) -> list[tuple[Path, Any]]:
     groups: list[tuple[Path, Any]] = []
     for position, group in enumerate(array):
         if not isinstance(group, OBJECTS):
-            _refuse(array, f"should be a group, a JSON object, not {described(group)}", (*path, position))
+            check_structure(array, path)  # goes first: `MalformedBody` before `InvalidField`
+            raise InvalidField(f"should be a group, a JSON object, not {described(group)}", (*path, position))
         groups.append(((*path, position), group))
     return groups
-
-
-def _refuse(document: Any, message: str, path: Path) -> None:
-    check_structure(document)  # goes first: `MalformedBody` before `InvalidField`
-    raise InvalidField(message, path)
 
 
 def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortcut: bool) -> list[GroupFields]:

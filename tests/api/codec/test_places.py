@@ -52,6 +52,12 @@ async def test_the_groups_of_a_frame_are_where_those_of_json_are(
         assert await place_of(client, "POST", f"{RUN}/groups", **sent) == ["groups", 1, *place]
 
 
+async def test_a_wrong_number_beside_what_is_no_group_has_its_place(client: httpx.AsyncClient) -> None:
+    text = '{"groups": [{"tokens": [[1]], "masks": [[1]], "scores": [1e999]}, 7]}'
+    sent = {"content": text, "headers": {"Content-Type": "application/json"}}
+    assert await place_of(client, "POST", f"{RUN}/groups", **sent) == ["groups", 0, "scores", 0]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "place"),
     [
