@@ -119,21 +119,27 @@ class BatchRecordStore:
             None if ``before`` has no record any more.
         """
         order = RunKeys(run).batch_order
-        end = await self._connection.call(*(("LLEN", order) if before is None else ("LPOS", order, before)))
+        if before is None:
+            total, found = await self._connection.transact([("LLEN", order), ("LRANGE", order, -limit, -1)])
+            return [one.decode() for one in reversed(found)], total > limit
+        end = await self._connection.call("LPOS", order, before)
         if end is None:
             return None
         first = max(0, end - limit)
-        found = await self._connection.call("LRANGE", order, first, end - 1) if end else []
-        return [one.decode() for one in reversed(found)], first > 0
+        found = [one.decode() for one in await self._connection.call("LRANGE", order, first, end)]
+        older = found[: found.index(before)] if before in found else []
+        if first and not older:
+            return None  # so many records were removed in between that newer batches have come to these places
+        return older[::-1], first > 0
 
     async def recorded(self, run: str, batch_ids: Sequence[str]) -> list[RecordedBatch | None]:
         """Read batches, in order; None for a batch that the run knows nothing of."""
         if not batch_ids:
             return []
         keys = RunKeys(run)
-        # A batch that moves in between is found where it went.
+        # Between two reads, a batch could move from a later hash to an earlier one.
         hashes = (keys.batches, keys.lease_states, keys.kept_leases, keys.history)
-        replies = await self._connection.pipeline([("HMGET", key, *batch_ids) for key in hashes])
+        replies = await self._connection.transact([("HMGET", key, *batch_ids) for key in hashes])
         with reading(run):
             return [_recorded(one, *texts) for one, *texts in zip(batch_ids, *replies, strict=True)]
 
