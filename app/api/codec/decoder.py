@@ -1,4 +1,4 @@
-"""Decode bodies: small ones at once, large ones in a thread, huge ones one at a time."""
+"""Decode bodies: small ones at once, large ones in a thread, huge ones of JSON one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _HUGE_BYTES = 32 * 1024 * 1024
 class Decoder:
     """Decode bodies without blocking the event loop, and without filling the memory.
 
-    Decoding takes 8 to 18 times the memory of the body. That is fine for many small bodies, and for one huge body.
+    Decoding JSON takes 8 to 18 times the memory of the body. That is fine for many small bodies, and for one huge body.
     """
 
     def __init__(self) -> None:
@@ -27,39 +27,36 @@ class Decoder:
 
     async def one(self, body: bytes) -> EncodedGroup:
         """Decode one group's JSON (`decode_group`)."""
-        return await self._decode(decode_group, body)
+        return await self.json(decode_group, body)
 
     async def many(self, body: bytes) -> list[EncodedGroup]:
         """Decode a JSON list of groups (`decode_groups`)."""
-        return await self._decode(decode_groups, body)
+        return await self.json(decode_groups, body)
 
     async def blobs(self, body: bytes) -> list[EncodedGroup]:
         """Decode groups in binary (`decode_blobs`)."""
-        return await self._beside(decode_blobs, body)
+        return await self._binary(decode_blobs, body)
 
     async def fragments(self, body: bytes) -> list[EncodedFragment]:
         """Decode fragments in binary (`decode_fragments`)."""
-        return await self._beside(decode_fragments, body)
+        return await self._binary(decode_fragments, body)
 
     async def fragments_json(self, body: bytes) -> list[EncodedFragment]:
         """Decode the JSON of fragments (`decode_fragments_json`)."""
-        return await self._decode(decode_fragments_json, body)
+        return await self.json(decode_fragments_json, body)
 
     async def native(self, body: bytes) -> list[EncodedGroup]:
         """Decode the JSON of groups of the native API (`decode_native_json`)."""
-        return await self._decode(decode_native_json, body)
+        return await self.json(decode_native_json, body)
 
-    async def beside(self, decode: Callable[[bytes], T], body: bytes) -> T:
-        """Decode a body of JSON of another kind."""
-        return await self._decode(decode, body)
-
-    async def _beside(self, decode: Callable[[bytes], T], body: bytes) -> T:
-        return decode(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode, body)
-
-    async def _decode(self, decode: Callable[[bytes], T], body: bytes) -> T:
+    async def json(self, decode: Callable[[bytes], T], body: bytes) -> T:
+        """Decode a body of JSON."""
         if len(body) < _IN_THREAD_BYTES:
             return decode(body)
         if len(body) < _HUGE_BYTES:
             return await asyncio.to_thread(decode, body)
         async with self._huge:
             return await asyncio.to_thread(decode, body)
+
+    async def _binary(self, decode: Callable[[bytes], T], body: bytes) -> T:
+        return decode(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode, body)

@@ -261,7 +261,7 @@ async def annotate_group(request: Request) -> Response:
     """
     group = parameters(_OfGroup, request.path_params, "path").group
     async with SubmittedBody(request, MAX_ANNOTATIONS_BODY_BYTES) as (run, services, body):
-        given = await services.decoder.beside(decode_annotations, body)
+        given = await services.decoder.json(decode_annotations, body)
         names = await services.groups.annotations.put(run, group, given)
     return model_reply(GroupAnnotated(id=group, annotations=names))
 

@@ -92,9 +92,8 @@ class EnvironmentRecords:
         records = {} if known is None else dict(known.records)
         with reading(run):
             for key, text in sorted((int(key), text) for key, text in zip(ids, texts, strict=True)):
-                if text is not None:
-                    records[key] = parse_environment(text)
-                    self.parsed += 1
+                records[key] = parse_environment(text)
+                self.parsed += 1
         if len(records) != count and known is not None:  # some were forgotten
             return await self._read(run, None)
         self._known[run] = _KnownRecords(int(epoch), records)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- read_environments: read the records of a run's environments, or those that changed after an epoch.
 --
--- Returns {epoch, number of all environments, list of ids, list of their JSON records}. A forgotten one has nil.
+-- Returns {epoch, number of all environments, list of ids, list of their JSON records}. Forgotten ones are not listed.
 -- Cost: O(n + log m), n the records returned, m the environments.
 --
 local RUN = KEYS[1]  -- hash: epoch
