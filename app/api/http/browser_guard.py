@@ -19,14 +19,12 @@ from collections.abc import Callable, Collection
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.http.caller import described
+from app.api.http.caller import MOST_SHOWN, described, shown_path
 from app.logs import LogBackoff
-from lachesis.wire.access import masked
 from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
 
 _OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed
 _MOST_KNOWN = 1000
-_MOST_SHOWN = 200
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:@/\s]+))(?::\d+)?")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
@@ -63,7 +61,7 @@ class HostNames:
         self._known.add(host)
 
     def _refusal(self, name: str) -> str:
-        name = name[:_MOST_SHOWN]
+        name = name[:MOST_SHOWN]
         listing = f"add {name} to LACHESIS_ALLOWED_HOSTS" if self._has_list else f"set LACHESIS_ALLOWED_HOSTS={name}"
         return f"{name!r} is not a known host name of this service (a web page may have sent it); if it is, {listing}"
 
@@ -115,7 +113,7 @@ class BrowserGuard:
                     "a web page of another site sent this request; open the service's own page instead"
                 )
         if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
-            shown = origin.decode("latin-1")[:_MOST_SHOWN]
+            shown = origin.decode("latin-1")[:MOST_SHOWN]
             raise CrossSiteRequest(f"a web page of {shown!r} sent this request; open a page of this service instead")
 
     def _follows_a_link(self, scope: Scope) -> bool:
@@ -126,12 +124,14 @@ class BrowserGuard:
 
     def _log(self, scope: Scope, refused: Forbidden) -> None:
         if self._refusals.is_due(refused.code):
-            request = {"method": scope["method"], "path": masked(scope["path"])[:_MOST_SHOWN], "reason": refused.detail}
+            request = {"method": scope["method"], "path": shown_path(scope), "reason": refused.detail}
             log.warning("request refused", extra={"fields": request | described(scope)})
 
 
 def refuse_browsers(request: Request) -> None:
-    """Refuse a GET that changes something if a browser sent it, unless a page of this service did.
+    """Refuse a GET that changes something if a browser sent it, unless a script of our page did.
+
+    A navigation is always refused.
 
     A link in a mail counts as typed (`Sec-Fetch-Site: none`), and the browser adds a password that it knows. Over plain
     HTTP to another machine, browsers omit `Sec-Fetch-Site`, and requests for images have no `Origin`.

@@ -7,11 +7,15 @@ from starlette.types import Scope
 from app.core.access.identity import Identity
 from app.events import caller
 from app.services.access.tokens import described_identity
+from lachesis.wire.access import masked
 
 IDENTITY = "lachesis.identity"
 """The key of a scope for the identity of the sender (`app.api.http.access`)."""
 
 UNIX_SOCKET = "unix socket"
+MOST_SHOWN = 200
+"""The most characters of a path or a name that a sender chose, in the log and in messages."""
+
 _SHOWN = {b"user-agent": "agent", b"x-forwarded-for": "forwarded_for"}
 
 
@@ -24,11 +28,16 @@ def described(scope: Scope) -> dict[str, str]:
     """Describe who sent a request.
 
     Returns:
-        ``caller`` (the address), and the request's own claims: ``agent`` (its software) and ``forwarded_for`` (the
-        client behind a proxy).
+        ``caller`` (the address), what is known of the identity (`described_identity`), and the request's own claims:
+        ``agent`` (its software) and ``forwarded_for`` (the client behind a proxy).
     """
     said = {_SHOWN[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _SHOWN}
     return {"caller": sender_of(scope)} | described_identity(scope.get(IDENTITY)) | said
+
+
+def shown_path(scope: Scope) -> str:
+    """Return the path of a request for the log: cut, and without tokens."""
+    return masked(scope["path"])[:MOST_SHOWN]
 
 
 def account_of(scope: Scope) -> str | None:

@@ -1,6 +1,7 @@
-"""The JSON of RFC 9457 problem details, for the application and for the protocol below it."""
+"""RFC 9457 problem details and their headers, for the application and for the protocol below it."""
 
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 import orjson
@@ -9,6 +10,11 @@ from lachesis.wire.errors import ServiceError
 from lachesis.wire.printable import printable
 
 MEDIA_TYPE = "application/problem+json"
+
+
+def retry_after(error: ServiceError) -> str | None:
+    """Return the value of ``Retry-After`` for an error: whole seconds, at least 1. None if it names no time."""
+    return None if error.retry_after_s is None else str(max(1, ceil(error.retry_after_s)))
 
 
 def problem_json(error: ServiceError) -> bytes:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
-from math import ceil
 from typing import Any
 
 from fastapi import Request, Response
@@ -13,12 +12,12 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.problem_json import MEDIA_TYPE, problem_json
+from app.api.http.caller import MOST_SHOWN
+from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.refusals import Refusals
 from lachesis.wire import errors
 from lachesis.wire.problems import format_validation_error
 
-_MOST_PATH = 200  # characters of a path in a message
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lachesis", Basic realm="lachesis", charset="UTF-8"'}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
@@ -43,8 +42,8 @@ def as_service_error(error: Exception) -> errors.ServiceError | None:
 def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None) -> Response:
     """Build the reply for an error."""
     extra = dict(headers or {})
-    if error.retry_after_s is not None:
-        extra["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
+    if (seconds := retry_after(error)) is not None:
+        extra["Retry-After"] = seconds
     return Response(problem_json(error), error.status, extra, MEDIA_TYPE)
 
 
@@ -55,7 +54,7 @@ def _on_service_error(error: errors.ServiceError) -> Response:
 
 
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
-    path = request.url.path[:_MOST_PATH]
+    path = request.url.path[:MOST_SHOWN]
     if error.status_code == HTTPStatus.NOT_FOUND:
         return problem(errors.NotFound(f"there is no endpoint {path}"))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

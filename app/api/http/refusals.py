@@ -9,7 +9,7 @@ import logging
 
 from starlette.types import Scope
 
-from app.api.http.caller import account_of, described, sender_of
+from app.api.http.caller import account_of, described, sender_of, shown_path
 from app.api.http.client_connection import end_of_waiting
 from app.core.access.hold_back import SenderPace, hold_back
 from app.logs import LogBackoff
@@ -47,7 +47,7 @@ class Refusals:
         if not wait_s:
             return
         if self._log_backoff.is_due("refusals"):
-            log.warning("many refused requests", extra={"fields": {"path": scope["path"]} | described(scope)})
+            log.warning("many refused requests", extra={"fields": {"path": shown_path(scope)} | described(scope)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await end_of_waiting(scope).wait()

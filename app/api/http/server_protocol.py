@@ -43,7 +43,7 @@ from app.api.http.client_connection import SCOPE_KEY, ClientConnection
 from app.api.http.connections import REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
 from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
 from app.api.http.gathering import GatheringTransport, may_have_unread_data
-from app.api.http.problem_json import MEDIA_TYPE, problem_json
+from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
 from app.services.access.credentials import PeerCertificate
@@ -81,8 +81,8 @@ def _refusal(error: ServiceError) -> bytes:
     phrase = http.HTTPStatus(error.status).phrase
     head = f"HTTP/1.1 {error.status} {phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
     head += "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in with_security_headers([]))
-    if error.retry_after_s is not None:
-        head += f"retry-after: {error.retry_after_s:.0f}\r\n"
+    if (seconds := retry_after(error)) is not None:
+        head += f"retry-after: {seconds}\r\n"
     return head.encode() + b"connection: close\r\n\r\n" + body
 
 

@@ -2,6 +2,7 @@
 
 from app.core.batches.leases import Lease
 from app.core.groups.listing import GroupRow
+from app.core.groups.staleness import staleness
 from app.services.groups.history import GroupFacts
 from app.services.groups.listing import GroupPage
 from app.store.groups.entries import StoredGroup
@@ -55,7 +56,7 @@ def shown_history(group: str, facts: GroupFacts, item: str | None, annotations: 
             "size": size,
             "payload_bytes": entry.payload_bytes,
             "policy_version": sampled,
-            "staleness": max(0, facts.version_in_force - sampled) if is_held and sampled is not None else None,
+            "staleness": staleness(sampled, facts.version_in_force) if is_held else None,
             "item": item,
             "tokens": None if stored is None else stored.weight.tokens,
             "mean_score": None if stored is None else stored.reward,

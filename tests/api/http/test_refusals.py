@@ -42,6 +42,16 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
         await held
 
 
+async def test_the_log_of_a_refusal_has_a_long_path_cut(log_lines: LogLines) -> None:
+    connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
+    connection.shut_down()
+    scope = {"path": "/" + "x" * 9000, "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
+    held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
+    await wait_until(lambda: bool(log_lines.of(MANY)))
+    held.cancel()
+    assert log_lines.of(MANY)[0]["path"] == "/" + "x" * 199
+
+
 @pytest.mark.parametrize(("connections", "most_a_second"), [(1, 20), (400, 20), (1000, 50)])
 def test_many_connections_of_a_sender_share_one_pace(connections: int, most_a_second: int) -> None:
     """Each sends the next wrong request when it has the answer to its last one."""
