@@ -61,7 +61,7 @@ class Layout:
         return await self._parts
 
     async def _laid_out(self, batch: OutgoingBatch) -> list[Buffer]:
-        return await in_binary(info_of(self._run, batch), batch.payloads, compact=self._compact)
+        return await batch_in_binary(info_of(self._run, batch), batch.payloads, compact=self._compact)
 
 
 def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
@@ -169,7 +169,7 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
     )
 
 
-async def in_binary(info: BatchInfo, payloads: Sequence[Buffer], *, compact: bool) -> list[Buffer]:
+async def batch_in_binary(info: BatchInfo, payloads: Sequence[Buffer], *, compact: bool) -> list[Buffer]:
     """Lay a batch out as one file, in parts. Many tensors, or many bytes to expand, are laid out in a thread."""
     sizes = [group.size for group in info.groups]
     metadata = {"batch": info.model_dump_json(exclude_defaults=True)}

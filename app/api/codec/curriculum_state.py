@@ -18,7 +18,7 @@ from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
-from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
+from lachesis.wire.curriculum_items import MAX_KEY, MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
 from lachesis.wire.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 
@@ -99,8 +99,7 @@ def read_atropos(body: bytes) -> CurriculumDocument:
 
 
 def _key(key: str) -> str:
-    _at_key = SavedItemLine.model_fields["key"].metadata
-    if not 1 <= len(key) <= max(limit.max_length for limit in _at_key if hasattr(limit, "max_length")):
+    if not 1 <= len(key) <= MAX_KEY:
         raise InvalidField("is empty or too long for the key of an item", ("item_scores", key[:80]))
     return key
 

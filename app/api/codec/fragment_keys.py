@@ -90,7 +90,7 @@ def encoded(values: Mapping[str, Any], payload: Payload, versions: NDArray[Any] 
 
 
 def as_strings(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return checked keys as the strings of a blob's metadata."""
+    """Return keys as the strings of a blob's metadata."""
     return {
         name: value if name == _TEXT else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()

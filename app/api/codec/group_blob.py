@@ -1,4 +1,4 @@
-"""Read groups in binary. They are checked by their headers and lengths, and kept as they are.
+"""Read groups in binary. They are checked by their headers and lengths, and kept as they are, except their keys.
 
 The rules are those of `app.api.codec.scored_data` for JSON: the same columns, matching rows, finite numbers. No value
 of a column becomes a Python object.
@@ -139,7 +139,7 @@ def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
 
 
 def check_header(payload: Payload, path: Path) -> None:
-    """Check the header of a blob that was written from JSON.
+    """Check the header of a group's blob.
 
     Raises:
         InvalidField: The header is too large.

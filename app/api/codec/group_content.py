@@ -146,7 +146,7 @@ def in_json(
     return merged(described, own, present(group.details))
 
 
-def in_binary(group: Unpacked, annotations: Mapping[str, Ragged]) -> bytes:
+def group_in_binary(group: Unpacked, annotations: Mapping[str, Ragged]) -> bytes:
     """Write a group, or a part of one, as one blob without compact columns. Annotations are further tensors."""
     added = {f"annotations.{name}": np.ascontiguousarray(ragged.values) for name, ragged in annotations.items()}
     tensors = {**added, **group.tensors, **lay_out(group.columns, compact=False)}
@@ -162,7 +162,7 @@ async def content_reply(
     share: ContentShare,
     token_text: TokenText | None = None,
 ) -> Response:
-    """Show the contents of a group, or a part of them, as the client accepts it. Large ones are written in a thread.
+    """Show the contents of a group, or a part of them, as the client accepts it. They are written in a thread.
 
     The reply releases ``share`` when it has left this process or broken off.
 
@@ -228,5 +228,5 @@ def _blob(
     request: Request, payload: bytes, group: Unpacked, annotations: Mapping[str, Ragged], is_whole: bool
 ) -> Buffer:
     if annotations or not is_whole:
-        return in_binary(group, annotations)
+        return group_in_binary(group, annotations)
     return payload if accepts_compact(request) else in_full(payload)

@@ -104,7 +104,7 @@ def check_structure(value: Any, path: Path = ()) -> int:
 
     Raises:
         MalformedBody: An object has a duplicate key, or values are nested deeper than `MAX_DEPTH`.
-        InvalidField: A number is not finite, or an object with very many keys is very large.
+        InvalidField: A number is not finite, or an object with many keys, or with NUL in a key, is very large.
     """
     arrays = 0
     if isinstance(value, ARRAYS):
@@ -126,7 +126,7 @@ def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
     Raises:
         MalformedBody: A key is duplicate.
-        InvalidField: The object has too many keys for its size to be read.
+        InvalidField: The object is too large for its many keys, or for the NUL in one of them.
     """
     if isinstance(value, dict):
         return iter(value.items())
@@ -136,7 +136,8 @@ def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
         return ((key, value[key]) for key in keys)
     text = value.mini
     if len(text) > _MAX_WIDE_BYTES:
-        raise InvalidField(f"an object of {_MANY_KEYS} keys and more may not exceed {_MAX_WIDE_BYTES} bytes", path)
+        which = f"an object with more than {_MANY_KEYS} keys, or with NUL in a key,"
+        raise InvalidField(f"{which} may have at most {_MAX_WIDE_BYTES} bytes", path)
     return iter(parse_in_python(text).items())
 
 

@@ -47,7 +47,7 @@ class IssuerClient:
         """Return the document at a URL.
 
         Raises:
-            FetchFailed: The fetch failed. The message says why.
+            IssuerFetchFailed: The fetch failed. The message says why.
         """
         if problem := _problem(url):
             raise IssuerFetchFailed(f"{url}: {problem}")

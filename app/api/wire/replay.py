@@ -6,7 +6,7 @@ from dataclasses import asdict
 from app.core.replay import rate_limiter
 from app.services.replay.buffer import ChunkPage
 from app.services.replay.state import BufferState
-from app.store.replay import snapshots as stored
+from app.store.replay import snapshots
 from app.store.replay.entries import StoredChunk
 from lachesis.wire.replay import (
     Chunk,
@@ -62,7 +62,7 @@ def shown_chunks(page: ChunkPage) -> Chunks:
     return Chunks(chunks=[_chunk(stored, page.groups) for stored in page.chunks], cursor=page.cursor)
 
 
-def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
+def shown_snapshot(snapshot: snapshots.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
     """Describe a snapshot. ``clock_ms`` is the run clock now."""
     position, limiter = snapshot.position, snapshot.policy.limiter
     return ReplaySnapshot(

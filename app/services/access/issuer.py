@@ -160,7 +160,7 @@ def read_keys(document: dict[str, Any]) -> dict[tuple[str | None, str], IssuerKe
     """Return the keys by id and algorithm. So no token can choose an algorithm that does not fit its key.
 
     Raises:
-        FetchFailed: The document has no key that can verify a token.
+        IssuerFetchFailed: The document has no key that can verify a token.
     """
     listed = document.get("keys")
     found: list[tuple[str | None, IssuerKey]] = []

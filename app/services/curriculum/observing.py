@@ -69,7 +69,7 @@ class CurriculumObservations:
                 raise refused(view, done, ("observations", first))
             repeated = repeated and done.repeated
             items += [
-                ItemAfterObservation(each.key, bin_at(now.rank, done.items_by_ease, view.policy.n_bins), now.estimate)
+                ItemAfterObservation(each.key, bin_at(now.rank, done.ranked_items, view.policy.n_bins), now.estimate)
                 for each, now in zip(part, done.observed, strict=True)
             ]
         return ObservationReceipt(repeated, tuple(items))

@@ -62,14 +62,14 @@ class LimitStore:
         Returns:
             How long the use must wait for each limit, microseconds. If it must wait, nothing was counted.
         """
-        keys = [self._keys.arrival(owner, name, limit) for owner, name, limit, _ in costs]
+        keys = [self._keys.limit_use(owner, name, limit) for owner, name, limit, _ in costs]
         command = scripts.count_use(self._keys, arrivals=keys, burst_us=BURST_US, costs_us=[cost for *_, cost in costs])
         _, *waits_us = await self._connection.run(command)
         return [int(wait) for wait in waits_us]
 
     async def used(self, limited: Sequence[tuple[str, RateLimitSettings]]) -> list[list[LimitUse]]:
         """Say how much is used of the limits of each owner."""
-        keys = [self._keys.arrival(owner, *limit) for owner, limits in limited for limit in named(limits)]
+        keys = [self._keys.limit_use(owner, *limit) for owner, limits in limited for limit in named(limits)]
         if not keys:
             return [[] for _ in limited]
         time, found = await self._connection.pipeline([("TIME",), ("MGET", *keys)])

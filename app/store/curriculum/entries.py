@@ -24,7 +24,6 @@ HISTORY = 50
 _NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum/curriculum_estimates.lua
 _UNOBSERVED = bytes(_NUMBERS.size)
 _STEPS = Struct("<18d")
-_NO_CATEGORY = 0
 
 
 @dataclass(frozen=True, slots=True)

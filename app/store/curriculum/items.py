@@ -64,10 +64,16 @@ class ObservedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ObservationResult:
-    """The result of observations. Those of a repeated request were counted before."""
+    """The result of observations.
+
+    Attributes:
+        repeated: Whether the request was counted before.
+        ranked_items: How many items are ranked by mean reward.
+        observed: The items after their observations.
+    """
 
     repeated: bool
-    items_by_ease: int
+    ranked_items: int
     observed: tuple[ObservedEstimate, ...]
 
 

@@ -215,7 +215,7 @@ class ServiceKeys:
     audit_senders = f"{AUDIT}_senders"
     limits = LIMITS
 
-    def arrival(self, owner: str, name: str, limit: float) -> str:
+    def limit_use(self, owner: str, name: str, limit: float) -> str:
         """Return the key of what is used of a limit.
 
         Another value of the limit has another key, so it begins unused.

@@ -47,6 +47,7 @@ class ReplayView:
         lease_s: How long the run leases what it hands out, seconds.
         memory_ms: How long the run remembers workers, and how samples ended, milliseconds of run clock.
         unsettled: The revision whose settings not all chunks have been checked against yet, or None.
+        offset: Added to the error of the rate limiter (`LimiterState`).
     """
 
     policy: ReplaySettings

@@ -290,7 +290,7 @@ def _balance(text: str | None) -> BalanceHistory | None:
 
 
 def parse_starvation(a_hash: Mapping[str, str]) -> Starvation:
-    """Read what came since the last group that was stored."""
+    """Read what came since the last trainable group."""
     counts = {name: int(value) for name, value in a_hash.items()}
     return Starvation(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
 

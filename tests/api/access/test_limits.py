@@ -201,11 +201,11 @@ async def test_the_sdk_waits_for_as_long_as_the_service_says(client: httpx.Async
     await make_run(client, max_requests_per_s=1000)
     seconds, microseconds = await redis_client.time()
     arrival_us = 1_000_000 * seconds + microseconds + 4_000_000
-    await redis_client.set(ServiceKeys().arrival(of_run("run"), "max_requests_per_s", 1000.0), arrival_us)
+    await redis_client.set(ServiceKeys().limit_use(of_run("run"), "max_requests_per_s", 1000.0), arrival_us)
     async with AsyncTrainer(url, run="run") as trainer:
         assert (await trainer.status()).run == "run"
     assert (await redis_client.time())[0] >= arrival_us // 1_000_000 - 2, "two seconds of the limit may be used at once"
-    await redis_client.set(ServiceKeys().arrival(of_run("run"), "max_requests_per_s", 1000.0), 10 * arrival_us)
+    await redis_client.set(ServiceKeys().limit_use(of_run("run"), "max_requests_per_s", 1000.0), 10 * arrival_us)
     async with AsyncTrainer(Settings(url, run="run", retry_budget_s=0)) as trainer:
         with pytest.raises(RateLimited) as caught:
             await trainer.status()

@@ -141,7 +141,7 @@ async def test_a_batch_of_many_tensors_is_laid_out_beside_the_event_loop() -> No
     blobs = [in_binary(group)] * 100
     turns = []
     for several in (blobs[:1], blobs):
-        laying_out = asyncio.create_task(batch.in_binary(info_of(several), several, compact=True))
+        laying_out = asyncio.create_task(batch.batch_in_binary(info_of(several), several, compact=True))
         turns.append(0)
         while not laying_out.done():
             await asyncio.sleep(0)
