@@ -99,6 +99,20 @@ async def test_other_settings_are_tried_and_not_kept(client: httpx.AsyncClient, 
     assert (await client.get(CURRICULUM)).json()["settings"]["strategy"] == "learnability"
 
 
+async def test_a_name_that_every_object_has_is_a_name_like_others(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("422")  # there is no such order
+    await make_run(client)
+    await client.post(f"{RUN}/environments", json={"name": "math", "member": "one"})  # a run without members sleeps
+    assert (await client.put(f"{RUN}/curricula/constructor", json={})).status_code == 200
+    page = await show(f"{PAGE}?range=constructor&strategy=constructor&sort=constructor", height=2400)
+    await expect(page.get_by_label("Sort by")).to_have_value("mean_reward")
+    await expect(page.get_by_label("Strategy")).to_have_value("uniform")
+    await expect(page.get_by_role("region", name=re.compile("^Items by mean reward over time"))).to_be_visible()
+    await expect(page.locator("main")).not_to_contain_text("This view failed")
+
+
 async def test_viewers_may_read_and_try(
     operator: str, tokens: Tokens, client: httpx.AsyncClient, show: Open, watch: Watch
 ) -> None:

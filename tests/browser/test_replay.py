@@ -44,6 +44,12 @@ async def test_replay_shows_the_buffer_and_follows_it(client: httpx.AsyncClient,
     await expect(page.get_by_text("No chunk is here.")).to_be_visible()
 
 
+async def test_a_place_that_does_not_exist_is_not_looked_for(client: httpx.AsyncClient, show: Open) -> None:
+    await make_buffer(client)
+    page = await show(f"{PAGE}?place=constructor", height=2400)
+    await expect(page.get_by_label("Chunks that are")).to_have_value("sampleable")
+
+
 async def test_a_chunk_of_a_group_leads_to_the_group(client: httpx.AsyncClient, show: Open) -> None:
     await make_buffer(client, groups=True)
     group = {"id": "g1", "tokens": [[1, 2]], "masks": [[1, 2]], "scores": [0.5]}

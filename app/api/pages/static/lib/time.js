@@ -1,6 +1,7 @@
 // The time that the reader looks at: the last hour, day or month, or a range that they brushed. It is in the address.
 import { useMemo } from "./html.js";
 import { choose, useRoute } from "./route.js";
+import { own } from "./series.js";
 
 /** Spans of lines over time. */
 export const MOST_POINTS = 400;
@@ -25,7 +26,7 @@ export const timeOf = (query) => Object.fromEntries(NAMES.map((name) => [name, q
 export function useTime() {
   const { query } = useRoute();
   const [from, to] = [number(query.get("from")), number(query.get("to"))];
-  const range = RANGES[query.get("range")] ? query.get("range") : "1h";
+  const range = own(RANGES, query.get("range")) ? query.get("range") : "1h";
   const isBrushed = from !== null && to !== null && from < to;
   const seconds = isBrushed ? to - from : RANGES[range][0];
   const step = STEPS_S.find((one) => seconds / one <= MOST_POINTS) ?? DAY_S;

@@ -2,6 +2,7 @@
 import { useFeed } from "../lib/feeds.js";
 import { html, useRef } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
+import { own } from "../lib/series.js";
 import { counted, number, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
 import { Select } from "../parts/fields.js";
@@ -44,18 +45,18 @@ function Curricula({ run, status, path, curricula }) {
 }
 
 function Curriculum({ run, status, path, curricula, chosen }) {
-  const own = `${path}/${encodeURIComponent(chosen.name)}`;
+  const its = `${path}/${encodeURIComponent(chosen.name)}`;
   return html`<div class="filter">
       <${Select} title="Curriculum" options=${curricula.map(({ name }) => [name, shown(name, 48)])}
         value=${chosen.name} onChange=${(event) => choose({ ...NOTHING, curriculum: event.target.value })} />
       <span>${summary(chosen)}</span>
     </div>
-    <${Panel} title="Items by mean reward" unit="now" paths=${[own]} wide>
-      <${Now} path=${own} curriculum=${chosen} />
+    <${Panel} title="Items by mean reward" unit="now" paths=${[its]} wide>
+      <${Now} path=${its} curriculum=${chosen} />
     <//>
     <${OverTime} run=${run} status=${status} curriculum=${chosen} />
-    <${WhatIf} path=${own} curriculum=${chosen} />
-    <${Items} run=${run} path=${own} curriculum=${chosen} />`;
+    <${WhatIf} path=${its} curriculum=${chosen} />
+    <${Items} run=${run} path=${its} curriculum=${chosen} />`;
 }
 
 const NOTHING = { item: null, search: null, sort: null, descending: null, bin: null, cursor: null, strategy: null };
@@ -85,7 +86,8 @@ function OverTime({ run, status, curriculum }) {
   return html`<${TimeBar} />
     <${History} run=${run} fields=${["run.curricula"]}>
       ${(history, path) => html`<${Panel} title="Items by mean reward over time" unit="items" paths=${[path]} wide>
-      <${ItemsOverTime} history=${history} series=${history.run.curricula[curriculum.name]} curriculum=${curriculum} />
+      <${ItemsOverTime} history=${history} series=${own(history.run.curricula, curriculum.name)}
+        curriculum=${curriculum} />
     <//>`}
   <//>`;
 }

@@ -3,6 +3,7 @@ import { ONCE, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 import { address, choose, useRoute } from "../lib/route.js";
+import { own } from "../lib/series.js";
 import { counted, duration, known, measured, number, shown, shownLines } from "../lib/text.js";
 import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
@@ -37,7 +38,7 @@ export function Items({ run, path, curriculum }) {
 function Filters({ query, bins, refresh }) {
   const set = (name) => (event) => choose({ [name]: event.target.value, cursor: null });
   const isSearch = Boolean(query.get("search"));
-  const sort = SORTS[query.get("sort")] ? query.get("sort") : "mean_reward";
+  const sort = own(SORTS, query.get("sort")) ? query.get("sort") : "mean_reward";
   return html`<div class="filter">
     <label
       >Key contains <input type="search" name="search" value=${query.get("search") ?? ""} onChange=${set("search")}
@@ -99,11 +100,11 @@ function Row({ item }) {
 }
 
 function Item({ run, path, name }) {
-  const own = `${path}/items/${encodeURIComponent(name)}`;
-  const feed = useFeed(own);
+  const its = `${path}/items/${encodeURIComponent(name)}`;
+  const feed = useFeed(its);
   const close = () => choose({ item: null });
   useKeys({ Escape: ["back to the list", close] });
-  return html`<${Panel} title="Item" paths=${[own]} wide>
+  return html`<${Panel} title="Item" paths=${[its]} wide>
     <p class="filter">
       <button type="button" onClick=${close}>All items</button>
       <code>${shown(name, 200)}</code>

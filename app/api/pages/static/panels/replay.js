@@ -2,6 +2,7 @@
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { address, choose, useRoute } from "../lib/route.js";
+import { own } from "../lib/series.js";
 import { bytes, compact, counted, duration, known, measured, number, percent, shown } from "../lib/text.js";
 import { Lines } from "../parts/chart.js";
 import { wholeSpan } from "../parts/density.js";
@@ -215,7 +216,7 @@ function cell({ age_edges: ages, uses_edges: uses, counts, mean_priorities: prio
 function Chunks({ run, path }) {
   const { query } = useRoute();
   const unit = useUnitOfNow();
-  const place = PLACES[query.get("place")] ? query.get("place") : "sampleable";
+  const place = own(PLACES, query.get("place")) ? query.get("place") : "sampleable";
   const sort = PLACES[place].includes(query.get("sort")) ? query.get("sort") : PLACES[place][0];
   const asked = new URLSearchParams({ limit: PAGE, place, sort });
   for (const name of ["descending", "cursor"]) if (query.get(name)) asked.set(name, query.get(name));

@@ -2,6 +2,7 @@
 import { EVERY_S, useFeed } from "../lib/feeds.js";
 import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
+import { own } from "../lib/series.js";
 import { measured, number, percent, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
 import { Select } from "../parts/fields.js";
@@ -45,7 +46,7 @@ const ALL = ["strategy", "step", "total_steps", "form", "arms", ...Object.keys(S
 export function WhatIf({ path, curriculum }) {
   const { query } = useRoute();
   const { settings } = curriculum;
-  const strategy = USED[query.get("strategy")] ? query.get("strategy") : settings.strategy;
+  const strategy = own(USED, query.get("strategy")) ? query.get("strategy") : settings.strategy;
   const [choice, options] = CHOICES[strategy] ?? [];
   const sliders = strategy === "uniform" ? [] : ["temperature", ...USED[strategy]];
   const asked = { strategy, n: ITEMS };
