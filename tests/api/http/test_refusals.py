@@ -44,7 +44,6 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
 
 async def test_the_log_of_a_refusal_has_a_long_path_cut(log_lines: LogLines) -> None:
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
-    connection.shut_down()
     scope = {"path": "/" + "x" * 9000, "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
     held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
     await wait_until(lambda: bool(log_lines.of(MANY)))
