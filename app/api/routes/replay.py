@@ -38,7 +38,6 @@ from lachesis.wire.fragments import (
     SubmittedFragment,
     SubmittedFragments,
 )
-from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.replay import (
     Chunks,
     ChunksDeleted,

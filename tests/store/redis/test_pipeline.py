@@ -259,7 +259,7 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
 async def test_a_server_that_answers_with_an_error_is_not_ready(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+secret"], commands=["+@all", "-info"])
     connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 5)
-    with pytest.raises(StoreUnavailable, match="not ready: .*permission"):
+    with pytest.raises(StoreUnavailable, match=r"not ready: .*permission"):
         await connection.check_ready()
     await connection.aclose()
 
