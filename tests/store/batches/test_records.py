@@ -23,7 +23,7 @@ async def line(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine,
 
 
 @pytest.mark.parametrize(("removed", "page"), [(0, (["d", "c"], True)), (1, (["d"], True)), (2, None), (5, None)])
-async def test_a_page_repeats_nothing_when_records_are_removed_in the meantime(
+async def test_a_page_repeats_nothing_when_records_are_removed_in_between(
     store: Store, line: tuple[LossyLine, BatchRecordStore], removed: int, page: tuple[list[str], bool] | None
 ) -> None:
     held, records = line
