@@ -110,7 +110,7 @@ class Group:
         return pack(columns, self._details(), keys, _checked_tensors(self.tensors))
 
     def _keys(self, versions: Ragged | None) -> dict[str, str]:
-        if not (isinstance(self.id, str) and re.fullmatch(GROUP_ID, self.id)):
+        if not _is_id(self.id):
             raise InvalidField(f"should match {GROUP_ID}, not {self.id!r}", ("id",))
         keys = {"id": self.id}
         oldest = _oldest(versions)
@@ -153,6 +153,10 @@ def _is_per_sequence(rows: Any) -> TypeGuard[Any]:
     if hasattr(rows, "__array__"):
         return np.ndim(rows) == 1 and getattr(getattr(rows, "dtype", None), "kind", "") != "O"
     return isinstance(rows, list | tuple) and bool(rows) and all(_is_number(row) for row in rows)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(GROUP_ID, value) is not None
 
 
 def _is_number(value: Any) -> bool:
