@@ -162,6 +162,7 @@ def test_wrong_use_exits_with_2_and_names_the_option(
 
 
 def test_a_token_that_is_not_there_is_a_refusal_in_one_line(tmp_path: Path) -> None:
+    made(tmp_path / "data", "--role", "operator")
     done = run(tmp_path / "data", "revoke", "0f3a5c7e9b1d")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line.startswith("lachesis: there is no token 0f3a5c7e9b1d")) == (1, True)
