@@ -131,7 +131,7 @@ class ReplayBuffers:
         return await read_state(self._replay, run, summary)
 
     async def set_session(self, run: str, session: int) -> int:
-        """Begin a session; return how many chunks of former sessions were retired. Safe to repeat.
+        """Begin a session; return how many chunks of former sessions were archived. Safe to repeat.
 
         Raises:
             ReplayNotFound: The run has no buffer.

@@ -271,7 +271,7 @@ class SessionSet(BaseModel):
     """The result of a new session."""
 
     session: int = Field(description="The session in progress.")
-    retired_chunks: int = Field(description="Chunks of former sessions that the new session retired.")
+    retired_chunks: int = Field(description="Chunks of former sessions that the new session archived.")
 
 
 class Priorities(Body):
