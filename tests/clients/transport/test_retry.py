@@ -31,7 +31,7 @@ def test_a_known_error_is_repeated_if_the_service_suggests_a_time(cls: type[Serv
     assert passes(cls("no")) == (cls.retry_after_s is not None)
 
 
-def test_annotations_without_room_are_not_sent_again_although_their_status_is_that_of_a_full_queue() -> None:
+def test_annotations_without_room_are_not_sent_again_although_groups_are() -> None:
     assert AnnotationsFull.status in PASSING
     assert not passes(AnnotationsFull("the annotations take 64 MB"))
 

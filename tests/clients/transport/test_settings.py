@@ -131,7 +131,7 @@ def test_what_is_given_counts_more_than_its_variable(monkeypatch: pytest.MonkeyP
     assert (settings.run, settings.timeout_s) == ("code", 3)
 
 
-def test_a_file_of_the_token_that_is_given_counts_more_than_a_token_in_a_variable() -> None:
+def test_a_token_file_that_is_given_counts_more_than_a_token_in_a_variable() -> None:
     environ = {"LACHESIS_TOKEN": "secret", "LACHESIS_TOKEN_FILE": "token.txt"}
     assert Settings.from_env(environ, token_file="own.txt") == Settings(token_file="own.txt")
     both = Settings.from_env(environ, token="own", token_file="own.txt")
