@@ -78,7 +78,7 @@ async def test_a_client_that_leaves_before_its_body_arrived_has_made_the_error(
 ) -> None:
     caplog.set_level("INFO", "lachesis.audit")
     with socket.create_connection((client.base_url.host, client.base_url.port)) as leaving:
-        leaving.sendall(b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        leaving.sendall(b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         leaving.sendall(b'Content-Length: 100\r\n\r\n{"name"')
     await wait_until(lambda: bool(logged_entries(caplog)))
     (logged,) = logged_entries(caplog)
