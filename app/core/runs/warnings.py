@@ -75,8 +75,8 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     if not whose:
         return None
     named = [
-        f"{_whose_groups(key)} of {listed(large[key])} sequences, more than the {_limit(key, batch_size, limits)} that "
-        f"fit into a batch of {batch_size}"
+        f"groups {_whose(key)} have {listed(large[key])} sequences, more than the {_limit(key, batch_size, limits)} "
+        f"that fit into a batch of {batch_size}"
         for key in whose[: MOST_NAMED + 1]
     ]
     detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise batch_size"
@@ -150,5 +150,5 @@ def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
     return tuple(sorted(environments, key=lambda key: -1 if key is None else key))
 
 
-def _whose_groups(environment: int | None) -> str:
-    return "groups without an environment are" if environment is None else f"environment {environment} has groups"
+def _whose(environment: int | None) -> str:
+    return "without an environment" if environment is None else f"of environment {environment}"

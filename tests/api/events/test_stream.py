@@ -190,7 +190,7 @@ async def test_an_alert_is_an_event_when_it_is_raised_and_when_it_is_cleared(cli
         await submit(client, group("large", size=5))
         raised = (await stream.until("alert raised"))[-1]
         assert raised["alert"] == "groups_too_large"
-        assert "groups of 5" in raised["detail"]
+        assert "have 5 sequences" in raised["detail"]
         await change_run(client, batch_size=5)
         assert (await stream.until("alert cleared"))[-1]["alert"] == "groups_too_large"
 

@@ -44,7 +44,7 @@ async def test_a_group_larger_than_the_batch_is_warned_of_in_its_receipt(
         reply = await client.post(f"{RUN}/groups", json=group(f"large{n}", size=5))
         (warning,) = reply.json()["warnings"]
         assert warning["kind"] == "groups_too_large"
-        assert "groups of 5" in warning["detail"]
+        assert "have 5 sequences" in warning["detail"]
         assert warning["environments"] == [None]
     assert await told(client) == ["groups_too_large"]
     assert [(line["run"], line["kind"]) for line in log_lines.of("run warned")] == [("run", "groups_too_large")]

@@ -14,7 +14,7 @@ from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.run_calls import RunCalls
 from lachesis.wire.blob import read_header, with_metadata
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
-from lachesis.wire.replay import RateLimiter
+from lachesis.wire.replay import RateLimiter, Sampling
 from tests.clients.replay.test_replay import steps
 
 FILTERS: dict[str, Any] = {
@@ -39,7 +39,8 @@ async def populated(run: Settings) -> Settings:
     async with AsyncTrainer(run) as trainer, AsyncReplay(run) as replay:
         await trainer.change_run(**FILTERS)
         await trainer.curriculum("gsm8k").set_up()
-        await replay.set_up(limiter=RateLimiter(samples_per_insert=1, min_diff=-9, max_diff=9))
+        limiter = RateLimiter(samples_per_insert=1, min_diff=-9, max_diff=9)
+        await replay.set_up(limiter=limiter, sampling=Sampling(strategy="fifo"))
     return run
 
 

@@ -79,7 +79,7 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
         dropped={("too_long", 1): 2, ("stale", 0): 5},
     )
     assert [warning.detail for warning in warnings_of(view, TTL_MS)] == [
-        "groups are too large for any batch: environment 0 has groups of 12 sequences, more than the 8 that fit "
+        "groups are too large for any batch: groups of environment 0 have 12 sequences, more than the 8 that fit "
         "into a batch of 8. Send smaller groups or raise batch_size",
         "no groups of the sizes that environments declared or sent (3, 6) sum to exactly 8 sequences, however many "
         "arrive. Send other sizes or change batch_size",
