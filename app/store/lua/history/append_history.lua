@@ -1,10 +1,10 @@
 #!lua
 -- append_history: add the counts of an API process to the finest series of a run's history. A repeated command adds
--- nothing, unless very many other processes have added entries in between.
+-- nothing within a minute, unless very many other processes have added entries in between.
 --
 -- Returns the id of the new entry; or, with nothing added, 'none': there is no such run, or nothing has happened in it
 -- after a reset; or 'later': the entry to replace is gone, or its span has ended and may be merged already.
--- Cost: O(1); without an entry to replace, 64 entries are read.
+-- Cost: O(1). Without an entry to replace, the entries of the last minute are read, at most 64.
 --
 -- include service_time
 local RUN = KEYS[1]  -- hash: configuration, totals
@@ -17,18 +17,22 @@ local replaced = ARGV[4]  -- id of the entry that this one replaces, or ''; its 
 local facts = ARGV[5]
 local totals = ARGV[6]  -- JSON of the totals at this write; '' to leave the stored totals
 local write = ARGV[7]  -- unique name of this write
+local REPEATED_MS = 60000  -- commands are repeated for less than a minute
 
 if redis.call('HEXISTS', RUN, 'config') + redis.call('HEXISTS', RUN, 'accepted_groups') == 0 then return 'none' end
-if replaced == '' or #redis.call('XRANGE', finest, replaced, replaced) == 0 then
-  for _, entry in ipairs(redis.call('XREVRANGE', finest, '+', '-', 'COUNT', 64)) do
-    local id, words = unpack(entry)
+local now_ms = math.floor(time_us() / 1000)
+local is_replaced = false
+if replaced ~= '' then
+  local then_ms = tonumber(string.match(replaced, '^%d+'))
+  local has_ended = math.floor(now_ms / span_ms) ~= math.floor(then_ms / span_ms)
+  is_replaced = not has_ended and redis.call('XDEL', finest, replaced) == 1
+end
+if not is_replaced then
+  for _, newest in ipairs(redis.call('XREVRANGE', finest, '+', now_ms - REPEATED_MS, 'COUNT', 64)) do
+    local id, words = unpack(newest)
     if words[4] == write then return id end
   end
   if replaced ~= '' then return 'later' end
-else
-  local then_ms, now_ms = tonumber(string.match(replaced, '^%d+')), math.floor(time_us() / 1000)
-  if math.floor(now_ms / span_ms) ~= math.floor(then_ms / span_ms) then return 'later' end
-  redis.call('XDEL', finest, replaced)
 end
 local entry = redis.call('XADD', finest, 'MAXLEN', '~', most, '*', 'facts', facts, 'write', write)
 redis.call('PEXPIRE', finest, kept_ms)
