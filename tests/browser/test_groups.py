@@ -3,6 +3,7 @@
 import base64
 import random
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.browser.test_accessibility import findings
 from tests.browser.test_hostile import BIDI, ESCAPES, MARKUP, check_inert
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 from tests.tokenizers import make_tokenizer
+from tests.waiting import wait_until
 
 GROUPS = "/runs/run/groups"
 MANY_BYTES = 10 * 1024 * 1024
@@ -77,7 +79,7 @@ async def test_the_reader_comes_back_to_the_row_that_they_left(client: httpx.Asy
             await page.keyboard.press("Escape")
         await expect(page).to_have_url(re.compile("/groups$"))
         await expect(place.get_by_role("link")).to_have_text(opened)
-        await page.wait_for_function(f"Math.abs(scrollY - {top}) <= 1")
+        await wait_until(partial(page.evaluate, f"Math.abs(scrollY - {top}) <= 1"))
         assert await page.evaluate(focused) == opened
     await expect(page).to_have_title("run · groups · Lachesis")
     await page.keyboard.press("j")

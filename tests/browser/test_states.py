@@ -28,6 +28,7 @@ from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import running_service
 from tests.browser.conftest import PATIENCE_MS, Watch, launched
 from tests.scenarios.native_calls import end, group, submit, take, taken
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -186,7 +187,7 @@ class Look:
         for width, height in SIZES.items():
             await page.set_viewport_size({"width": width, "height": height})
             root = "document.documentElement"
-            await page.wait_for_function(f"{root}.scrollWidth <= {root}.clientWidth")
+            await wait_until(partial(page.evaluate, f"{root}.scrollWidth <= {root}.clientWidth"))
             for theme in THEMES:
                 if self._wants_all or (width, theme) in ALWAYS:
                     await page.emulate_media(color_scheme=theme)
