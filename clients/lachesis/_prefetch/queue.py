@@ -60,7 +60,7 @@ class PrefetchQueue(ABC, Generic[T]):
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
         self._paused = self._closed = False
-        self._gave_up = False  # the last wait got nothing: take nothing more, because nobody here would use it
+        self._gave_up = False  # the last wait got nothing: take no more until the next one
 
     @property
     def closed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Large bodies about curricula, which may stop nobody else's requests."""
+"""Large bodies about curricula do not stop the requests of others."""
 
 import threading
 from collections.abc import AsyncIterator, Callable
