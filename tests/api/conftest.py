@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 from redis.asyncio import Redis
+from starlette.types import ASGIApp
 
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.server_protocol import make_protocol
@@ -62,6 +63,18 @@ def _usual_app(redis_url: str) -> FastAPI:
 async def _conforms(reply: httpx.Response) -> None:
     await reply.aread()
     check_reply(reply)
+
+
+@contextlib.asynccontextmanager
+async def served_to_one(app: ASGIApp) -> AsyncIterator[socket.socket]:
+    """Serve an application to a client that has sent one request. Return its socket: it reads nothing by itself."""
+    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        async with serving(config, listener):
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            yield client
 
 
 @contextlib.asynccontextmanager

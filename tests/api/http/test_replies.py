@@ -3,24 +3,21 @@
 import asyncio
 import contextlib
 import gc
-import socket
 import weakref
 from collections.abc import Iterator
 
 import httpx
 import pytest
-import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.client_connection import ClientConnection, connection_of
 from app.api.http.replies import WatchedReply, pieces
-from app.api.http.server_protocol import make_protocol
 from app.services.batches.request import OutgoingBatch
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.atropos_calls import group, post, register
-from tests.api.conftest import serving
+from tests.api.conftest import served_to_one
 from tests.waiting import wait_until
 
 KB = 1024
@@ -88,14 +85,9 @@ async def test_a_reply_counts_as_sent_once_it_has_left_this_process() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await WatchedReply([body], {}, sent, broke_off)(scope, receive, send)
 
-    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        async with serving(config, listener):
-            client.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
-            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await counted.wait()
-            assert b"".join(arrived).endswith(b"\r\n\r\n" + body)
+    async with served_to_one(app) as client:
+        await counted.wait()
+        assert b"".join(arrived).endswith(b"\r\n\r\n" + body)
 
 
 class _Large(bytearray):
@@ -126,13 +118,8 @@ async def test_a_reply_whose_client_takes_nothing_breaks_off_and_is_released() -
     async def is_released() -> bool:
         return bool(bodies) and bodies[0]() is None and connections[0] is not None and connections[0].broken
 
-    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        async with serving(config, listener):
-            client.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
-            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await wait_until(is_released)
+    async with served_to_one(app):
+        await wait_until(is_released)
     assert set(heard) == {"broke off"}
 
 

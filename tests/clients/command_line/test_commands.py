@@ -230,36 +230,39 @@ async def test_followed_events_come_until_the_run_is_deleted(run: Settings) -> N
         assert await process.wait() == 0
 
 
-async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -> None:
-    pipe = asyncio.subprocess.PIPE
+async def watched_status(run: Settings) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader]:
+    """Start to watch the status of math in JSON. Return the process and what it writes."""
     words = ["status", "math", "--watch", "--json"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
+        sys.executable,
+        *("-u", "-m", "lachesis", *words),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(LACHESIS_URL=run.url),
     )
     assert process.stdout is not None
+    return process, process.stdout
+
+
+async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -> None:
+    process, shown = await watched_status(run)
     async with asyncio.timeout(150):
         for _ in range(2):
-            assert json.loads(await process.stdout.readline())["run"] == "math"
+            assert json.loads(await shown.readline())["run"] == "math"
         process.send_signal(2)
         assert await process.wait() == 0
 
 
 async def test_a_watched_status_continues_after_the_service_was_away(run: Settings, proxy: CuttingProxy) -> None:
-    pipe = asyncio.subprocess.PIPE
-    words = ["status", "math", "--watch", "--json"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
-    )
-    assert process.stdout is not None
+    process, shown = await watched_status(run)
     async with asyncio.timeout(150):
-        assert json.loads(await process.stdout.readline())["run"] == "math"
+        assert json.loads(await shown.readline())["run"] == "math"
         service, proxy.upstream = proxy.upstream, None
         await proxy.drop_all()
-        while "error" not in (found := json.loads(await process.stdout.readline())):
+        while "error" not in (found := json.loads(await shown.readline())):
             assert found["run"] == "math"
         assert found["error"].startswith("GET ")
         proxy.upstream = service
-        while "run" not in (found := json.loads(await process.stdout.readline())):
+        while "run" not in (found := json.loads(await shown.readline())):
             assert found.keys() == {"error"}
         assert found["run"] == "math"
         process.send_signal(2)
