@@ -102,7 +102,7 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
     if DETAILS in header.tensors:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
     given = {name: text for name, text in header.metadata.items() if name != FORMAT_OF_OTHERS}
-    keys = read_keys(given, columns.get("policy_versions"), path)
+    keys = read_keys(given, columns.get("policy_versions"), path, in_rows=False)
     return keys_and_payload(keys, columns, _payload(blob, header, keys), path)
 
 

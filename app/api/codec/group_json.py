@@ -64,6 +64,7 @@ def _encoded(group: CheckedGroup) -> EncodedGroup:
         {name: fields.values[name] for name in GROUP_KEYS if name in fields.values},
         group.columns.get("policy_versions"),
         fields.path,
+        in_rows=True,
     )
     payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
     return keys_and_payload(keys, group.columns, payload, fields.path)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.columns import Ragged
+from lachesis.wire.columns import Ragged, place_of
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
 
@@ -36,13 +36,14 @@ class GroupKeys(BaseModel):
         return {name: str(value) for name, value in self if value is not None}
 
 
-def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) -> GroupKeys:
+def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path, *, in_rows: bool) -> GroupKeys:
     """Check a group's keys, create a missing id, and find the oldest policy version.
 
     Args:
         values: The given keys, JSON values or strings.
         versions: The policy version that sampled each token, if the group has it.
         path: Where the group is in the body.
+        in_rows: Whether the body has its columns in rows, as JSON has. A blob has each in one flat tensor.
 
     Raises:
         InvalidField: A key is wrong or unknown.
@@ -59,7 +60,8 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
         position = int(versions.values.argmin())
         oldest = int(versions.values[position])
         if oldest < 0:
-            raise InvalidField(f"is negative: {oldest}", (*path, "policy_versions", position))
+            place = place_of(versions, position) if in_rows else (position,)
+            raise InvalidField(f"is negative: {oldest}", (*path, "policy_versions", *place))
         if str(given.setdefault("policy_version", oldest)) != str(oldest):
             raise InvalidField(f"is not {oldest}, the oldest of policy_versions", (*path, "policy_version"))
     try:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from lachesis._torch import labelled
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
-from lachesis.groups.rows import as_array, place_of, ragged
+from lachesis.groups.rows import as_array, ragged
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack, place_of
 from lachesis.wire.groups import GROUP_ID
 
 PerToken = NDArray[Any] | Sequence[Sequence[float]] | Sequence[NDArray[Any]]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
-from lachesis.wire.columns import Column, Ragged
+from lachesis.wire.columns import Column, Ragged, place_of
 
 
 def ragged(rows: Any, column: Column) -> Ragged:
@@ -29,22 +29,6 @@ def ragged(rows: Any, column: Column) -> Ragged:
     if column.kind == "float":
         _check_finite(flat, (column.name,))
     return flat
-
-
-def place_of(flat: Ragged, position: int) -> tuple[int, ...]:
-    """Return where a value lies in the nested rows: a position on each level, outermost first.
-
-    Args:
-        flat: The flattened rows.
-        position: Position of the value in ``flat.values``.
-    """
-    place = []
-    for lengths in reversed(flat.lengths):
-        ends = np.cumsum(lengths)
-        row = int(np.searchsorted(ends, position, "right"))
-        place.append(position - int(ends[row] - lengths[row]))
-        position = row
-    return (position, *reversed(place))
 
 
 class _Flattening:

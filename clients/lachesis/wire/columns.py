@@ -97,6 +97,22 @@ class Ragged(NamedTuple):
     lengths: tuple[NDArray[Any], ...] = ()
 
 
+def place_of(flat: Ragged, position: int) -> tuple[int, ...]:
+    """Return where a value lies in the nested rows: a position on each level, outermost first.
+
+    Args:
+        flat: The flattened rows.
+        position: Position of the value in ``flat.values``.
+    """
+    place = []
+    for lengths in reversed(flat.lengths):
+        ends = np.cumsum(lengths)
+        row = int(np.searchsorted(ends, position, "right"))
+        place.append(position - int(ends[row] - lengths[row]))
+        position = row
+    return (position, *reversed(place))
+
+
 def pack(
     columns: Mapping[str, Ragged],
     details: bytes,

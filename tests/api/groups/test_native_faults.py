@@ -190,7 +190,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "more than a header holds": (GROUP | {"metadata": {"x": "y" * 2**22}}, 422, "needs a header of"),
     "an infinite cost": (GROUP | {"cost": "inf"}, 422, "cost: "),
     "an environment of its own": (GROUP | {"environment": {"id": 1}}, 422, "environment: "),
-    "versions that are none": (GROUP | {"policy_versions": [[1, 2], [-3]]}, 422, "policy_versions[2]"),
+    "versions that are none": (GROUP | {"policy_versions": [[1, 2], [-3]]}, 422, "policy_versions[1][0]: is negative"),
     "tensors that are none": (GROUP | {"tensors": []}, 422, "tensors: should be an object"),
     "many tensors": (GROUP | {"tensors": {str(n): TENSOR for n in range(129)}}, 422, "tensors: 129 tensors"),
     "a tensor that is none": (GROUP | {"tensors": {"x": 1}}, 422, "tensors.x: should be an object"),
