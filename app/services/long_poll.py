@@ -130,10 +130,10 @@ class LongPoll(Generic[Q, R]):
         """Return the number of requests that wait now, over all runs."""
         return sum(len(queue.waiters) for queue in self._queues.values())
 
-    async def take(self, run: str, request: Q, wait_s: float = 0.0, stop: asyncio.Event | None = None) -> R:
-        """Serve a request. Wait up to ``wait_s`` seconds, or until ``stop`` is set.
+    async def take(self, run: str, request: Q, wait_s: float = 0.0, stop: "asyncio.Future[None] | None" = None) -> R:
+        """Serve a request. Wait up to ``wait_s`` seconds, or until ``stop`` is done.
 
-        An attempt in progress goes on to its end, and its result counts. To end this call, set ``stop`` instead of
+        An attempt in progress goes on to its end, and its result counts. To end this call, end ``stop`` instead of
         cancelling it. A cancelled call loses its result, unless the policy releases results.
 
         Returns:
@@ -149,8 +149,9 @@ class LongPoll(Generic[Q, R]):
         queue = self._queues.get(run) or (self._start(run, answer) if wait_s > 0 else _Queue(answer))
         if answer is not None:
             queue.last = answer
-        waiter = _Waiter[Q, R](request, answer, asyncio.get_running_loop().create_future())
-        gone = wait_s > 0 and await self._wait(run, queue, waiter, wait_s, stop or asyncio.Event())
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter[Q, R](request, answer, loop.create_future())
+        gone = wait_s > 0 and await self._wait(run, queue, waiter, wait_s, stop or loop.create_future())
         if not waiter.answer.cancel():
             result = waiter.answer.result()
             if not gone or self._policy.release is None:
@@ -198,17 +199,16 @@ class LongPoll(Generic[Q, R]):
                 return answer
 
     async def _wait(
-        self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: asyncio.Event
+        self, run: str, queue: _Queue[Q, R], waiter: _Waiter[Q, R], wait_s: float, stop: "asyncio.Future[None]"
     ) -> bool:
         """Wait for the answer. Return whether the request went away before the answer came."""
         queue.waiters[waiter] = None
         if waiter.last is None:
             self._serve_soon(run, queue)
-        stopped = asyncio.create_task(stop.wait())
         try:
-            either: set[asyncio.Future[Any]] = {waiter.answer, stopped}
+            either: set[asyncio.Future[Any]] = {waiter.answer, stop}
             await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            gone = stop.is_set() and not waiter.answer.done()
+            gone = stop.done() and not waiter.answer.done()
             queue.waiters.pop(waiter, None)
             if waiter.attempted is not None:
                 await waiter.attempted.wait()
@@ -217,7 +217,6 @@ class LongPoll(Generic[Q, R]):
             waiter.answer.cancel()
             raise
         finally:
-            stopped.cancel()
             queue.waiters.pop(waiter, None)
 
     def _start(self, run: str, last: R | None) -> _Queue[Q, R]:
@@ -228,7 +227,9 @@ class LongPoll(Generic[Q, R]):
     def _serve_soon(self, run: str, queue: _Queue[Q, R]) -> None:
         """Serve the waiters without waiting for a change, if it may have become the turn of this process."""
         turns = self._policy.turns
-        if turns is not None and turns.is_crowded(run) and queue.waiters and not queue.serving.locked():
+        if turns is None or not turns.is_crowded(run) or turns.is_coming(run):
+            return
+        if queue.waiters and not queue.serving.locked():
             self._spawn(run, queue, self._serve_now(run, queue))
 
     def _spawn(self, run: str, queue: _Queue[Q, R], work: Coroutine[Any, Any, None]) -> None:

@@ -55,6 +55,10 @@ class _Turn:
     def is_held(self) -> bool:
         return _now() < self.until
 
+    @property
+    def is_coming(self) -> bool:
+        return self.is_asked and _now() < self.asked + _ASK_AGAIN_S
+
 
 class Turns:
     """The turns of this process.
@@ -94,6 +98,11 @@ class Turns:
         """Return whether this process has the turn."""
         turn = self._turns.get(run)
         return turn is not None and turn.is_held
+
+    def is_coming(self, run: str) -> bool:
+        """Return whether this process has asked for the turn, and word of it should come soon."""
+        turn = self._turns.get(run)
+        return turn is not None and turn.is_coming
 
     def is_ending(self, run: str) -> bool:
         """Return whether others wait for the turn of this process. Requests that come now wait for the next turn."""
@@ -178,7 +187,7 @@ class Turns:
             if not await self._has_another(run, turn):
                 return True
             turn.until = 0.0
-        if turn.is_asked and now < turn.asked + _ASK_AGAIN_S:
+        if turn.is_coming:
             return False
         had_turn, turn.asked, grants = turn.is_held, now, turn.grants
         turn.asking += 1

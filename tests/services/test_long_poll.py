@@ -100,14 +100,14 @@ class Crowd:
     served: list[str] = field(default_factory=list)
     tasks: "list[asyncio.Task[int]]" = field(default_factory=list)
 
-    async def join(self, *wants: Want, wait_s: float = LONG_S, stop: asyncio.Event | None = None) -> None:
+    async def join(self, *wants: Want, wait_s: float = LONG_S, stop: "asyncio.Future[None] | None" = None) -> None:
         """Let requests come one after another, each as soon as the previous one waits."""
         for want in wants:
             already = self.queue.waiting
             self.tasks.append(asyncio.create_task(self._wait(want, wait_s, stop)))
             await wait_until(lambda already=already: self.queue.waiting == already + 1, pause_s=0)
 
-    async def _wait(self, want: Want, wait_s: float, stop: asyncio.Event | None) -> int:
+    async def _wait(self, want: Want, wait_s: float, stop: "asyncio.Future[None] | None") -> int:
         caller.set(lambda: {"trainer": want.name})
         goods = await self.queue.take(RUN, want, wait_s, stop)
         if goods:
@@ -219,10 +219,10 @@ async def test_another_error_fails_all_who_wait_and_the_next_are_served(crowd: C
 
 
 async def test_a_stopped_request_takes_nothing_and_the_next_one_gets_it(crowd: Crowd) -> None:
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     await crowd.join(Want(name="stopped"), stop=stop)
     await crowd.join(Want(name="next"))
-    stop.set()
+    stop.set_result(None)
     assert await crowd.tasks[0] == 0
     crowd.shop.bring(1)
     assert await crowd.tasks[1] == 1
@@ -231,14 +231,14 @@ async def test_a_stopped_request_takes_nothing_and_the_next_one_gets_it(crowd: C
 
 @pytest.mark.parametrize("how", ["it is stopped", "it is cancelled"])
 async def test_what_is_taken_for_a_request_that_went_away_is_released(crowd: Crowd, how: str) -> None:
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     await crowd.join(Want(name="gone"), stop=stop)
     crowd.shop.gate = asyncio.Event()
     attempts = len(crowd.shop.attempts)
     crowd.shop.bring(1)
     await wait_until(lambda: len(crowd.shop.attempts) > attempts)
     if how == "it is stopped":
-        stop.set()
+        stop.set_result(None)
     else:
         crowd.tasks[0].cancel()
     await wait_until(lambda: crowd.queue.waiting == 0)
@@ -253,7 +253,7 @@ async def test_what_is_taken_for_a_request_that_went_away_is_released(crowd: Cro
 async def test_the_result_of_an_attempt_under_way_counts_when_time_is_up(keep: bool) -> None:
     """A request never gets the answer that nothing was stored when something was."""
     shop = Shop()
-    queue, stop = shop.queue(keep=keep), asyncio.Event()
+    queue, stop = shop.queue(keep=keep), asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(queue.take(RUN, Want(), LONG_S if keep else 0.05, stop))
     await wait_until(lambda: queue.waiting == 1, pause_s=0)
     shop.gate = asyncio.Event()
@@ -261,7 +261,7 @@ async def test_the_result_of_an_attempt_under_way_counts_when_time_is_up(keep: b
     shop.bring(1)
     await wait_until(lambda: len(shop.attempts) > attempts)
     if keep:
-        stop.set()
+        stop.set_result(None)
     await wait_until(lambda: queue.waiting == 0)
     assert not waiting.done()
     shop.gate.set()
@@ -281,19 +281,17 @@ async def test_requests_that_gave_up_are_forgotten_though_others_wait(process: C
     """Else a client that asks and hangs up, again and again, fills the memory behind one that is patient."""
     services, _ = process()
     await services.runs.administration.create(RUN, config(4), RunPolicy())
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     patient = asyncio.create_task(services.batches.long_poll.take(RUN, BatchRequest(), 60, stop))
     watched = [Watched() for _ in range(50)]
     ends = [weakref.ref(batch_request) for batch_request in watched]
     await wait_until(lambda: services.batches.long_poll.waiting == 1)
-    await asyncio.gather(
-        *(services.batches.long_poll.take(RUN, batch_request, 0.05, asyncio.Event()) for batch_request in watched)
-    )
+    await asyncio.gather(*(services.batches.long_poll.take(RUN, batch_request, 0.05) for batch_request in watched))
     watched.clear()
     gc.collect()
     assert not patient.done()
     assert [end() for end in ends] == [None] * 50
-    stop.set()
+    stop.set_result(None)
     assert (await patient).not_ready is not None
 
 
@@ -321,6 +319,6 @@ async def test_a_reason_from_before_is_not_given_to_the_next(process: Callable[.
         await asyncio.sleep(60)
 
     queue = services.batches.dispatch.long_poll(once)
-    assert (await queue.take(RUN, BatchRequest(), 0.1, asyncio.Event())).batch is None
+    assert (await queue.take(RUN, BatchRequest(), 0.1)).batch is None
     await services.groups.native.submit(RUN, [encoded(4, 1)._replace(group_id="one")])
-    assert (await queue.take(RUN, BatchRequest(), 0, asyncio.Event())).batch is not None
+    assert (await queue.take(RUN, BatchRequest())).batch is not None

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.deps import DEFAULT_RUN, Services
 from app.api.http.caller import IDENTITY
 from app.api.http.certificates import PEER_CERTIFICATE
-from app.api.http.client_connection import end_of_waiting
+from app.api.http.client_connection import end, end_of_waiting
 from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
 from app.api.http.connections import OpenConnection, count_connection
 from app.core.access.identity import Identity
@@ -158,7 +158,7 @@ class Waiting:
     Used as a context. A refusal in the block becomes `Unauthorized` if the credentials have ended.
 
     Attributes:
-        ended: Set when the request should stop waiting.
+        ended: Done when the request should stop waiting.
     """
 
     def __init__(self, request: Request) -> None:
@@ -169,7 +169,7 @@ class Waiting:
 
     def _revoke(self) -> None:
         self._revoked = True
-        self.ended.set()
+        end(self.ended)
 
     def __enter__(self) -> Self:
         self._watching.__enter__()

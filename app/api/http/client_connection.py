@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any, cast
 
 SCOPE_KEY = "lachesis.connection"
@@ -94,11 +95,17 @@ def has_arrived(scope: MutableMapping[str, Any]) -> bool:
     return connection is not None and connection.request_arrived
 
 
-def end_of_waiting(scope: MutableMapping[str, Any]) -> asyncio.Event:
-    """Return an event that is set when a request should stop waiting: its client left, or the server ends."""
-    ended = asyncio.Event()
+def end_of_waiting(scope: MutableMapping[str, Any]) -> "asyncio.Future[None]":
+    """Return a future that is done when a request should stop waiting: its client left, or the server ends."""
+    ended = asyncio.get_running_loop().create_future()
     connection = connection_of(scope)
     if connection is not None:
-        connection.on_reset(ended.set)
-        connection.on_shutdown(ended.set)
+        connection.on_reset(partial(end, ended))
+        connection.on_shutdown(partial(end, ended))
     return ended
+
+
+def end(waiting: "asyncio.Future[None]") -> None:
+    """End a wait, unless it has ended."""
+    if not waiting.done():
+        waiting.set_result(None)

@@ -49,13 +49,11 @@ class EventStream(Response):
                 first = await anext(pieces)  # an error before it is an answer of its own
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 sending = asyncio.create_task(_send_all(first, pieces, send))
-                ended = asyncio.create_task(self._waiting.ended.wait())
                 try:
-                    await asyncio.wait({sending, ended}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({sending, self._waiting.ended}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    for task in (sending, ended):
-                        task.cancel()
-                    await asyncio.wait({sending, ended})
+                    sending.cancel()
+                    await asyncio.wait({sending})
             try:
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -50,4 +50,4 @@ class Refusals:
             log.warning("many refused requests", extra={"fields": {"path": shown_path(scope)} | described(scope)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await end_of_waiting(scope).wait()
+                await end_of_waiting(scope)

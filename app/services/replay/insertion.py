@@ -81,11 +81,15 @@ class ReplayInsertion:
         self._workers: WeakValueDictionary[tuple[str, str], _Worker] = WeakValueDictionary()
 
     async def insert(
-        self, run: str, fragments: Sequence[EncodedFragment], wait_s: float = 0.0, stop: asyncio.Event | None = None
+        self,
+        run: str,
+        fragments: Sequence[EncodedFragment],
+        wait_s: float = 0.0,
+        stop: "asyncio.Future[None] | None" = None,
     ) -> list[FragmentResult]:
         """Store fragments of one worker, all or none. Once this returns they survive any crash.
 
-        Safe to repeat. Do not cancel this call while it waits, set ``stop`` instead.
+        Safe to repeat. Do not cancel this call while it waits, end ``stop`` instead.
 
         Args:
             run: The run's name.

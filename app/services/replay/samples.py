@@ -90,9 +90,9 @@ class ReplaySamples:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(
-        self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
+        self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: "asyncio.Future[None] | None" = None
     ) -> ReplaySample | LimiterBlock:
-        """Take a sample; wait for it up to ``wait_s`` seconds. Do not cancel this call, set ``stop`` instead.
+        """Take a sample; wait for it up to ``wait_s`` seconds. Do not cancel this call, end ``stop`` instead.
 
         Returns:
             A sample, or what blocks it.

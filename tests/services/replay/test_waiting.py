@@ -30,7 +30,7 @@ def one_to_one(max_diff: float) -> RateLimiter:
 
 async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Buffer) -> None:
     samples = buffer.process[0].replay.samples
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_fragments=4), 20, stop))
     giving_up = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=5), 20, stop))
     await wait_until(lambda: samples.queue.waiting == 2)
@@ -40,7 +40,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
         sample = await waiting
         assert isinstance(sample, ReplaySample)
         assert len(sample.records) == 4
-        stop.set()
+        stop.set_result(None)
         blocked = await giving_up
     assert isinstance(blocked, LimiterBlock)
     assert blocked.blocked_on == "chunks"
@@ -155,12 +155,12 @@ class Held(RedisClient):
 async def test_a_sample_for_a_request_that_has_gone_away_is_given_back(buffer: Buffer, redis_url: str) -> None:
     connection = Held(redis_url)
     samples = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.samples
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     gone = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=1, request_id="gone"), 30, stop))
     await wait_until(lambda: samples.queue.waiting == 1)
     await buffer.put(0, 1)
     await wait_until(lambda: connection.taking)
-    stop.set()
+    stop.set_result(None)
     await wait_until(lambda: samples.queue.waiting == 0)
     connection.gate.set()
     async with asyncio.timeout(60):
@@ -230,7 +230,7 @@ async def test_any_number_of_waiting_inserts_costs_one_look_per_worker_and_chang
     insertion = build_services(ServiceSettings(redis_url=SecretStr(redis_url)), connection, "tested").replay.insertion
     await buffer.configure(fragments_per_chunk=1, limiter=one_to_one(4.0))
     await buffer.put(0, 1, 2, 3)
-    waiting, stop = [], asyncio.Event()
+    waiting, stop = [], asyncio.get_running_loop().create_future()
     for number in range(12):
         many = [fragment(position, worker=f"w{number}") for position in range(3)]
         waiting.append(asyncio.create_task(insertion.insert(RUN, many, 60, stop)))
@@ -239,6 +239,6 @@ async def test_any_number_of_waiting_inserts_costs_one_look_per_worker_and_chang
     await buffer.take(1)
     await wait_until(lambda: connection.views >= views + 3)
     assert connection.looks - looks <= connection.views - views + 1
-    stop.set()
+    stop.set_result(None)
     assert {type(found) for found in await asyncio.gather(*waiting, return_exceptions=True)} == {ReplayBlocked}
     await connection.aclose()
