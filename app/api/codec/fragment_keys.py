@@ -15,6 +15,7 @@ from app.store.replay.entries import EncodedFragment
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.fragments import FRAGMENT_KEYS, POLICY_VERSIONS, EpisodeIds, Number
+from lachesis.wire.groups import MAX_COST
 from lachesis.wire.replay import Priority, Session, Worker
 
 _TEXT = "worker"  # plain text in a blob's metadata; the others are JSON there
@@ -32,7 +33,7 @@ class FragmentKeys(BaseModel):
     policy_version: Annotated[int, Field(ge=0, le=MAX_INTEGER)]
     episodes: EpisodeIds | None = None
     reward: float | None = None
-    cost: Annotated[float, Field(ge=0)] | None = None
+    cost: Annotated[float, Field(ge=0, le=MAX_COST)] | None = None
     priority: Priority | None = None
     metadata: dict[str, Any] | None = None
 

@@ -10,7 +10,7 @@ from app.api.codec.json_reader import OBJECTS, Path, check_structure, described,
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged, place_of
 from lachesis.wire.errors import InvalidField, MalformedBody
-from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
+from lachesis.wire.groups import GROUP_ID, GROUP_KEYS, MAX_COST
 
 _METADATA = "metadata"
 
@@ -28,7 +28,7 @@ class GroupKeys(BaseModel):
     environment: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     policy_version: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     item: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    cost: Annotated[float, Field(ge=0)] | None = None
+    cost: Annotated[float, Field(ge=0, le=MAX_COST)] | None = None
     metadata: str | None = None
 
     def as_strings(self) -> dict[str, str]:

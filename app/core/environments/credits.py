@@ -178,10 +178,10 @@ def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, i
     open_ = {key for key, claim in claims.items() if claim.weight > 0 and _limit(claim, batch_size) > wanted[key]}
     left = batch_size - sum(wanted.values())
     while open_ and left > 1e-9:
-        total = sum(claims[key].weight for key in open_)
-        given = {
-            key: min(left * claims[key].weight / total, _limit(claims[key], batch_size) - wanted[key]) for key in open_
-        }
+        heaviest = max(claims[key].weight for key in open_)
+        parts = {key: claims[key].weight / heaviest for key in open_}  # so that no sum or product is infinite
+        total = sum(parts.values())
+        given = {key: min(left * parts[key] / total, _limit(claims[key], batch_size) - wanted[key]) for key in open_}
         for key, more in given.items():
             wanted[key] += more
         left -= sum(given.values())

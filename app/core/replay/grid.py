@@ -73,7 +73,7 @@ def grid(chunks: Sequence[Spot], version: int) -> Grid:
         age_edges,
         uses_edges,
         [[len(cell) for cell in row] for row in found],
-        [[fsum(cell) / len(cell) if cell else None for cell in row] for row in found],
+        [[fsum(one / len(cell) for one in cell) if cell else None for cell in row] for row in found],
     )
 
 

@@ -58,6 +58,11 @@ class LimiterBlock:
     detail: str
 
 
+def _within(chunks: float) -> float:
+    """Return a number of chunks within 0 and what can be counted. A bound of 1e308 means no bound."""
+    return min(max(0.0, chunks), _FURTHEST)
+
+
 def error(position: LimiterState, settings: RateLimiter) -> float:
     """Return how far inserting is ahead of sampling, in chunks to be sampled."""
     return position.inserts * settings.samples_per_insert - position.samples + position.offset
@@ -81,7 +86,7 @@ def may_insert(
     missing = ahead + count * settings.samples_per_insert - settings.max_diff
     return LimiterBlock(
         "samples",
-        math.ceil(missing - _ROUNDING),
+        math.ceil(_within(missing - _ROUNDING)),
         f"inserting {count} would take the error from {ahead:g} to {ahead + count * settings.samples_per_insert:g}, "
         f"above max_diff = {settings.max_diff:g}: {credit} may be inserted before more is sampled",
     )
@@ -109,7 +114,7 @@ def may_sample(
     missing = (settings.min_diff + count - ahead) / settings.samples_per_insert
     return LimiterBlock(
         "inserts",
-        math.ceil(missing - _ROUNDING),
+        math.ceil(_within(missing - _ROUNDING)),
         f"sampling {count} would take the error from {ahead:g} to {ahead - count:g}, "
         f"below min_diff = {settings.min_diff:g}: {credit} may be sampled before more is inserted",
     )
@@ -153,10 +158,10 @@ def inserts_open(position: LimiterState, settings: RateLimiter | None, min_size_
     room = settings.max_diff - ahead + _ROUNDING
     chunks_missing = max(min_size_to_sample, position.demand) - position.size
     inserts_missing = (settings.min_diff + position.demand - ahead) / settings.samples_per_insert
-    free = max(chunks_missing, math.ceil(max(0.0, inserts_missing - _ROUNDING)))
+    free = max(chunks_missing, math.ceil(_within(inserts_missing - _ROUNDING)))
     if free > 0:  # the insert that makes them enough may bring more
         free = max(free, largest_insert(settings) or 0)
-    return max(0, free, math.floor(room / settings.samples_per_insert))
+    return max(free, math.floor(_within(room / settings.samples_per_insert)))
 
 
 def samples_open(position: LimiterState, settings: RateLimiter | None, min_size_to_sample: int) -> int:
@@ -166,7 +171,7 @@ def samples_open(position: LimiterState, settings: RateLimiter | None, min_size_
     if settings is None:
         return position.size
     room = error(position, settings) - settings.min_diff + _ROUNDING
-    return max(0, min(position.size, math.floor(room)))
+    return min(position.size, math.floor(_within(room)))
 
 
 def demand_to_note(chunks: int, noted: tuple[int, int], clock_ms: int) -> tuple[int, int] | None:
@@ -190,7 +195,7 @@ def largest_sample(settings: RateLimiter | None) -> int | None:
     """Return the largest sample that cannot deadlock with an insert, chunks, ``>= 1``; None: no limit."""
     if settings is None:
         return None
-    return math.floor(settings.max_diff - settings.min_diff - settings.samples_per_insert + _ROUNDING)
+    return math.floor(_within(settings.max_diff - settings.min_diff - settings.samples_per_insert + _ROUNDING))
 
 
 def largest_insert(settings: RateLimiter | None) -> int | None:
@@ -198,7 +203,7 @@ def largest_insert(settings: RateLimiter | None) -> int | None:
     if settings is None:
         return None
     most = (settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert
-    return math.floor(min(most, _FURTHEST))
+    return math.floor(_within(most))
 
 
 def check(settings: RateLimiter, max_reuse: int | None) -> None:

@@ -5,7 +5,6 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from math import inf
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -17,7 +16,7 @@ from lachesis.errors import InvalidField
 from lachesis.groups.rows import as_array, ragged
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack, place_of
-from lachesis.wire.groups import GROUP_ID
+from lachesis.wire.groups import GROUP_ID, MAX_COST
 
 PerToken = NDArray[Any] | Sequence[Sequence[float]] | Sequence[NDArray[Any]]
 """A row per sequence, a number per token: lists, arrays of one dimension, or one of two."""
@@ -127,8 +126,8 @@ class Group:
                 raise InvalidField(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
             keys["item"] = self.item
         if self.cost is not None:
-            if not (_is_number(self.cost) and 0 <= self.cost < inf):
-                raise InvalidField(f"should be a finite number from 0 on, not {self.cost!r}", ("cost",))
+            if not (_is_number(self.cost) and 0 <= self.cost <= MAX_COST):
+                raise InvalidField(f"should be a number from 0 to {MAX_COST:g}, not {self.cost!r}", ("cost",))
             keys["cost"] = repr(float(self.cost))
         if self.metadata is not None:
             keys["metadata"] = _json_text(_object(self.metadata, ("metadata",)), ("metadata",))

@@ -40,6 +40,8 @@ class RegisterEnvironment(_Body):
     max_token_length: _Count = Field(description="Longest sequence it makes, tokens.", examples=[2048])
     desired_name: _Text = Field(description="Name it would like; it gets `<desired_name>_<n>`.", examples=["gsm8k"])
     weight: float = Field(
+        ge=-1e12,
+        le=1e12,
         description="Inference weight relative to other environments. Clients send -1 to be left out of weighting.",
         examples=[1.0],
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.groups import TensorInJson
+from lachesis.wire.groups import MAX_COST, TensorInJson
 from lachesis.wire.replay import ChunkId, Priority, Session, Worker
 from lachesis.wire.states import FragmentOutcome
 
@@ -56,7 +56,7 @@ class FragmentFacts(BaseModel):
 
     episodes: EpisodeIds = Field(default=[], description="The episodes it is of.")
     reward: float | None = Field(default=None, description="Its reward.")
-    cost: float | None = Field(default=None, ge=0, description="What it costs to train on, in any unit.")
+    cost: float | None = Field(default=None, ge=0, le=MAX_COST, description="What it costs to train on, in any unit.")
     metadata: dict[str, Any] | None = Field(default=None, description="Anything; kept, not read.")
 
 

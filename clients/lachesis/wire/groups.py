@@ -23,6 +23,9 @@ SAFETENSORS = "application/x-safetensors"
 COMPACT_SAFETENSORS = f"{SAFETENSORS};columns=compact"
 """What readers accept that know compact columns (`lachesis.wire.compact`)."""
 
+MAX_COST = 1e30
+"""Largest cost of a group or a fragment, so that the costs of a batch have a sum."""
+
 GROUP_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_GROUPS = 10_000
 """Maximum number of groups in one request. A group takes at least 1,000 bytes of memory, whatever its JSON takes."""
@@ -114,7 +117,9 @@ class GroupContents(BaseModel):
         description="The dataset entry or task of the group. The curriculum with the name of the group's environment "
         "observes it.",
     )
-    cost: float | None = Field(default=None, ge=0, description="Cost of training on the group, in any unit.")
+    cost: float | None = Field(
+        default=None, ge=0, le=MAX_COST, description="Cost of training on the group, in any unit."
+    )
     metadata: dict[str, Any] | None = Field(default=None, description="Any JSON object. The service keeps it unread.")
     tensors: dict[str, TensorInJson] | None = Field(default=None, description="Further tensors of the group, by name.")
 

@@ -226,6 +226,13 @@ async def test_a_trainer_waits_for_chunks_and_learns_what_it_waits_for(client: h
     assert sorted(record["number"] for record in (await waiting)["records"]) == [0, 1]
 
 
+async def test_a_limiter_without_an_upper_bound_blocks_no_insert(client: httpx.AsyncClient) -> None:
+    """Reverb writes such a bound as the largest float."""
+    await make_buffer(client, limiter={"samples_per_insert": 0.5, "min_diff": 0, "max_diff": 1.7e308})
+    await insert(client, [0, 1, 2])
+    assert (await state(client))["limiter"]["inserts_blocked"] is None
+
+
 async def test_workers_are_held_back_by_the_limiter_and_released_by_samples(client: httpx.AsyncClient) -> None:
     await make_buffer(client, limiter={"samples_per_insert": 1, "min_diff": 0, "max_diff": 2})
     for number in range(2):

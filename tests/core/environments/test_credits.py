@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from app.core.environments.credits import (
     RunCredits,
     after_version,
     horizon_of,
+    wanted_of_batch,
 )
 from app.core.model import Bounds
 from app.core.runs.counters import Trained
@@ -156,6 +158,13 @@ def test_all_credits_together_overshoot_the_horizon_by_rounding_and_promises_onl
     minimums = sum(own.bounds.minimum for own in claims.values())
     wanted = sum(given_.wanted for given_ in credits_.values())
     assert wanted <= horizon * (max(batch_size, minimums) + len(claims))
+
+
+@pytest.mark.parametrize(("batch_size", "weights"), [(2, [1e308] * 2), (1, [1e308] * 2), (8, [2.1e307] * 9)])
+def test_weights_whose_sum_is_infinite_share_like_any_equal_ones(batch_size: int, weights: list[float]) -> None:
+    """No service takes such weights any more. A run may still have them."""
+    found = wanted_of_batch(batch_size, {key: claim(weight) for key, weight in enumerate(weights)})
+    assert found == wanted_of_batch(batch_size, {key: claim(1.0) for key in range(len(weights))})
 
 
 @given(st.integers(1, 64), claim_sets)

@@ -1,5 +1,6 @@
 """A grid has each chunk once, in the cell of its age and uses."""
 
+import sys
 from collections import Counter
 
 from hypothesis import given
@@ -36,6 +37,11 @@ def test_each_chunk_is_in_the_cell_whose_bounds_it_is_between(values: list[tuple
             else:
                 assert mean is not None
                 assert abs(mean * count - sums[row, column]) <= 1e-6 * max(1.0, sums[row, column])
+
+
+def test_the_mean_of_the_largest_priorities_is_finite() -> None:
+    largest = sys.float_info.max
+    assert grid([Spot(5, 0, largest), Spot(5, 0, largest)], 5).mean_priorities[0][0] == largest
 
 
 @given(st.integers(0, 5000), st.integers(1, 300))

@@ -205,6 +205,18 @@ def test_a_side_of_the_band_may_be_as_good_as_open() -> None:
         assert (largest_insert(settings) or 0) >= 2**53
 
 
+@pytest.mark.parametrize("settings", [_band(0.5, 0, 1.7e308), _band(1e-6, -1.7e308, 0), _band(4, -8e307, 8e307)])
+@given(POSITIONS, st.integers(1, 20))
+def test_a_bound_that_no_count_reaches_is_no_bound(settings: RateLimiter, position: LimiterState, count: int) -> None:
+    check(settings, max_reuse=None)
+    for found in (inserts_open(position, settings, 1), largest_insert(settings), largest_sample(settings)):
+        assert found is not None
+        assert 0 <= found <= 2**53
+    assert samples_open(position, settings, 1) <= position.size
+    blocked = may_insert(count, position, settings, 1), may_sample(count, position, settings, 1)
+    assert all(block is None or block.missing <= 2**53 for block in blocked)
+
+
 def test_without_a_band_only_chunks_are_waited_for() -> None:
     there = LimiterState(inserts=10**6, size=7)
     assert may_insert(10**6, there, None, 1) is None
