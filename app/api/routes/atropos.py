@@ -37,7 +37,7 @@ from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
 from app.core.access.limits import Use
-from app.core.access.permissions import Permission, check_environment
+from app.core.access.permissions import AccessDecision, Permission, check_environment, decide
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import RunConfig
 from app.services.status import ENVIRONMENTS_SHOWN
@@ -148,17 +148,21 @@ async def root() -> Response:
     "/register",
     summary="Register the trainer",
     response_model=RegisterReply,
-    responses=response_examples(registered={"uuid": 4503599627370495}),
+    responses=response_examples(registered={"uuid": 4503599627370495}) | body_responses(errors.NotAnAtroposRun),
     openapi_extra=json_body(Registration),
 )
 @requires(Permission.TRAIN, audited=True)
-async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response:
+async def register(run: Run, services: ServicesDep, identity: IdentityDep, body: SmallBody) -> Response:
     """Set the run's configuration. The same configuration again changes nothing. Another one replaces it.
 
-    Batches that a former trainer did not acknowledge are handed out again first.
+    In a run that was made under `/v1`, only role `operator` may replace it. Batches that a former trainer did not
+    acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
-    await services.environments.registry.register_trainer(run, RunConfig(**registration.model_dump()))
+    operates = decide(identity, Permission.OPERATE, run) is AccessDecision.ALLOWED
+    await services.environments.registry.register_trainer(
+        run, RunConfig(**registration.model_dump()), spare_native=not operates
+    )
     return model_reply(RegisterReply(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
 
 

@@ -111,13 +111,25 @@ class EnvironmentRegistry:
         """Read the run without its queue."""
         return await self._runs.view(run)
 
-    async def register_trainer(self, run: str, config: RunConfig) -> None:
+    async def register_trainer(self, run: str, config: RunConfig, *, spare_native: bool = False) -> None:
         """Register a trainer. The same configuration again changes nothing; another one replaces it.
 
         Batches that a former trainer has not acknowledged are handed out again first.
+
+        Args:
+            run: The run's name.
+            config: Its configuration from now on.
+            spare_native: Whether to leave the configuration of a run alone that was made under ``/v1``.
+
+        Raises:
+            NotAnAtroposRun: The run was made under ``/v1``, with another configuration. Nothing has changed.
         """
         await self._runs.announce(run)
         if (await self._runs.view(run)).config != config:
+            if spare_native and await self._runs.was_created(run):
+                raise NotAnAtroposRun(
+                    f"run {run} was made under /v1 with another configuration; only role operator replaces it here"
+                )
             await self._retention.forget(run)  # their steps mean nothing in what begins now
         new = await self._runs.register(run, config)
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
@@ -279,18 +291,18 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
         """
-        name = (await self.known(run, environment)).environments[environment].name
+        record = (await self.known(run, environment)).environments[environment]
         if member is None:
             members = [one.member for one in await self._members.of_environment(run, environment)]
         else:
             members = [member]
         removed, left = await self._members.remove(run, environment, members)
         for one in removed:
-            emit(MemberLeft(run=run, environment=environment, name=name, member=one))
+            emit(MemberLeft(run=run, environment=environment, name=record.name, member=one))
+        if left == 0 and (member is None or not record.of_atropos):
+            await self.disconnect_environment(run, environment)  # also if an earlier request did half of this
         if member is not None and not removed:
             raise MemberNotFound(not_a_member(run, environment, member))
-        if left == 0:
-            await self.disconnect_environment(run, environment)
 
     async def members(self, run: str, environment: int) -> tuple[list[MemberRecord], int]:
         """Return an environment's members by id, and the run clock in milliseconds.

@@ -218,6 +218,10 @@ class RunStore:
             if changed >= 0:
                 return bool(changed)
 
+    async def was_created(self, run: str) -> bool:
+        """Return whether a run was created with `put`, under ``/v1``."""
+        return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "made_by"))
+
     async def _run_and_announce(self, run: str, command: Command) -> int:
         """Run a script that adds data to a run, and then add the run's name to the set of runs.
 

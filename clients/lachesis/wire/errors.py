@@ -340,7 +340,7 @@ class BatchInUse(Conflict):
 
 
 class NotAnAtroposRun(Conflict):
-    """The run was created under `/v1`, so clients of Atropos cannot reset it."""
+    """The run was created under `/v1`, so clients of Atropos cannot reset it or replace its configuration."""
 
     code = "not_an_atropos_run"
     remedy = "Remove the run with `DELETE /v1/runs/{run}`, or use another run for Atropos."

@@ -18,10 +18,11 @@ from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
 from app.settings import ServiceSettings
+from app.store.environments.members import MemberStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command
-from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
+from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, MemberNotFound, RunNotFound
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -50,6 +51,19 @@ async def come_and_go(of: Process, name: str) -> int:
     joined = await join(of[0], name)
     await of[0].environments.registry.leave(RUN, joined.environment, "one")
     return joined.environment
+
+
+async def test_a_repeated_leave_completes_the_first_one(alone: Process, redis_url: str) -> None:
+    """A process died between the two steps of the first."""
+    services, _ = alone
+    joined = await join(services, "math")
+    client = RedisClient(redis_url, 5.0)
+    assert await MemberStore(client).remove(RUN, joined.environment, ["one"]) == (["one"], 0)
+    await client.aclose()
+    with pytest.raises(MemberNotFound):
+        await services.environments.registry.leave(RUN, joined.environment, "one")
+    (record,) = (await services.environments.registry.view(RUN)).environments.values()
+    assert not record.connected
 
 
 async def test_an_environment_without_members_groups_and_history_is_forgotten(
