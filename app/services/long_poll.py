@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from app.events import Caller, caller
 from app.services.turns import Turns
-from lachesis.wire.errors import LachesisError, TooManyConflicts
+from lachesis.wire.errors import LachesisError, StoreUnavailable, TooManyConflicts
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -29,14 +29,34 @@ _SHORTEST_REST_S = 0.005
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of the attempts of a round
 
 
-@asynccontextmanager
-async def in_line(lock: asyncio.Lock) -> AsyncIterator[None]:
-    """Hold a lock during an attempt. The time to get the lock does not count as work, so it causes no rest."""
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    async with lock:
-        _waited_s.set(_waited_s.get() + clock() - began)
-        yield
+class Line:
+    """A line of attempts, of which one is made at a time.
+
+    If Redis does not answer an attempt, those behind it fail, too. Otherwise each of them would wait as long again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._outage: StoreUnavailable | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Make an attempt when those before it have ended. The time until then is no work, so it causes no rest.
+
+        Raises:
+            StoreUnavailable: Redis did not answer an attempt before this one.
+        """
+        clock = asyncio.get_running_loop().time
+        began, outage = clock(), self._outage
+        async with self._lock:
+            _waited_s.set(_waited_s.get() + clock() - began)
+            if self._outage is not None and self._outage is not outage:
+                raise StoreUnavailable(self._outage.detail)
+            try:
+                yield
+            except StoreUnavailable as error:
+                self._outage = error
+                raise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +161,7 @@ class LongPoll(Generic[Q, R]):
 
         Raises:
             LachesisError: The error of an attempt, which concerns this request or all requests.
+            TooManyConflicts: It was stopped before it had an attempt.
         """
         answer = await (self._newcomer(run, request) if wait_s > 0 else self._first_attempt(run, request, compete=True))
         if answer is not None and self._policy.found(answer):
@@ -158,6 +179,8 @@ class LongPoll(Generic[Q, R]):
                 return result
             await self._policy.release(run, result)
         reason = queue.last if waiter.last is None else waiter.last
+        if reason is None and gone:
+            raise TooManyConflicts(f"run {run} served other requests until this one ended")
         if reason is None:  # it was always the turn of another process
             reason = await self._policy.attempt(run, request, (), True)
             assert reason is not None, "nothing is ahead of this request"  # noqa: S101
@@ -240,7 +263,7 @@ class LongPoll(Generic[Q, R]):
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None:  # a bug: without this the waiters would wait forever
-                self._queues.pop(run, None)
+                self._forget(run, queue)
                 self._fail_all(queue, error)
 
         task.add_done_callback(closed)
@@ -254,13 +277,17 @@ class LongPoll(Generic[Q, R]):
                     if turns is not None:
                         await turns.handle_news(run, news, needed=bool(queue.waiters))
                     if not queue.waiters and not news:
-                        del self._queues[run]
+                        self._forget(run, queue)
                         return
                     await asyncio.sleep(await self._serve(run, queue, not news or self._lets_overtake(news)))
         finally:
             if turns is not None:
                 await self._leave_turn(run, queue)
                 await turns.end(run)
+
+    def _forget(self, run: str, queue: _Queue[Q, R]) -> None:
+        if self._queues.get(run) is queue:
+            del self._queues[run]
 
     async def _serve_now(self, run: str, queue: _Queue[Q, R]) -> None:
         await self._serve(run, queue, may_overtake=False)

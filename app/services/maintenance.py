@@ -79,6 +79,7 @@ class Maintenance:
         self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # expired members to log, by run
         self._failures = runs.failures
         self._ticks = RunFailures("the tick of a run")
+        self._heartbeats = RunFailures("recording the heartbeats of a run")
         self._histories = RunFailures("the history of a run")
         self._outage_lines = LogBackoff(_PERIOD_S, _LONGEST_SILENCE_S)
         self._task: asyncio.Task[None] | None = None
@@ -146,10 +147,12 @@ class Maintenance:
         """Do what each process does; return the ticks of the runs that this one maintains."""
         try:
             maintained = await self._processes.beat(self._worker)
-            await self._isolated(self._record, self._environments.heartbeats.runs())
+            await self._isolated(self._record, self._environments.heartbeats.runs(), self._heartbeats)
             if maintained is None:
                 self._alerts.keep_only(())
-            ticks = {} if maintained is None else await self._isolated(partial(self._tick, maintained), maintained.due)
+            ticks = {}
+            if maintained is not None:
+                ticks = await self._isolated(partial(self._tick, maintained), maintained.due, self._ticks)
             self._unlooked |= ticks.keys()
             self._passes += 1
             if self._passes % _IDLE_EVERY == 0:
@@ -161,13 +164,13 @@ class Maintenance:
         return ticks
 
     async def _isolated(
-        self, do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str]
+        self, do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str], known: RunFailures
     ) -> dict[str, T]:
-        found, failures = await each(do, [run for run in runs if not self._ticks.rests(run)])
+        found, failures = await each(do, [run for run in runs if not known.rests(run)])
         for run in found:
-            self._ticks.went_well(run)
+            known.went_well(run)
         for run, failure in failures.items():
-            self._ticks.failed(run, failure)
+            known.failed(run, failure)
         return found
 
     async def _record(self, runs: Sequence[str]) -> dict[str, None]:
@@ -194,7 +197,8 @@ class Maintenance:
         """Forget what this process knows of runs that are gone."""
         names = set(names)
         admission, arrivals = self._groups.admission, self._groups.arrivals
-        for known in (admission, arrivals, self._history, self._alerts, self._failures, self._ticks, self._histories):
+        failures = self._failures, self._heartbeats, self._ticks, self._histories
+        for known in (admission, arrivals, self._history, self._alerts, *failures):
             known.keep_only(names)
         self._sweeps = {run: task for run, task in self._sweeps.items() if not task.done()}
         for run in self._expired.keys() - names:

@@ -12,8 +12,8 @@ import pytest
 from app.core.runs.settings import Policy as RunPolicy
 from app.events import caller
 from app.services.batches.request import BatchRequest
-from app.services.long_poll import LongPoll, WaitPolicy
-from lachesis.wire.errors import InvalidField, RunNotFound, StoreUnavailable
+from app.services.long_poll import Line, LongPoll, WaitPolicy
+from lachesis.wire.errors import InvalidField, LachesisError, RunNotFound, StoreUnavailable, TooManyConflicts
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.waiting import wait_until
 
@@ -247,6 +247,50 @@ async def test_what_is_taken_for_a_request_that_went_away_is_released(crowd: Cro
     with suppress(asyncio.CancelledError):
         assert await crowd.tasks[0] == 0
     assert crowd.served == []
+
+
+async def test_who_went_away_in_the_first_attempt_gets_no_other(crowd: Crowd) -> None:
+    stop = asyncio.get_running_loop().create_future()
+    await crowd.join(Want(name="first"))
+    await crowd.join(Want(name="gone"), stop=stop)
+    first, second = asyncio.Event(), asyncio.Event()
+    crowd.shop.gate = first
+    crowd.shop.bring(3)
+    await wait_until(lambda: crowd.shop.askers[-1] == "first")
+    crowd.shop.gate = second
+    first.set()
+    await wait_until(lambda: crowd.shop.askers[-1] == "gone")
+    stop.set_result(None)
+    await wait_until(lambda: crowd.queue.waiting == 0)
+    second.set()
+    with pytest.raises(TooManyConflicts):
+        await crowd.tasks[1]
+    assert (crowd.shop.goods, crowd.shop.released) == (1, [1])
+
+
+async def test_those_behind_an_attempt_without_an_answer_of_redis_fail_with_it() -> None:
+    """Each would wait for Redis as long as the first."""
+    line, gate, made = Line(), asyncio.Event(), []
+
+    async def attempt(name: str, error: LachesisError | None) -> str:
+        async with line.turn():
+            made.append(name)
+            await gate.wait()
+            if error is not None:
+                raise error
+        return name
+
+    errors = {"first": StoreUnavailable("it is away"), "second": None, "third": None}
+    tasks = [asyncio.create_task(attempt(name, error)) for name, error in errors.items()]
+    await wait_until(lambda: made == ["first"])
+    gate.set()
+    failed = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in failed] == [StoreUnavailable] * 3
+    assert made == ["first"]
+    assert await attempt("later", None) == "later"
+    with pytest.raises(RunNotFound):
+        await attempt("wrong", RunNotFound("there is none"))
+    assert await attempt("last", None) == "last"
 
 
 @pytest.mark.parametrize("keep", [False, True])

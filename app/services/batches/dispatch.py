@@ -1,6 +1,5 @@
 """Hand out batches: first batches that wait to be handed out again, then new batches from the queue."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -17,7 +16,7 @@ from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.request import BatchRequest, BatchResult, OutgoingBatch
 from app.services.batches.retrieval import Retrieval
-from app.services.long_poll import Changes, LongPoll, WaitPolicy, in_line
+from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.reservations import UseReservations
 from app.services.turns import Turns
@@ -60,7 +59,7 @@ class Dispatch:
         self._taking = taking
         self._atropos_delivery = atropos_delivery
         self._turns = turns
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of runs; held to serve a request
+        self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()  # of requests for batches, by run
 
     def long_poll(self, changes: Changes) -> LongPoll[BatchRequest, BatchResult]:
         """Build the queue of requests that wait for a batch."""
@@ -105,7 +104,7 @@ class Dispatch:
     async def _take(self, run: str, request: BatchRequest | None, *, compete: bool) -> BatchResult | None:
         """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
         # Concurrent requests would plan the same batch. Within one process they wait for each other.
-        async with in_line(self._lock(run)):
+        async with self._line(run).turn():
             if request is not None:
                 await self._turns.look(run)
             view = await self._runs.queue(run)
@@ -156,7 +155,7 @@ class Dispatch:
         Returns:
             Positions in ``requests``, ascending.
         """
-        async with in_line(self._lock(run)):  # the first attempt of a repeated request may be in progress
+        async with self._line(run).turn():  # the first attempt of a repeated request may be in progress
             view = await self._runs.queue(run)
         redeliverable = self._redeliverable(view)
         may_begin = not view.policy.serving_paused
@@ -261,8 +260,8 @@ class Dispatch:
         if result.batch is not None:
             await self.hand_on(run, result.batch)
 
-    def _lock(self, run: str) -> asyncio.Lock:
-        return self._locks.setdefault(run, asyncio.Lock())
+    def _line(self, run: str) -> Line:
+        return self._lines.setdefault(run, Line())
 
     def _redeliverable(self, view: QueueView) -> list[Lease]:
         return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]
