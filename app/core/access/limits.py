@@ -1,7 +1,8 @@
 """Limits of rates: what a token or a run may send each second.
 
 The rule is GCRA, the generic cell rate algorithm. Each limit has one number, its *arrival*: the time at which all that
-was sent would have come in at exactly the limit. `app/store/lua/access/count_use.lua` counts.
+was sent would have come in at exactly the limit. `app/store/lua/access/count_use.lua` counts. It stores with an arrival
+when that was written. An arrival that was written in the future does not count: the clock has gone back since.
 
 Source: ITU-T Recommendation I.371, annex A: virtual scheduling.
 """

@@ -73,7 +73,8 @@ class LimitStore:
         if not keys:
             return [[] for _ in limited]
         time, found = await self._connection.pipeline([("TIME",), ("MGET", *keys)])
-        now_us, arrivals_us = parse_time_us(time), iter(int(value or 0) for value in found)
+        now_us = parse_time_us(time)
+        arrivals_us = iter([_arrival_us(value, now_us) for value in found])
         return [used(limits, list(islice(arrivals_us, sum(1 for _ in named(limits)))), now_us) for _, limits in limited]
 
     async def queued(self) -> Mapping[str, Mapping[str, WaitingGroups]]:
@@ -85,6 +86,12 @@ class LimitStore:
             for account_id, text in found.items():
                 queued[account_id.decode()][run] = WaitingGroups(*map(int, text.split()))
         return queued
+
+
+def _arrival_us(stored: bytes | None, now_us: int) -> int:
+    """Read the arrival of a limit as `count_use` does; 0 if there is none. Earlier builds stored it alone."""
+    arrival, *written = map(int, (stored or b"0").split())
+    return 0 if written and written[0] > now_us else arrival
 
 
 def of_run(run: str) -> str:

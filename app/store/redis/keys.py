@@ -10,7 +10,7 @@
 | `lachesis:audit` | stream | who changed or removed what: JSON entries, bounded by LACHESIS_AUDIT_ENTRIES |
 | `lachesis:audit_senders` | hash | for an hour: how many entries each sender has; entries that several requests share |
 | `lachesis:5:limits` | hash | rate limits: `run:RUN` -> JSON, for runs with limits; `generation` of all of them |
-| `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | use of a limit of an account or run (GCRA); expires |
+| `lachesis:5:used:{kind}:{owner}:{limit}:{value}` | string | `arrival written`: use of a limit (GCRA), us; expires |
 | `lachesis:5:payload:RUN:GROUP` | string | columns of a group, or tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |

@@ -24,12 +24,14 @@ from tests.store.conftest import CONFIG, RUN, Store
 from tests.store.conftest import KEYS as KEYS_OF_RUN
 
 KEYS = ServiceKeys()
+OFFSETS_US = st.integers(-3_000_000, 4_000_000)
 
 
 @given(
     limits=st.lists(
         st.tuples(
-            st.none() | st.integers(-3_000_000, 4_000_000) | st.integers(-(10**12), 10**15),
+            st.none() | OFFSETS_US | st.integers(-(10**12), 10**15),
+            st.none() | OFFSETS_US | st.integers(-(10**12), 10**15),
             st.integers(0, 5_000_000) | st.integers(0, 10**15),
         ),
         min_size=1,
@@ -37,31 +39,36 @@ KEYS = ServiceKeys()
     )
 )
 @examples(200)
-def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int | None, int]]) -> None:
-    """Each limit: its arrival before or after now, or none yet, and the cost. The script says when it decided."""
+def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int | None, int | None, int]]) -> None:
+    """Each limit: its arrival, or none yet; when that was written, or unknown; and the cost. The script says when it
+    decided. What was written after that does not count.
+    """
 
     async def compare() -> None:
         connection, admin = RedisClient(redis_url, 5.0), RedisClient(unrestricted_url(redis_url), 5.0)
         try:
             seconds, microseconds = map(int, await connection.call("TIME"))
             began_us = 1_000_000 * seconds + microseconds
-            arrivals = [0 if offset is None else began_us + offset for offset, _ in limits]
-            costs = [cost for _, cost in limits]
+            arrivals = [0 if offset is None else began_us + offset for offset, *_ in limits]
+            written = [0 if offset is None else began_us + offset for _, offset, _ in limits]
+            texts = [f"{at} {when}" if when else str(at) for at, when in zip(arrivals, written, strict=True)]
+            costs = [cost for *_, cost in limits]
             keys = [f"lachesis:limit:{place}" for place in range(len(limits))]
-            there = [("SET", key, at) for key, at in zip(keys, arrivals, strict=True) if at]
+            there = [("SET", key, text) for key, at, text in zip(keys, arrivals, texts, strict=True) if at]
             await connection.pipeline([("DEL", *keys), *there])
             now_us, *waits = await connection.run(
                 scripts.count_use(KEYS, arrivals=keys, burst_us=BURST_US, costs_us=costs)
             )
             assert now_us >= began_us
-            expected_waits, expected = count_use(arrivals, costs, now_us)
+            counted = [0 if when > now_us else at for at, when in zip(arrivals, written, strict=True)]
+            expected_waits, expected = count_use(counted, costs, now_us)
             assert waits == expected_waits
-            for key, before, after in zip(keys, arrivals, expected, strict=True):
+            for key, at, text, after in zip(keys, arrivals, texts, expected, strict=True):
                 stored, left_ms = await admin.pipeline([("GET", key), ("PTTL", key)])
                 if any(waits) or after <= now_us:
-                    assert int(stored or 0) == before
+                    assert stored == (text.encode() if at else None)
                 else:
-                    assert int(stored) == after if stored else left_ms == -2
+                    assert stored == f"{after} {now_us}".encode() if stored else left_ms == -2
                     assert left_ms <= (after - now_us) / 1000 + 1
             await connection.call("DEL", *keys)
         finally:
@@ -88,6 +95,20 @@ async def test_what_is_used_expires_and_another_value_begins_unused(
     assert 1 < slow.used <= 30
     assert fast.used < 0.5
     assert none == []
+
+
+@pytest.mark.parametrize(("written_us", "counts"), [(None, True), (-1, True), (10**12, False)])
+async def test_a_use_that_was_written_in_the_future_does_not_count(
+    connection: RedisClient, redis_client: Redis, written_us: int | None, counts: bool
+) -> None:
+    """The clock of Redis has gone back. Earlier builds did not write the time."""
+    seconds, _ = await redis_client.time()
+    words = [1_000_000 * seconds + 10**13, *(() if written_us is None else (1_000_000 * seconds + written_us,))]
+    await redis_client.set(KEYS.limit_use(of_run(RUN), "max_groups_per_s", 1.0), " ".join(map(str, words)))
+    store = LimitStore(connection)
+    ((limit,),) = await store.used([(of_run(RUN), RateLimitSettings(max_groups_per_s=1.0))])
+    (wait_us,) = await store.count([(of_run(RUN), "max_groups_per_s", 1.0, 1)])
+    assert [limit.used > 0, wait_us > 0] == [counts, counts]
 
 
 async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
