@@ -1,6 +1,7 @@
 """Write payloads first and their index second (ADR 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ from app.store.groups.codec import Payload
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
+from lachesis.wire.errors import StoreRefused, StoreUnavailable
 
 _TRANSACTED_BYTES = 16 * 1024 * 1024  # Redis serves no other request while it writes a transaction to disk
 
@@ -27,6 +29,9 @@ async def write_then_index(
     All of it is one transaction. Where transactions are unsafe (`RedisClient.transacts`) or payloads are very large,
     each payload is written by its own command after a script has noted it as pending. Then the index is written. A
     write torn by a crash leaves a pending payload, which is deleted later, and never half a group. Safe to repeat.
+
+    Redis does not roll a transaction back if its script fails. Then the payloads are marked, so that they are deleted
+    unless something names them. They stay for good if this process dies before, or if Redis goes away.
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
     # after its reservations. Before the reservations, the name could be removed again in between.
@@ -36,9 +41,26 @@ async def write_then_index(
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
         # One command for all payloads: in a transaction, Redis answers each command with a system call.
         together: list[Command] = [("MSET", *chain.from_iterable(written))] if written else []
-        replies = await connection.transact([announce, *together, index(reserved=False)])
+        try:
+            replies = await connection.transact([announce, *together, index(reserved=False)])
+        except StoreRefused:  # not StoreFull: Redis does nothing of a transaction for which it lacks memory
+            await _mark(connection, keys, payloads)
+            raise
     else:
         reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
         each: list[Command] = [("SET", *pair) for pair in written]
         replies = await connection.pipeline([*reserve, announce, *each, index(reserved=True)])
     return replies[-1]
+
+
+async def _mark(connection: RedisClient, keys: RunKeys, group_ids: Collection[str]) -> None:
+    """Mark payloads that may have no index, and wake the run, which deletes those that nothing names.
+
+    Every attempt has ids of its own, so nothing names them later. These are plain commands: the reason may be that
+    Redis lets its user load no scripts.
+    """
+    if not group_ids:
+        return
+    marks = chain.from_iterable((-1, group_id) for group_id in group_ids)
+    with suppress(StoreUnavailable):  # the first error says more
+        await connection.pipeline([("ZADD", keys.unreferenced, *marks), ("ZADD", RUNS, 0, keys.name)])

@@ -10,7 +10,7 @@ from app.core.runs.settings import Policy
 from app.store.groups.entries import KnownGroup, Outcome, PendingGroup, Placement, Stored
 from app.store.groups.scripts import expire_history
 from app.store.groups.store import GroupStore
-from lachesis.wire.errors import GroupExists, QueueFull
+from lachesis.wire.errors import GroupExists, QueueFull, StoreRefused
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
 
@@ -44,6 +44,36 @@ async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(stor
     await store.groups.delete_marked(RUN)
     assert await store.payloads() == ({"two"} if newer else {"one"})
     await store.books()
+
+
+async def _overwritten(store: Store, key: str) -> None:
+    """Give a key another type, as another program may."""
+    await store.redis.delete(key)
+    await store.redis.set(key, "x")
+
+
+@pytest.mark.parametrize(("broken", "left"), [(KEYS.known, set()), (KEYS.versions, {"one"})], ids=["before", "midway"])
+async def test_payloads_of_a_refused_submission_are_deleted_unless_named(
+    store: Store, broken: str, left: set[str]
+) -> None:
+    """Redis does not roll back: the script may have indexed the group before it failed, or not."""
+    await _overwritten(store, broken)
+    with pytest.raises(StoreRefused):
+        await store.admit(encoded(version=0), ids=["one"])
+    assert await store.payloads() == {"one"}
+    if not store.connection.transacts:  # these are pending for a while
+        await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
+    assert await store.groups.delete_marked(RUN) == 1 - len(left)
+    assert await store.payloads() == left
+    assert await store.redis.zcard(KEYS.unreferenced) == 0
+
+
+async def test_a_refused_submission_names_its_own_reason(store: Store) -> None:
+    """Its payloads cannot be marked for deletion either, which says less."""
+    await _overwritten(store, KEYS.known)
+    await _overwritten(store, KEYS.unreferenced)
+    with pytest.raises(StoreRefused, match="script"):
+        await store.admit(encoded())
 
 
 async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> None:

@@ -9,6 +9,7 @@ from app.store.groups.entries import Placement
 from app.store.redis.keys import PROCESSES, RUNS, SERVICE
 from app.store.runs.processes import Maintained, ProcessStore
 from app.store.runs.tick import PendingHeartbeats
+from lachesis.wire.errors import StoreRefused
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 from tests.store.replay.moves import replay_moves
 
@@ -100,8 +101,15 @@ async def _kept(store: Store) -> None:
     await store.admit(encoded(), ids=["newest"])  # whose payload is kept in any case
 
 
+async def _refused(store: Store) -> None:
+    await store.redis.set(KEYS.known, "x")
+    with pytest.raises(StoreRefused):
+        await store.admit(encoded())
+
+
 WAKING: dict[str, tuple[Step, Step]] = {
     "a submission": (lambda store: store.tick(), lambda store: store.admit(encoded())),
+    "a refused submission": (lambda store: store.tick(), _refused),
     "a batch is taken": (lambda store: store.admit(encoded(), ids=["taken"]), lambda store: store.take("taken")),
     "a member joins": (lambda store: store.tick(), lambda store: store.members.put(RUN, 0, "one")),
     "an environment is heard": (
