@@ -409,6 +409,8 @@ class RunStore:
     async def reset(self, run: str, token: str, *, spare_native: bool = False) -> bool:
         """Delete everything about the run except its clock. Payloads are deleted in the background.
 
+        The run remembers the token. So a repetition after a lost answer does not delete what has come since.
+
         Args:
             run: The run's name.
             token: Unique name for the data to remove.

@@ -63,6 +63,27 @@ async def test_epochs_of_a_run_that_is_made_again_do_not_repeat(store: Store) ->
     assert await store.runs.names() == [RUN]
 
 
+async def test_a_repeated_reset_deletes_nothing_that_came_since(store: Store) -> None:
+    """The first answer was lost."""
+    await store.admit(encoded(), ids=["before"])
+    assert await store.runs.reset(RUN, "token")
+    await store.admit(encoded(), ids=["since"])
+    assert await store.runs.reset(RUN, "token")
+    assert (await store.books())["queued"] == {"since"}
+    await store.groups.delete_marked(RUN)
+    assert await store.payloads() == {"since"}
+    assert await store.runs.reset(RUN, "another")
+    assert (await store.books())["queued"] == set()
+
+
+async def test_a_repeated_reset_succeeds_though_the_run_is_a_native_one_since(store: Store) -> None:
+    assert await store.runs.reset(RUN, "token", spare_native=True)
+    assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch, made_by="request")
+    assert await store.runs.reset(RUN, "token", spare_native=True)
+    assert not await store.runs.reset(RUN, "another", spare_native=True)
+    assert (await store.view()).config == CONFIG
+
+
 async def test_who_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: Store) -> None:
     async def told() -> list[str]:
         messages = []

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- reset_run: forget the run's configuration, environments, queue and leases; its payloads are marked for deletion.
 --
--- Returns 1, also if there is no such run, 0 if a lane, buffer or curriculum appeared since the keys were read, or -1
--- if `spare_native` protects the run. At 0 and -1 nothing has changed.
+-- Returns 1, also if there is no such run, or an earlier call reset it; 0 if a lane, buffer or curriculum appeared since
+-- the keys were read; -1 if `spare_native` protects the run. At 0 and -1 nothing has changed.
 -- Cost: O(number of keys); Redis frees the values in the background.
 --
 -- include rows
-local RUN = KEYS[1]  -- hash: clock and epoch are kept
+local RUN = KEYS[1]  -- hash: clock and epoch are kept; `reset_by`: first token of the latest reset
 local MARKED_HASHES = KEYS[2]  -- set: tokens of marked hashes
 local UNREFERENCED = KEYS[3]  -- zset: payloads to delete
 local LANES = KEYS[4]  -- hash: lane -> groups queued
@@ -25,6 +25,7 @@ local names = rest(ARGV, 4)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 
 -- include run_limits
 
 if redis.call('EXISTS', RUN) == 0 then return 1 end
+if redis.call('HGET', RUN, 'reset_by') == tokens[1] then return 1 end
 if spare_native == '1' and redis.call('HEXISTS', RUN, 'made_by') == 1 then return -1 end
 local named = {}
 for _, name in ipairs(names) do named[name] = true end
@@ -46,7 +47,7 @@ if kept[4] then redis.call('ZADD', UNREFERENCED, -1, kept[4]) end
 put_run_limits(LIMITS, name, '')
 redis.call('UNLINK', RUN, LANES, BUFFERS, CURRICULA, CURRICULA_LOADING)
 for _, key in ipairs(DELETED) do redis.call('UNLINK', key) end
-redis.call('HSET', RUN, 'clock_ms', kept[1], 'time_ms', kept[2], 'reset_ms', kept[1])
+redis.call('HSET', RUN, 'clock_ms', kept[1], 'time_ms', kept[2], 'reset_ms', kept[1], 'reset_by', tokens[1])
 if kept[3] then redis.call('HSET', RUN, 'epoch', kept[3]) end
 next_epoch(RUN)  -- submissions that are repeated after this are outdated: the run no longer knows their groups
 return 1
