@@ -32,5 +32,5 @@ local function forget_annotations(run, annotations, group_names)
   if redis.call('EXISTS', annotations) == 0 then return end
   local bytes = 0
   for _, name in ipairs(group_names) do bytes = bytes + drop_annotations(annotations, name) end
-  redis.call('HINCRBY', run, 'annotation_bytes', -bytes)
+  if bytes > 0 then redis.call('HINCRBY', run, 'annotation_bytes', -bytes) end  -- Redis 7.0 refuses -0
 end
