@@ -113,3 +113,20 @@ async def test_a_redis_out_of_memory_is_507_for_groups_and_nothing_else(
 
         await wait_until(there_is_room)
         await books_of(own_redis, "run")
+
+
+async def test_settings_that_free_memory_change_while_redis_is_full(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    async with running_service(own_server.url) as client:
+        await make_run(client, keep_batches=4)
+        assert (await client.put(f"{RUN}/replay", json={"max_bytes": 10**9})).is_success
+        await submit(client, "a", "b")
+        await trained(client)
+        assert (await status(client))["kept_batches"] == 1
+        await own_redis.config_set("maxmemory", 1_000_000)
+        assert (await client.post(f"{RUN}/groups", json=group("c"))).status_code == 507
+        await change_run(client, keep_batches=0, history_retention_s=600, intake_paused=True)
+        assert (await status(client))["kept_batches"] == 0
+        reply = await client.patch(f"{RUN}/replay", json={"max_bytes": 1000})
+        assert (reply.status_code, reply.json()["settings"]["max_bytes"]) == (200, 1000), reply.text

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- put_replay: write the configuration and session of a replay buffer, if no request changed them since the decision.
 --
 -- Returns 1, also if both are stored already, or 0 if the buffer changed or there is no such run; then nothing changes.

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- put_run: write a run's configuration and policy, if the run has not changed since the decision.
 --
 -- Returns 1, also if the run already has both and no other request made it, or 0 if the run has changed; then nothing
