@@ -89,6 +89,7 @@ class Store:
             groups,
             epoch=view.epoch,
             policy_version=view.policy_version,
+            seen_debts=view.debts,
             debts={},
             clock_ms=view.clock_ms,
         )

@@ -263,6 +263,7 @@ class BatchFormation:
             fetched.retrieved.groups,
             epoch=view.epoch,
             policy_version=view.policy_version,
+            seen_debts=view.debts,
             debts=decision.debts,
             clock_ms=view.clock_ms,
             balance=None if lease.sharding is None else recorded(view.balance, lease.sharding),

@@ -1,6 +1,6 @@
 """The scripts of batches; each Lua file says what its keys and arguments mean."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from app.store.redis.keys import RunKeys
@@ -80,6 +80,7 @@ def commit_batch(
     scarce: str,
     record: str,
     most_records: int,
+    seen_debts: Mapping[int, int],
     queued_groups: Sequence[PlannedRow],
 ) -> None: ...
 

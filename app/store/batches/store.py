@@ -69,6 +69,7 @@ class BatchStore:
         *,
         epoch: int,
         policy_version: int,
+        seen_debts: Mapping[int, int],
         debts: Mapping[int, int],
         clock_ms: int,
         balance: BalanceHistory | None = None,
@@ -85,6 +86,7 @@ class BatchStore:
             groups: The planned groups, in training order; those from the replay buffer are reserved for it.
             epoch: The view's epoch.
             policy_version: The view's policy version.
+            seen_debts: The view's debts.
             debts: Sequences owed to environments after this batch.
             clock_ms: Run clock at planning.
             balance: For a divided batch: the history of balances, this batch included. Its ranks are notified.
@@ -114,6 +116,7 @@ class BatchStore:
             scarce=json.dumps(scarce or {}),
             record=record_text(lease, clock_ms),
             most_records=MOST_RECORDS,
+            seen_debts=seen_debts,
             queued_groups=[
                 scripts.PlannedRow(
                     group.group_id, lane, group.payload_bytes, _or_none(group.environment), group.size, group.tokens

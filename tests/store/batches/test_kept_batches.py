@@ -189,21 +189,34 @@ async def test_groups_of_no_environment_are_dropped_under_none(store: Store) -> 
     await store.books()
 
 
-@pytest.mark.parametrize("moved", ["epoch", "policy_version", "step", "group"])
+@pytest.mark.parametrize("moved", ["epoch", "policy_version", "step", "group", "debts", "no debts"])
 async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store, moved: str) -> None:
     await store.admit(encoded(), encoded(2), ids=["one", "two"])
     view, groups = await store.view(), await store.leased(["one", "two"])
     lease = Lease("batch", "held", "host/1/x", 1, view.step + 1, relaxed=False)
-    planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
+    planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version, "seen_debts": view.debts}
     if moved == "group":
         await store.groups.drop(RUN, [("two", (0, 2))], "expired")
     elif moved == "step":
         lease = replace(lease, step=view.step + 2)
+    elif moved == "debts":
+        await store.redis.hset(KEYS.run, "debts", '{"0":4}')  # type: ignore[misc]
+    elif moved == "no debts":
+        planned["seen_debts"] = {0: 4}
     else:
         planned[moved] += 1
     assert not await store.batches.commit(RUN, lease, groups, **planned, debts={}, clock_ms=view.clock_ms)
     books = await store.books()
     assert (books["leased"], "one" in books["queued"]) == (set(), True)
+
+
+async def test_a_batch_is_taken_in_whatever_words_debts_are_stored(store: Store) -> None:
+    """Python and Lua write them with other spaces, and in another order."""
+    await store.admit(encoded(), ids=["one"])
+    await store.redis.hset(KEYS.run, "debts", '{"10":2,  "9":-1}')  # type: ignore[misc]
+    assert (await store.view()).debts == {9: -1, 10: 2}
+    await store.take("one")
+    assert (await store.books())["leased"] == {"one"}
 
 
 async def test_a_batch_with_a_group_that_has_lost_its_entry_is_not_taken(store: Store) -> None:
@@ -212,7 +225,7 @@ async def test_a_batch_with_a_group_that_has_lost_its_entry_is_not_taken(store: 
     lease = Lease("batch", "held", "host/1/x", 1, view.step + 1, relaxed=False)
     entry = await store.redis.hget(KEYS.groups, "two")  # type: ignore[misc]
     await store.redis.hdel(KEYS.groups, "two")  # type: ignore[misc]
-    planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
+    planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version, "seen_debts": view.debts}
     assert not await store.batches.commit(RUN, lease, groups, **planned, debts={}, clock_ms=view.clock_ms)
     await store.redis.hset(KEYS.groups, "two", entry)  # type: ignore[misc]
     assert (await store.books())["queued"] == {"one", "two"}

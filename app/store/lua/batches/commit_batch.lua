@@ -37,9 +37,11 @@ local replayed_ids = cjson.decode(ARGV[12])  -- JSON list: ids of the groups fro
 local scarce = ARGV[13]  -- JSON of the environments that batches wait for
 local record = ARGV[14]  -- JSON of what the batch consists of
 local most_records = ARGV[15]  -- most batches that have a record
+-- JSON of the debts that the plan is based on. Lua and Python write them in different words
+local seen_debts = cjson.decode(ARGV[16])
 local LANE_KEYS = rest(KEYS, 16)  -- zset: the lane of each group
 -- environment may be '-'
-local queued_groups = rows(ARGV, 16, {'group_id', 'lane', 'bytes', 'environment', 'size', 'tokens'})
+local queued_groups = rows(ARGV, 17, {'group_id', 'lane', 'bytes', 'environment', 'size', 'tokens'})
 -- include bulk
 -- include clock
 -- include lane_heads
@@ -48,10 +50,23 @@ local queued_groups = rows(ARGV, 16, {'group_id', 'lane', 'bytes', 'environment'
 -- include keep_newest
 -- include token_queues
 
+-- Return whether the debts are those of the plan. A batch that ended without training has changed them otherwise.
+local function same_debts(text)
+  local now = cjson.decode(text or '{}')
+  for environment, owed in pairs(now) do
+    if seen_debts[environment] ~= owed then return false end
+  end
+  for environment in pairs(seen_debts) do
+    if not now[environment] then return false end
+  end
+  return true
+end
+
 local known = redis.call('HGET', LEASE_STATES, batch_id)
 if known then return known == lease and 1 or 0 end
-local now = redis.call('HMGET', RUN, 'epoch', 'step', 'policy_version')
+local now = redis.call('HMGET', RUN, 'epoch', 'step', 'policy_version', 'debts')
 if (now[1] or '0') ~= epoch or (now[2] or '0') ~= step or (now[3] or '0') ~= policy_version then return 0 end
+if not same_debts(now[4]) then return 0 end
 local left, changed, planned, bytes = {}, {}, find_planned_groups()
 if not planned then return 0 end
 local reserved = redis.call('HGET', REPLAY_SAMPLES, batch_id)

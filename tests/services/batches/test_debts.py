@@ -1,0 +1,44 @@
+"""Debts of relaxed batches stay exact while several trainers take batches and give them back."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.runs.settings import Policy
+from app.services.batches.request import BatchRequest
+from app.store.redis import scripts
+from tests.lossy_line import LossyLine
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
+from tests.waiting import wait_until
+
+
+async def debts(services: Services) -> Mapping[int, int]:
+    return (await services.environments.registry.view(RUN)).debts
+
+
+async def test_a_batch_given_back_before_a_commit_is_not_repaid(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    """The commit was planned on the debts that the other batch had left."""
+    line, url = lossy
+    services, _ = process(url)
+    other, _ = process()
+    await services.runs.administration.create(RUN, config(4), Policy(relax_after_s=0.0))
+    for number, name in enumerate(("math", "code", "logic")):
+        sender = (await join(services, name, group_size=4, min_share=0.25)).environment
+        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(group_id=name)])
+    first = await other.batches.dispatch.take(RUN, BatchRequest())
+    assert marks(first) == [0]
+    assert await debts(services) == {1: 1, 2: 1}
+    line.hold(scripts.load("commit_batch").digest.encode())
+    taking = asyncio.create_task(services.batches.dispatch.take(RUN, BatchRequest()))
+    await wait_until(lambda: line.holds)
+    assert first.batch is not None
+    await other.batches.leases.give_back(RUN, first.batch.lease.batch_id, first.batch.lease.lease_id, "too late")
+    assert await debts(other) == {}
+    line.heal()
+    await line.deliver_late()
+    assert marks(await taking) == [0]
+    assert await debts(services) == {1: 1, 2: 1}
