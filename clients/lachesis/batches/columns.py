@@ -11,7 +11,17 @@ from lachesis.groups.packed import PackedColumns
 from lachesis.groups.views import GroupView, SequenceView
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
-from lachesis.wire.columns import DETAILS, lengths_name
+from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, lengths_name
+
+_EMPTY: dict[str, np.dtype[Any]] = {
+    **{column.name: np.dtype(np.int32 if column.kind == "int" else np.float32) for column in NATIVE_COLUMNS},
+    **{
+        lengths_name(column.name, level): np.dtype(np.int32)
+        for column in NATIVE_COLUMNS
+        for level in range(column.depth - 1)
+    },
+}
+"""The columns of a shard without groups, and their dtypes. They let its rank run the same code as the others."""
 
 
 class Columns(PackedColumns):
@@ -39,9 +49,12 @@ class Columns(PackedColumns):
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the columns that all groups have, without columns of lengths. Empty for a shard without groups."""
+        """Names of the columns that all groups have, without columns of lengths.
+
+        A shard without groups has each column that an environment may submit, without values.
+        """
         if not self.groups:
-            return []
+            return [column.name for column in NATIVE_COLUMNS]
         return [
             name
             for name in self.groups[0].names
@@ -73,8 +86,11 @@ class Columns(PackedColumns):
         values that you write to it show in the groups. Compact columns are new arrays in full. If groups store a column
         in different widths, the array is a copy in the largest width. bf16 and f8 come as their bits.
 
+        In a shard without groups, the columns of `names` and their lengths are empty arrays.
+
         Raises:
-            KeyError: A group has no such column; the message names the first one.
+            KeyError: A group has no such column; the message names the first one. Or there are no groups, and it is
+                not one of `names`.
             ValueError: The columns of the groups cannot be joined: their dtypes or shapes differ.
         """
         if name not in self._flat:
@@ -98,19 +114,23 @@ class Columns(PackedColumns):
 
         ``lengths``, ``group_lengths`` and ``cu_seqlens`` are included, and ``NAME.lengths`` of columns with their own
         lengths. ``NAME.inner_lengths`` is included for columns with several values per token. bf16 and f8 have their
-        real dtype.
+        real dtype. A shard without groups has the columns of `names` and their lengths, without values.
 
         Raises:
             ModuleNotFoundError: PyTorch is not installed.
         """
+        tensors = self._tensors() if self.groups else {name: shared(self.column(name)) for name in _EMPTY}
+        for name in ("lengths", "group_lengths", "cu_seqlens"):
+            tensors[name] = shared(getattr(self, name))
+        return tensors
+
+    def _tensors(self) -> dict[str, Any]:
         tensors = {name: shared(self.column(name), self.groups[0].dtype(name)) for name in self.names}
         for name in self.names:
             if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
                 tensors[lengths_name(name)] = shared(self.lengths_of(name))
             if all((inner := lengths_name(name, 1)) in group for group in self.groups):
                 tensors[inner] = shared(self.column(inner))
-        for name in ("lengths", "group_lengths", "cu_seqlens"):
-            tensors[name] = shared(getattr(self, name))
         return tensors
 
     def _facts(self) -> dict[str, object]:
@@ -125,7 +145,9 @@ class Columns(PackedColumns):
 
     def _joined(self, name: str) -> NDArray[Any]:
         if not self.groups:
-            raise KeyError(f"a shard without groups has no column {name!r}")
+            if name not in _EMPTY:
+                raise KeyError(f"a shard without groups has no column {name!r}; it has {', '.join(self.names)}")
+            return np.empty(0, _EMPTY[name])
         if name != DETAILS and (whole := self.file.whole(name)) is not None:
             return whole
         for group in self.groups:

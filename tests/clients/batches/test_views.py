@@ -14,6 +14,7 @@ from lachesis._transport.protocol import NothingYet, Reply, read_reply
 from lachesis.errors import InvalidField, ServiceError
 from lachesis.groups.packed import cumulated
 from lachesis.wire import blob
+from lachesis.wire.columns import NATIVE_COLUMNS
 from tests.clients.batches.replies import TAKE, body_of, columns_of
 from tests.properties import examples
 
@@ -338,3 +339,28 @@ def test_advantages_per_sequence_are_read_as_sent_or_per_token() -> None:
 def test_advantages_that_do_not_fit_are_refused_with_their_place(advantages: Any, said: str) -> None:
     with pytest.raises(InvalidField, match=f"^{said}$"):
         grpo(advantages=advantages)
+
+
+def test_a_shard_without_groups_has_every_native_column_without_values() -> None:
+    columns = columns_of([])
+    assert columns.names == [column.name for column in NATIVE_COLUMNS]
+    for column in NATIVE_COLUMNS:
+        values = columns.column(column.name)
+        assert (values.shape, values.dtype) == ((0,), np.int32 if column.kind == "int" else np.float32), column.name
+    assert columns.tokens_padded(0).shape == columns.padded("masks", -100).shape == (0, 0)
+    assert columns.per_token("advantages").shape == (0,)
+    assert columns.column("distill_logprobs.inner_lengths").dtype == np.int32
+    assert (columns.cu_seqlens.tolist(), columns.sequences()) == ([0], [])
+    with pytest.raises(KeyError, match="a shard without groups has no column 'own'; it has tokens, masks, scores"):
+        columns.column("own")
+
+
+def test_tensors_of_a_shard_without_groups_are_those_of_the_other_shards() -> None:
+    torch = pytest.importorskip("torch")
+    full = packed([[1, 2]], advantages=[0.5], policy_versions=[[1, 2]], **(DISTILLED | {"tensors": {}}))
+    others, tensors = columns_of([full]).to_torch(), columns_of([]).to_torch()
+    assert others.keys() <= tensors.keys()
+    for name, tensor in others.items():
+        assert tensors[name].dtype == tensor.dtype, name
+        assert tensors[name].shape == ((1,) if name == "cu_seqlens" else (0,))
+    assert tensors["ref_logprobs"].dtype == torch.float32

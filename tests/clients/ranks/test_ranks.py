@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.api.wire.rank_query import shard_request_of
 from app.core.ranks.sharding import EndedBy, ShardingSpec
-from lachesis import AsyncEnvironment, AsyncTrainer, Rank, Settings, Trainer
+from lachesis import AsyncEnvironment, AsyncTrainer, Group, Rank, Settings, Trainer
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
@@ -156,3 +156,21 @@ async def test_ranks_that_do_not_agree_learn_what_on(run: Settings) -> None:
         assert await trainer.take(wait_s=5, rank=Rank(0, 2)) is not None
         with pytest.raises(RanksDisagree, match="cost is tokens for the ranks that have this batch, not declared"):
             await trainer.take(rank=Rank(1, 2, cost="declared"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_rank_without_a_group_goes_through_the_same_step(run: Settings) -> None:
+    """One group cannot be divided between two ranks."""
+    shapes = set()
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [Group([[1, 2], [3]], [[1, 2], [3]], [1.0, 0.0])])
+        for number in range(2):
+            batch = await trainer.take(wait_s=20, rank=Rank(number, 2, micro_batch_tokens=8, padded=True))
+            assert batch is not None
+            (rows,) = batch.micro_batches
+            micro_batch = batch.tokens_padded(0)[rows, : batch.lengths[rows].max(initial=0)]
+            shapes.add((len(batch.groups), micro_batch.shape, batch.tokens.shape, batch.scores.shape))
+            await batch.ack()
+        assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 1}
+    assert shapes == {(1, (2, 2), (3,), (2,)), (0, (0, 0), (0,), (0,))}
