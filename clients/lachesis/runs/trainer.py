@@ -430,20 +430,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         Loops of other tasks end. If this method is interrupted, the service gets the remaining batches back when
         their leases expire.
         """
-        try:
-            for feed in list(self._feeds):
-                await self._close_feed(feed)
-            for lease in self._taken:
-                await lease.give_back("the trainer closed", "its trainer was closed before ack()")
-            await self._acquirer.give_back_unanswered()
-            failures = await self._curricula.closed()
-        finally:
-            for feed in self._feeds:
-                feed.abandon()
-            for lease in self._taken:
-                lease.forget()
-            await self._sender.aclose()
-        raise_failures(failures, None)
+        raise_failures(await self._end(), None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -451,7 +438,23 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        raise_failures(await self._end(), error)
+
+    async def _end(self) -> list[LachesisError]:
+        """Close it. Return the errors of observations that did not arrive."""
+        try:
+            for feed in list(self._feeds):
+                await self._close_feed(feed)
+            for lease in self._taken:
+                await lease.give_back("the trainer closed", "its trainer was closed before ack()")
+            await self._acquirer.give_back_unanswered()
+            return await self._curricula.closed()
+        finally:
+            for feed in self._feeds:
+                feed.abandon()
+            for lease in self._taken:
+                lease.forget()
+            await self._sender.aclose()
 
     def _facts(self) -> dict[str, object]:
         held = sum(lease.held for lease in self._taken) + sum(feed.held for feed in self._feeds)

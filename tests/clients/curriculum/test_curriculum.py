@@ -4,17 +4,19 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
 
-from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings
+from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings, Trainer
 from lachesis._prefetch.items import AsyncItemStream, ItemQueue
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from lachesis.wire.curriculum_items import SampledItem, SampledItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
+from tests.clients.test_sync import in_thread
 from tests.clock import LoopClock
 from tests.waiting import wait_until
 
@@ -361,18 +363,35 @@ async def test_an_environment_and_a_trainer_have_their_curricula_and_leaving_sen
 
 
 @pytest.mark.parametrize("error", [None, KeyError("mine")])
+@pytest.mark.parametrize("owner", [partial(AsyncEnvironment, "sums"), AsyncTrainer])
 async def test_leaving_says_which_observations_did_not_arrive_beside_what_else_went_wrong(
-    run: Settings, error: Exception | None
+    run: Settings, owner: Callable[[Settings], AsyncEnvironment | AsyncTrainer], error: Exception | None
 ) -> None:
     async def leave() -> None:
-        async with AsyncEnvironment("sums", run) as environment:
-            await environment.curriculum("other").observe("a", [1.0])
+        async with owner(run) as owning:
+            await owning.curriculum("other").observe("a", [1.0])
             if error is not None:
                 raise error
 
     with pytest.raises(type(error) if error else CurriculumNotFound) as raised:
         await leave()
     assert raised.value.__notes__[0].endswith("1 observations of curriculum other did not arrive")
+
+
+async def test_a_synchronous_trainer_passes_an_interruption_on_although_observations_did_not_arrive(
+    run: Settings,
+) -> None:
+    def interrupted() -> None:
+        with Trainer(run) as trainer:
+            trainer.curriculum("other").observe("a", [1.0])
+            raise KeyboardInterrupt
+
+    def story() -> None:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            interrupted()
+        assert raised.value.__notes__[0].endswith("1 observations of curriculum other did not arrive")
+
+    await in_thread(story)
 
 
 def test_a_curriculum_that_could_not_be_made_is_collected_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
