@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeGuard
 
@@ -14,6 +14,7 @@ from lachesis._torch import labelled
 from lachesis._transport.bodies import Path
 from lachesis.errors import InvalidField
 from lachesis.groups.rows import as_array, ragged
+from lachesis.wire.blob import dtype_name
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack, place_of
 from lachesis.wire.groups import GROUP_ID, MAX_COST
@@ -30,6 +31,8 @@ PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
 _DETAIL_NAMES = tuple(name for name in DETAIL_FIELDS if name != "env_id")
 _LONGEST_ITEM = 512
+_SURROGATE = re.compile(r"[\ud800-\udfff]")  # text in Python has no pairs, so each is a half
+_HALF_PAIR = "holds half of a surrogate pair"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,20 +127,22 @@ class Group:
                 raise InvalidField(f"should be a string, not {type(self.item).__name__}", ("item",))
             if not 1 <= len(self.item) <= _LONGEST_ITEM:
                 raise InvalidField(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
+            if _SURROGATE.search(self.item):
+                raise InvalidField(_HALF_PAIR, ("item",))
             keys["item"] = self.item
         if self.cost is not None:
             if not (_is_number(self.cost) and 0 <= self.cost <= MAX_COST):
                 raise InvalidField(f"should be a number from 0 to {MAX_COST:g}, not {self.cost!r}", ("cost",))
             keys["cost"] = repr(float(self.cost))
         if self.metadata is not None:
-            keys["metadata"] = _json_text(_object(self.metadata, ("metadata",)), ("metadata",))
+            keys["metadata"] = _json(_object(self.metadata, ("metadata",)), ("metadata",)).decode()
         return keys
 
     def _details(self) -> bytes:
         given = {name: value for name in _DETAIL_NAMES if (value := getattr(self, name)) is not None}
         for name, value in given.items():
             _DETAIL_CHECKS.get(name, _anything)(value, (name,))
-        return _json_text(given, (DETAILS,)).encode()
+        return _json(given)
 
 
 def _flattened(column: Column, value: Any) -> Ragged:
@@ -206,7 +211,18 @@ def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
     for name in tensors:
         if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
             raise InvalidField("is the name of a column, or of its lengths", ("tensors", name))
-    return {name: as_array(value, ("tensors", name), labelled) for name, value in tensors.items()}
+        if _SURROGATE.search(name):
+            raise InvalidField(f"the name {name!a} {_HALF_PAIR}", ("tensors",))
+    return {name: _checked_tensor(value, ("tensors", name)) for name, value in tensors.items()}
+
+
+def _checked_tensor(value: NDArray[Any], path: Path) -> NDArray[Any]:
+    array = as_array(value, path, labelled)
+    try:
+        dtype_name(array.dtype)
+    except TypeError as error:
+        raise InvalidField(f"cannot be stored: {error}", path) from None
+    return array
 
 
 def _is_lengths_of_column(name: str) -> bool:
@@ -253,8 +269,31 @@ _DETAIL_CHECKS: dict[str, Callable[[Any, Path], object]] = {
 }
 
 
-def _json_text(value: Any, path: Path) -> str:
+def _json(value: Any, path: Path = ()) -> bytes:
+    """Write a value as JSON. ``path`` is the place of the value.
+
+    Raises:
+        InvalidField: It is not JSON, or holds half of a surrogate pair.
+    """
     try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise InvalidField(f"is not JSON: {error}", path) from None
+        raise InvalidField(f"is not JSON: {error}", path or (DETAILS,)) from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidField(_HALF_PAIR, _half_pair(value, path) or path) from None
+
+
+def _half_pair(value: Any, path: Path) -> Path | None:
+    """Return the place of the first text with half of a surrogate pair. A key has the place of its object."""
+    if isinstance(value, str):
+        return path if _SURROGATE.search(value) else None
+    if isinstance(value, Mapping):
+        if any(isinstance(key, str) and _SURROGATE.search(key) for key in value):
+            return path
+        items: Iterable[tuple[str | int, Any]] = value.items()
+    else:
+        items = enumerate(value) if isinstance(value, list | tuple) else ()
+    places = (_half_pair(inner, (*path, key)) for key, inner in items)
+    return next((place for place in places if place is not None), None)

@@ -173,7 +173,7 @@ def write(
     ordered = sorted(tensors.items(), key=lambda tensor: (-tensor[1].dtype.itemsize, tensor[0]))
     arrays = [(name, np.asarray(array, array.dtype.newbyteorder("<"), order="C")) for name, array in ordered]
     bits = dtypes or {}
-    sizes = [(name, bits.get(name) or _dtype_name(array.dtype), array.shape, array.nbytes) for name, array in arrays]
+    sizes = [(name, bits.get(name) or dtype_name(array.dtype), array.shape, array.nbytes) for name, array in arrays]
     # A bytes object for each array would be one more copy.
     return b"".join([header_of(sizes, metadata), *(array.data if array.size else b"" for _, array in arrays)])
 
@@ -209,6 +209,20 @@ def header_of(
     text = to_json(entries)
     text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype in safetensors.
+
+    Raises:
+        TypeError: safetensors has no such dtype.
+    """
+    if dtype in _LABELS:
+        return _LABELS[dtype]
+    name = "BOOL" if dtype.kind == "b" else f"{_KINDS.get(dtype.kind, '')}{8 * dtype.itemsize}"
+    if name not in ITEM_BYTES:
+        raise TypeError(f"safetensors has no dtype for {dtype}")
+    return name
 
 
 def _read_by_shape(text: bytes, start: int, size: int) -> Header:
@@ -353,12 +367,3 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         if size != prod(shape) * item_bytes:
             raise DamagedBlob(f"tensor {name!r} does not take the bytes it claims: {size}")
     return TensorInfo(start + first, start + last, dtype, tuple(shape))
-
-
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    if dtype in _LABELS:
-        return _LABELS[dtype]
-    name = "BOOL" if dtype.kind == "b" else f"{_KINDS.get(dtype.kind, '')}{8 * dtype.itemsize}"
-    if name not in ITEM_BYTES:
-        raise TypeError(f"safetensors has no dtype for {dtype}")
-    return name

@@ -217,6 +217,17 @@ WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "a tensor on a GPU": ({"tensors": {"h": Unreadable(TypeError)}}, "tensors.h: cannot be read as an array: use cpu"),
     "a tensor named like a column": ({"tensors": {"masks": np.zeros(1)}}, "tensors.masks: is the name of a column"),
     "lengths of a column": ({"tensors": {"tokens.lengths": np.zeros(1)}}, "is the name of a column"),
+    "a tensor of text": ({"tensors": {"x": np.array(["a"])}}, "tensors.x: cannot be stored: safetensors has no dtype for"),
+    "complex numbers": ({"tensors": {"x": np.zeros(1, complex)}}, "tensors.x: cannot be stored: safetensors has no dtype"),
+    "a tensor of objects": ({"tensors": {"x": np.array([None])}}, "tensors.x: cannot be stored: safetensors has no dtype"),
+    "half a pair in a name": ({"tensors": {"\ud83d": np.zeros(1)}}, r"^tensors: the name '\\ud83d' holds half of a"),
+    "half a pair in an item": ({"item": "\ud83d"}, "^item: holds half of a surrogate pair"),
+    "half a pair in metadata": ({"metadata": {"a": [1, "\ud83d"]}}, r"^metadata\.a\[1\]: holds half of a surrogate pair"),
+    "half a pair in a key": ({"group_overrides": {"a": {"\udc00": 1}}}, r"^group_overrides\.a: holds half of a surrogate"),
+    "half a pair in a message": (
+        {"messages": [[{"role": "user", "content": "?"}], [{"role": "user", "content": "\ud83d"}]]},
+        r"^messages\[1\]\[0\]\.content: holds half of a surrogate pair",
+    ),
 }
 
 
