@@ -161,8 +161,11 @@ class Loader(Generic[K]):
         """Return a loader of one part of these samples, at the start of the same epoch. It may have no batch."""
         loader = copy.copy(self)
         loader._order = self._order.split(part, parts)
-        loader._loop = None
         return loader
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and spawned workers get: everything but the running loop."""
+        return {**self.__dict__, "_loop": None}
 
     def __iter__(self) -> Iterator[LoadedBatch[K]]:
         """Begin a loop.

@@ -275,6 +275,16 @@ def test_a_loop_without_end_goes_on_through_epochs() -> None:
     assert epochs == [0, 0, 1, 1, 2, 2, 3]
 
 
+def test_a_loader_that_has_run_can_be_pickled_and_continues_there() -> None:
+    """As workers that are spawned get it, also while its loop runs."""
+    loader = Loader(Source(range(8), sample), 2, ragged=Pad())
+    loop = iter(loader)
+    assert next(loop).keys == [0, 1]
+    sent = pickle.loads(pickle.dumps(loader))
+    loader.close()
+    assert keys_of(sent) == keys_of(pickle.loads(pickle.dumps(loader))) == [[2, 3], [4, 5], [6, 7]]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
