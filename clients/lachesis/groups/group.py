@@ -1,6 +1,7 @@
 """A group as an environment submits it: checked, and laid out as the bytes that are stored."""
 
 import json
+import operator
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,11 +118,12 @@ class Group:
         keys = {"id": self.id}
         oldest = _oldest(versions)
         if self.policy_version is not None:
-            if type(self.policy_version) is not int or not 0 <= self.policy_version <= MAX_INTEGER:
+            version = _whole(self.policy_version)
+            if version is None or not 0 <= version <= MAX_INTEGER:
                 raise InvalidField(f"should be an integer from 0 on, not {self.policy_version!r}", ("policy_version",))
-            if oldest not in (None, self.policy_version):
+            if oldest not in (None, version):
                 raise InvalidField(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))
-            keys["policy_version"] = str(self.policy_version)
+            keys["policy_version"] = str(version)
         if self.item is not None:
             if not isinstance(self.item, str):
                 raise InvalidField(f"should be a string, not {type(self.item).__name__}", ("item",))
@@ -165,6 +167,16 @@ def _is_id(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or (hasattr(value, "__array__") and np.ndim(value) == 0)
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number of any type, for instance of numpy, as an int. None for other values, also for bool."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def _count(rows: Any) -> int | None:
