@@ -20,7 +20,7 @@ from lachesis._transport.run_calls import RunCalls, Taken, checked_criteria
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.batches.batch import AsyncBatch, batch_of
 from lachesis.curriculum.curriculum import AsyncCurriculum, NamedCurricula, raise_failures
-from lachesis.errors import LachesisError
+from lachesis.errors import InvalidField, LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import BATCHES_SHOWN, BatchDetails, Explanation, LeasedBatches, ListedBatches
 from lachesis.wire.events import RunEvent
@@ -232,8 +232,10 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         Raises:
             GroupNotFound: The run does not know it.
             GroupGone: It has left, and the run no longer keeps its contents.
-            InvalidField: It has no such sequence.
+            InvalidField: It has no such sequence. Or ``first_token`` or ``tokens`` comes without ``sequence``.
         """
+        if sequence is None and (first_token or tokens is not None):
+            raise InvalidField("is required beside first_token and tokens", ("sequence",))
         given = {} if sequence is None else {"sequence": sequence, "from": first_token, "tokens": tokens}
         return await self._sender.send(self._calls.read_group(group, given))
 

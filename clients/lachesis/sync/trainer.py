@@ -226,7 +226,7 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         Raises:
             GroupNotFound: The run does not know it.
             GroupGone: It has left, and the run no longer keeps its contents.
-            InvalidField: It has no such sequence.
+            InvalidField: It has no such sequence. Or ``first_token`` or ``tokens`` comes without ``sequence``.
         """
         return self._portal.run(
             self._async.read_group(group, sequence=sequence, first_token=first_token, tokens=tokens)

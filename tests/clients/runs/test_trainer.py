@@ -67,6 +67,8 @@ async def test_a_run_is_made_once_and_changed_while_it_runs(settings: Settings) 
         (lambda trainer: trainer.set_policy_version(-1), "policy_version: .*, not -1"),
         (lambda trainer: trainer.checkpoint(1.5), r"step: .*, not 1\.5"),
         (lambda trainer: trainer.rewind(None), "step: .*, not None"),
+        (lambda trainer: trainer.read_group("a", tokens=100), "sequence: is required beside first_token and tokens"),
+        (lambda trainer: trainer.read_group("a", first_token=1), "sequence: is required beside first_token and tokens"),
         (lambda trainer: trainer.take(lease_s=0), "lease_s: .*, not 0"),
         (lambda trainer: trainer.take(wait_s=601), "wait_s: should be 0 to 600 seconds, not 601"),
         (lambda trainer: anext(trainer.batches(lease_s=-3)), "lease_s: .*, not -3"),
