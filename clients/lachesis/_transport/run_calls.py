@@ -212,16 +212,22 @@ def list_runs(limit: int) -> Call[runs.Runs]:
     return Call("GET", "/v1/runs", model_reader(runs.Runs), {"limit": str(limit)})
 
 
-def checked_criteria(given: Mapping[str, object]) -> dict[str, object]:
+def checked_criteria(given: Mapping[str, object], *, with_values: bool = False) -> dict[str, object]:
     """Return criteria of groups; the service would not mind a wrong name, and find other groups.
 
+    Args:
+        given: The criteria by name.
+        with_values: Whether None is refused. It stands for any value, so it would find more groups than are meant.
+
     Raises:
-        InvalidField: There is no such criterion.
+        InvalidField: There is no such criterion, or a value is refused.
     """
     known = GroupCriteria.model_fields
     for name in given:
         if name not in known:
             raise InvalidField(f"there is no such criterion; there are {', '.join(sorted(known))}", ("query", name))
+        if with_values and given[name] is None:
+            raise InvalidField("is None: give a value, or leave the criterion out", ("query", name))
     return dict(given)
 
 

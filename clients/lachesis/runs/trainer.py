@@ -283,10 +283,10 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             The number of deleted groups. It is too low if an answer was lost.
 
         Raises:
-            InvalidField: There is no criterion, or one is wrong or unknown.
+            InvalidField: There is no criterion, or one is wrong, unknown or None.
             EnvironmentNotFound: No environment has this name.
         """
-        given = checked_criteria(criteria)
+        given = checked_criteria(criteria, with_values=True)
         deleted = 0
         cursor: str | None = None
         while True:

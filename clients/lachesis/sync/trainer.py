@@ -274,7 +274,7 @@ class Trainer(BlockingOwner[AsyncTrainer]):
             The number of deleted groups. It is too low if an answer was lost.
 
         Raises:
-            InvalidField: There is no criterion, or one is wrong or unknown.
+            InvalidField: There is no criterion, or one is wrong, unknown or None.
             EnvironmentNotFound: No environment has this name.
         """
         return self._portal.run(self._async.delete_groups(**criteria))

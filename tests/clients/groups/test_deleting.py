@@ -54,6 +54,11 @@ async def test_groups_are_deleted_by_the_criteria_of_lists(run: Settings) -> Non
         assert (await trainer.list_groups(state="queued", score_max=scores[1])).groups == []
         with pytest.raises(InvalidField, match="there is no such criterion; there are dropped"):
             await trainer.delete_groups(size=1, enviroment="math")  # type: ignore[call-arg]
+        left = (await trainer.status()).groups.queued
+        with pytest.raises(InvalidField, match="item: is None: give a value, or leave the criterion out"):
+            await trainer.delete_groups(environment="math", item=None)
+        assert (await trainer.status()).groups.queued == left > 0
+        assert len((await trainer.list_groups(state="queued", item=None)).groups) == left, "a list may name it"
         assert await trainer.delete_groups(size=1) == 6 - len(found.groups)
 
 
