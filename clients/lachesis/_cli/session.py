@@ -14,7 +14,7 @@ from lachesis._exit_codes import INTERRUPTED, NOT_ALLOWED, UNHEALTHY, UNREACHABL
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
+from lachesis.errors import InvalidField, LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
 from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
 
@@ -102,6 +102,8 @@ def code_of(error: LachesisError) -> int:
     """Return the exit code of an error."""
     if isinstance(error, Unreachable):
         return UNREACHABLE
+    if isinstance(error, InvalidField):
+        return WRONG_USE
     return NOT_ALLOWED if isinstance(error, Unauthorized | PermissionDenied) else UNHEALTHY
 
 

@@ -19,7 +19,7 @@ from lachesis._cli.session import InJson, RunOption, Url, carry_out, fail, note,
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import RunCalls
-from lachesis.errors import GroupGone, GroupNotFound
+from lachesis.errors import GroupGone, GroupNotFound, InvalidField
 from lachesis.wire import blob
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.columns import DETAILS, lay_out, unpack
@@ -113,7 +113,10 @@ def import_groups(
                 except (DamagedBlob, ValueError) as error:
                     fail(f"{folder / part.name}: {error}", UNHEALTHY)
                 for request in divided(blobs, _REQUEST_GROUPS, _REQUEST_BYTES, len):
-                    receipts = await sender.send(calls.submit(request), _PATIENCE_S)
+                    try:
+                        receipts = await sender.send(calls.submit(request), _PATIENCE_S)
+                    except InvalidField as error:  # of a group, not of the command line
+                        fail(str(error), UNHEALTHY)
                     outcomes.update(receipt.status for receipt in receipts.groups)
                     bar.advance(task, len(request))
         if json:

@@ -83,7 +83,7 @@ async def test_a_group_is_shown_part_by_part_and_whole_as_json(run: Settings) ->
     _, out, _ = await piped("show", one, "--json", "--run", "math", LACHESIS_URL=run.url)
     assert json.loads(out)["content"]["tokens"] == [[1, 2, 3], [4, 5]]
     assert json.loads(out)["content"]["tensors"]["half"]["dtype"] == "BF16"
-    assert (await piped("show", one, "--sequence", "2", "--run", "math", LACHESIS_URL=run.url))[0] == 1
+    assert (await piped("show", one, "--sequence", "2", "--run", "math", LACHESIS_URL=run.url))[0] == 2
     assert (await piped("show", "unknown", "--run", "math", LACHESIS_URL=run.url))[0] == 1
 
 

@@ -255,3 +255,13 @@ async def test_groups_that_have_left_are_named_and_versions_can_be_left_out(run:
         code, out, _ = await piped(*words, "--no-versions", LACHESIS_URL=run.url)
         assert (code, out) == (0, "submitted to copy: 1 accepted\n")
         assert (await other.read_group(left)).policy_version is None
+
+
+async def test_an_import_that_a_run_refuses_is_no_wrong_use(run: Settings, tmp_path: Path) -> None:
+    async with AsyncEnvironment("math", run) as environment, AsyncTrainer(run, run="short") as other:
+        await submitted(environment, [group(1, 2)])
+        await other.create_run(batch_size=2, max_sequence_tokens=1, long_sequences="refuse")
+    assert (await piped("export", str(tmp_path / "e"), "--run", "math", LACHESIS_URL=run.url))[0] == 0
+    code, out, err = await piped("import", str(tmp_path / "e"), "--run", "short", LACHESIS_URL=run.url)
+    assert (code, out) == (1, "")
+    assert "max_sequence_tokens" in err
