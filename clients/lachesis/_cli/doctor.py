@@ -1,16 +1,18 @@
 """The command ``doctor``: what is wrong between this machine and the service, and what to type."""
 
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from lachesis._cli import output, status_output
-from lachesis._cli.session import InJson, RunName, Url, carry_out, code_of, settings_of
+from lachesis._cli.session import InJson, Url, carry_out, code_of, settings_of
 from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, WELL
 from lachesis._transport.credentials import Credentials
 from lachesis._transport.http import Sender
@@ -27,7 +29,7 @@ from lachesis.errors import (
     ServiceError,
     Unauthorized,
 )
-from lachesis.wire.address import is_readable_by_others, without_password
+from lachesis.wire.address import is_readable_by_others, split_run, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 from lachesis.wire.version import ServiceVersion
 
@@ -36,17 +38,24 @@ _FILES = 1024
 """Open files that a worker with many connections and dataset files needs."""
 
 
-def doctor(run: RunName = None, url: Url = None, json: InJson = False) -> None:
-    """Check the service, the token, clocks and limits, from this machine.
+def doctor(
+    run: Annotated[
+        str | None, typer.Argument(help="The run to check. Default: that of LACHESIS_RUN or of the URL, or none.")
+    ] = None,
+    url: Url = None,
+    json: InJson = False,
+) -> None:
+    """Check the service, the token, clocks and limits, from this machine. If a run is named, check it, too.
 
     The exit code is that of the first problem: 1, 3 or 4. Each problem comes with what to type.
     `python -m app doctor` checks more, on the server.
     """
     settings = settings_of(url, run)
+    with_run = run is not None or "LACHESIS_RUN" in os.environ or _run_of(url) is not None
 
     async def check(sender: Sender) -> int:
         code, console = WELL, output.console()
-        async for found, failed in _findings(settings, sender):
+        async for found, failed in _findings(settings, sender, with_run):
             if json:
                 typer.echo(output.as_json(found))
             else:
@@ -58,7 +67,7 @@ def doctor(run: RunName = None, url: Url = None, json: InJson = False) -> None:
     carry_out(settings, check)
 
 
-async def _findings(settings: Settings, sender: Sender) -> AsyncIterator[tuple[Finding, int]]:
+async def _findings(settings: Settings, sender: Sender, with_run: bool) -> AsyncIterator[tuple[Finding, int]]:
     """Yield what each check found, and the exit code that a problem of this check means."""
     yield _open_files(), UNHEALTHY
     if (sent := _plain_token(settings)) is not None:
@@ -75,9 +84,18 @@ async def _findings(settings: Settings, sender: Sender) -> AsyncIterator[tuple[F
     yield await _ready(sender)
     token, failed = await _token(settings, sender)
     yield token, failed
-    if token.state != "problem":
-        async for found in _run(settings, sender):
-            yield found, UNHEALTHY
+    if token.state == "problem":
+        return
+    if not with_run:
+        yield ok("run", "none is named, so none is checked"), WELL
+        return
+    async for found in _run(settings, sender):
+        yield found, UNHEALTHY
+
+
+def _run_of(url: str | None) -> str | None:
+    """Return the run that the URL of a command names, or that of its variable."""
+    return split_run(os.environ.get("LACHESIS_URL", "") if url is None else url)[1]
 
 
 def _headers(reply: Reply) -> Mapping[str, str]:

@@ -101,6 +101,26 @@ async def test_a_missing_run_and_a_run_that_cannot_work_are_noticed(run: Setting
     assert code == 1
 
 
+async def test_a_run_is_checked_only_if_it_is_named(settings: Settings) -> None:
+    """The service has no run, neither `default` nor another."""
+
+    async def examined_without(*words: str, **variables: str) -> tuple[int | None, str, str]:
+        code, out, _ = await piped("doctor", "--json", *words, **variables)
+        found = findings_by_check(out)["run"]
+        return code, found["state"], found["detail"]
+
+    service, atropos = settings.url, f"{settings.url}/runs/typo/atropos"
+    assert await examined_without(LACHESIS_URL=service) == (0, "ok", "none is named, so none is checked")
+    for words, variables in (
+        (["typo"], {"LACHESIS_URL": service}),
+        ([], {"LACHESIS_URL": service, "LACHESIS_RUN": "typo"}),
+        ([], {"LACHESIS_URL": atropos}),
+        (["--url", atropos], {"LACHESIS_URL": service}),
+    ):
+        code, state, detail = await examined_without(*words, **variables)
+        assert (code, state, "typo" in detail) == (1, "problem", True), (words, variables)
+
+
 async def test_foreign_host_names_and_insecure_services_are_noticed(start: Start, run: Settings) -> None:
     service = await start(insecure=True)
     _, found = await examined(LACHESIS_URL=str(service.base_url))
