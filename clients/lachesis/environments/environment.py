@@ -142,7 +142,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._reporting = asyncio.Lock()
         self._before_joining = 0  # retries until then
         self._reported = 0  # running groups, as the service counts them
-        self._permits = Permits(name, functools.partial(self._report, start_groups=1))
+        self._permits = Permits(name, functools.partial(self._report, start_groups=1), self._tell)
         self._trouble: LachesisError | None = None
         self.outcomes = Counter()
 
@@ -366,7 +366,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._trouble = trouble
 
     async def _until_beat(self) -> None:
-        """Wait for ``heartbeat_s``, or until groups have arrived: then other members may start as many."""
+        """Wait for ``heartbeat_s``, or until fewer groups run here: then other members may start as many."""
         with contextlib.suppress(TimeoutError):
             async with timeout(self._heartbeat_s), self._changed:
                 await self._changed.wait_for(lambda: self.running_groups < self._reported)

@@ -38,22 +38,26 @@ class AsyncPermit(Shown, ForAsyncio):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._permits.give_back()
+        await self._permits.give_back()
 
 
 class Permits:
     """The permits of one environment. If several tasks wait for permits, one of them sends requests."""
 
-    def __init__(self, environment: str, ask: Callable[[], Awaitable[Credits]]) -> None:
+    def __init__(
+        self, environment: str, ask: Callable[[], Awaitable[Credits]], notify: Callable[[], Awaitable[None]]
+    ) -> None:
         """Hold none yet.
 
         Args:
             environment: Its name.
             ask: Asks the service to start one more group.
+            notify: Called after a permit was released: other members may then start as many groups.
         """
         self.held = 0
         self._environment = environment
         self._ask = ask
+        self._notify = notify
         self._asking = asyncio.Lock()
         self._wait_log = RateLimitedLog(_LOG_PERIOD_S)
         self._waiting_for = "the service has not answered yet"
@@ -76,9 +80,10 @@ class Permits:
         except TimeoutError:
             raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
 
-    def give_back(self) -> None:
+    async def give_back(self) -> None:
         """Release a permit, because its group was submitted or abandoned."""
         self.held -= 1
+        await self._notify()
 
     @property
     def _why(self) -> str:

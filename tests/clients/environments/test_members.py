@@ -86,6 +86,26 @@ async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Se
             assert (await shown(trainer)).running_groups == 1
 
 
+async def test_a_worker_that_gave_up_a_group_makes_way_before_its_next_heartbeat(
+    run: Settings, trainer: AsyncTrainer
+) -> None:
+    """Neither beats of itself while this lasts. The rollout failed, or its group had arrived before the block ended."""
+    first, second = (AsyncEnvironment("gsm8k", run, heartbeat_s=600) for _ in range(2))
+    async with first, second:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                async with first.permit(wait_s=60):
+                    raise ZeroDivisionError
+            await wait_until(lambda: _running(trainer, 0))
+        async with first.permit(wait_s=60):
+            await submitted(first, [group(1, policy_version=0)])
+            assert (await first.credits()).granted_groups == 0
+            assert (await shown(trainer)).running_groups == 1
+        await wait_until(lambda: _running(trainer, 0))
+        async with second.permit(wait_s=60):
+            assert (await shown(trainer)).running_groups == 1
+
+
 async def test_a_worker_reports_the_requests_that_it_sent_again_since_it_joined(
     run: Settings, proxy: CuttingProxy
 ) -> None:
