@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request, Response
 
@@ -19,13 +20,16 @@ from app.api.http.compression import accepts_gzip
 from app.api.http.replies import compressed, large_json_reply
 
 OLDEST_S = 10.0
-"""An answer is kept no longer, whatever age requests accept."""
+"""An answer is forgotten this long after its computing began, whatever age requests accept."""
 
 _MOST = 100  # answers that are kept
+_MOST_BYTES = 1024 * 1024  # of an answer that is kept, as it is sent; all that are kept have at most 100 MiB
 _REVISION = re.compile(r"(?:^|,)\s*revision=([0-9a-f]{1,64})\s*(?:,|$)")
 _MAX_AGE = re.compile(r"(?:^|,)\s*max-age=(\d{1,9})\s*(?:,|$)", re.IGNORECASE)
 
 Compute = Callable[[], Awaitable[bytes]]
+_Key = tuple[str, bytes, bool, str]
+_Content = tuple[bytes, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,13 @@ class _SharedAnswer:
     """An answer, or the task that computes it. It shows what was true when its computing began."""
 
     began_s: float
-    content: asyncio.Task[tuple[bytes, dict[str, str]]]
+    content: asyncio.Task[_Content]
 
 
 class SharedAnswers:
     """The latest answers of this process that several readers may get. Its callers have checked who asks.
+
+    An answer above 1 MiB is given to all who ask while it is computed, and then forgotten.
 
     Args:
         clock: Returns the time now, seconds.
@@ -45,7 +51,8 @@ class SharedAnswers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._answers: dict[tuple[str, bytes, bool, str], _SharedAnswer] = {}
+        self._answers: dict[_Key, _SharedAnswer] = {}  # the oldest first
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def reply(self, request: Request, compute: Compute) -> Response:
         """Answer with JSON: of another request for the same address if the request accepts that, or a new one.
@@ -62,23 +69,33 @@ class SharedAnswers:
         if found is None or now_s - found.began_s > accepted_s:
             self._answers.pop(key, None)  # so that the new answer is the newest
             found = self._answers[key] = _SharedAnswer(now_s, asyncio.create_task(_computed(request, compute)))
-            self._forget_old(now_s)
-        try:
-            body, headers = await asyncio.shield(found.content)
-        except Exception:
-            if self._answers.get(key) is found:
-                del self._answers[key]
-            raise
+            found.content.add_done_callback(partial(self._on_computed, key, found))
+            self._forget_old()
+        body, headers = await asyncio.shield(found.content)
         age = {"Age": str(int(self._clock() - found.began_s))}
         return Response(body, headers=headers | age, media_type="application/json")
 
-    def _forget_old(self, now_s: float) -> None:
-        """Remove answers that are too old, and all but the newest."""
+    def _on_computed(self, key: _Key, answer: _SharedAnswer, content: asyncio.Task[_Content]) -> None:
+        """Forget an answer that failed or is large. Who waits for it gets it all the same."""
+        is_kept = not content.cancelled() and content.exception() is None and len(content.result()[0]) <= _MOST_BYTES
+        if not is_kept and self._answers.get(key) is answer:
+            del self._answers[key]
+
+    def _forget_old(self) -> None:
+        """Forget answers that are too old, and all but the newest. While there are any, come back in time."""
+        now_s = self._clock()
         newest = list(self._answers)[-_MOST:]
-        self._answers = {key: self._answers[key] for key in newest if now_s - self._answers[key].began_s <= OLDEST_S}
+        self._answers = {key: self._answers[key] for key in newest if now_s - self._answers[key].began_s < OLDEST_S}
+        if self._answers and self._sweep is None:
+            oldest = next(iter(self._answers.values()))
+            self._sweep = asyncio.get_running_loop().call_later(oldest.began_s + OLDEST_S - now_s, self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        self._sweep = None
+        self._forget_old()
 
 
-async def _computed(request: Request, compute: Compute) -> tuple[bytes, dict[str, str]]:
+async def _computed(request: Request, compute: Compute) -> _Content:
     return await compressed(request, await compute())
 
 

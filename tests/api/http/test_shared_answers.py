@@ -1,4 +1,4 @@
-"""Readers share an answer only if each of them accepts one of its age, and it never outlives that."""
+"""Readers share an answer only if each of them accepts one of its age. Old and large answers are not kept."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,9 @@ import pytest
 from fastapi import Request
 
 from app.api.http.shared_answers import OLDEST_S, SharedAnswers
+from tests.clock import LoopClock
+
+LARGEST_KEPT_BYTES = 1024 * 1024
 
 
 class Source:
@@ -73,6 +76,36 @@ async def test_an_answer_that_is_computed_again_is_among_the_newest() -> None:
     again = await source.ask("max-age=1", path="/0")
     await source.ask("max-age=1", path="/100")
     assert await source.ask("max-age=1", path="/0") == again
+
+
+async def test_answers_are_forgotten_in_time_without_another_request(loop_clock: LoopClock) -> None:
+    """The clock of the answers goes back in the end. An answer that was kept would be shared then."""
+    source = Source()
+    for path in ("/a", "/b"):
+        await source.ask("max-age=10", path=path)
+        source.now_s += 4
+        await loop_clock.advance(4)
+    source.now_s += 2
+    await loop_clock.advance(2)
+    assert await source.ask("max-age=10", path="/b") == b'{"answer":2}', "it is 6 s old"
+    source.now_s += 4
+    await loop_clock.advance(4)
+    source.now_s -= OLDEST_S
+    assert await source.ask("max-age=10", path="/a") == b'{"answer":3}'
+    assert await source.ask("max-age=10", path="/b") == b'{"answer":4}'
+
+
+@pytest.mark.parametrize(("size", "computed"), [(LARGEST_KEPT_BYTES, 1), (LARGEST_KEPT_BYTES + 1, 2)])
+async def test_a_large_answer_is_shared_while_it_is_computed_and_then_forgotten(size: int, computed: int) -> None:
+    source = Source()
+
+    async def large() -> bytes:
+        return (await source.compute()).ljust(size)
+
+    together = await asyncio.gather(*(source.ask("max-age=5", compute=large) for _ in range(3)))
+    assert (set(together), source.computed) == ({b'{"answer":1}'.ljust(size)}, 1)
+    await source.ask("max-age=5", compute=large)
+    assert source.computed == computed
 
 
 async def test_an_error_reaches_all_who_wait_and_nobody_after_them() -> None:
