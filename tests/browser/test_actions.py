@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.api.access.conftest import Tokens, bearer
+from tests.api.atropos_calls import register, register_env
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_access import enter
 from tests.browser.test_accessibility import findings
@@ -156,6 +157,18 @@ async def test_shares_environments_groups_and_quarantined_batches(client: httpx.
     trail = (await client.get("/v1/audit")).json()["entries"]
     assert any("score_min=1" in entry["path"] for entry in trail), "the audit trail has the filters"
     assert {"DELETE", "POST", "PATCH"} <= {entry["method"] for entry in trail}
+
+
+async def test_shares_of_an_atropos_environment_with_a_negative_weight_are_changed(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    """Atropos environments ask with weight -1 to be left out of weighting. An unchanged weight is not sent."""
+    await register(client)
+    name = (await register_env(client, "math", weight=-1.0))["wandb_name"]
+    page = await show("/runs/default/shares")
+    dialog = await opened(page, f"Change shares of {name}")
+    await dialog.get_by_label("Minimum share").fill("0.25")
+    await confirm(page, "Change", f"{name} now gets at least 25 %, no maximum, weight -1.")
 
 
 async def test_a_refusal_is_shown_and_an_answer_that_is_lost_is_not_repeated(

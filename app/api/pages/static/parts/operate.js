@@ -113,7 +113,7 @@ export function ShareAction({ run, environment }) {
     fields=${[
       html`<${Field} key="min" name="min_share" title="Minimum share, 0 to 1" value=${least || null} ...${share} />`,
       html`<${Field} key="max" name="max_share" title="Maximum share, 0 to 1" value=${most} ...${share} />`,
-      html`<${Field} key="weight" name="weight" title="Weight" value=${weight} required />`,
+      html`<${Field} key="weight" name="weight" title="Weight" value=${weight} min=${Math.min(0, weight)} required />`,
     ]}
     done=${(now) => html`<p>${shown(name, 64)} now gets ${words(now)}.</p>`}
   >
