@@ -1,5 +1,7 @@
 """Names of others are text: no markup, no control characters, no direction, no length reaches the reader."""
 
+import re
+
 import httpx
 import pytest
 from playwright.async_api import Page, expect
@@ -70,6 +72,14 @@ async def test_a_hostile_address_is_inert(client: httpx.AsyncClient, show: Open)
     page = await show(f"/?name={query}")
     await expect(page.get_by_text("0 runs")).to_be_visible()
     assert await page.evaluate("window.hacked") is None
+
+
+async def test_an_address_with_a_malformed_escape_shows_what_is_wrong(show: Open, watch: Watch) -> None:
+    watch.expected.append("422")
+    page = await show("/runs/%FF/now")
+    await expect(page).to_have_title("%FF · now · Lachesis")
+    await expect(page.get_by_label("Run", exact=True)).to_have_value(re.compile("/runs/%25FF/now$"))
+    await expect(page.locator("main [data-state=error]")).to_contain_text("invalid_field")
 
 
 async def test_hostile_names_of_tokens_are_inert_in_the_audit_trail(

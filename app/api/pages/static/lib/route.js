@@ -20,12 +20,21 @@ export function noteRow(list, id) {
 /** The row of a list that the reader was at when they left this entry of the history; null if there is none. */
 export const rowOf = (list) => (row?.list === list ? row.id : null);
 
+// A malformed escape stays as it is: the service then says what is wrong with the name.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Read the address: `{view, run, query}`. */
 export function read() {
   const path = location.pathname.slice(root.pathname.length);
   const query = new URLSearchParams(location.search);
   const [first, run, view] = path.split("/");
-  if (first === "runs" && run) return { run: decodeURIComponent(run), view: view === "atropos" ? "now" : view, query };
+  if (first === "runs" && run) return { run: decoded(run), view: view === "atropos" ? "now" : view, query };
   return { run: null, view: first || "runs", query };
 }
 
