@@ -108,6 +108,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         openapi_url=None,  # `api_docs` serves the document, and the page with all of its files
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # clients remove `..` from a path: `DELETE` of an item would then delete its curriculum
         telemetry={"tracing": False, "metrics": False, "logs": False},  # looking for a collector takes 4 us
         exception_handlers=FRAMEWORK_ERRORS,
         middleware=[

@@ -224,6 +224,12 @@ async def test_runs_have_a_surface_of_their_own_and_do_not_see_each_other(client
     assert (await client.get("/runs/no%20such%7Bname/atropos/info")).status_code == 422
 
 
+async def test_the_base_url_of_a_run_leads_to_its_root(client: httpx.AsyncClient) -> None:
+    """Programs look there whether the service is up. At the root of the service the URL ends with a slash anyway."""
+    reply = await client.get("/runs/other/atropos", follow_redirects=True)
+    assert (reply.url.path, reply.json()) == ("/runs/other/atropos/", {"message": "AtroposLib API"})
+
+
 async def test_a_user_and_password_in_the_url_do_no_harm(client: httpx.AsyncClient) -> None:
     assert (await client.get("/info", auth=("user", "password"))).status_code == 200
 

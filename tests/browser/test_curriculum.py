@@ -75,6 +75,24 @@ async def test_items_are_sorted_searched_and_opened(client: httpx.AsyncClient, s
     assert await page.locator("img[src]").count() == 0
 
 
+async def test_an_item_that_has_no_address_is_an_error_of_the_service(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    """Browsers remove its key from the path. An earlier build may have stored it."""
+    watch.expected.append("404")
+    await make_run(client)
+    await client.put(CURRICULUM, json={})
+    await client.post(f"{CURRICULUM}/items", json={"items": ["two dots"]})
+    state = (await client.get(f"{CURRICULUM}/state")).text.replace('"two dots"', '".."')
+    await client.put(f"{CURRICULUM}/state", content=state, headers={"Content-Type": "application/jsonl"})
+    page = await show(PAGE, height=2400)
+    await page.get_by_role("button", name="..", exact=True).click()
+    item = page.get_by_role("region", name="Item", exact=True)
+    await expect(item.locator("[data-state=error]")).to_contain_text("not_found")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("[data-item]")).to_have_count(1)
+
+
 async def test_other_settings_are_tried_and_not_kept(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
     watch.expected.append("422")
     await make_run(client)

@@ -34,7 +34,7 @@ _STYLES = "styles.css"
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _ROOTS = ("/", "/runs/{run}/atropos/")
 _OTHERS = ("/about", "/audit", "/tokens")
-_IN_A_RUN = rf"/runs/[^/]+(?:/(?:{'|'.join(TABS)}))?"
+_IN_A_RUN = rf"/runs/[^/]+(?:/(?:atropos|{'|'.join(TABS)}))?"
 _ROOT = re.compile(r"/|/runs/[^/]+/atropos/")
 _ADDRESS = re.compile(rf"{'|'.join(_OTHERS)}|{_IN_A_RUN}|/pages/.+")
 _SHELL = """<!doctype html>
@@ -149,6 +149,13 @@ for _path in (*_OTHERS, "/runs/{run}/{tab:tab}"):
 async def run_page(run: NamedRun) -> RedirectResponse:
     """Send a browser to the first view of a run. The address is relative, so that it works behind a proxy."""
     return RedirectResponse(f"{run}/{TABS[0]}")
+
+
+@router.get("/runs/{run}/atropos")
+@requires(Permission.OPEN)
+async def atropos_base() -> RedirectResponse:
+    """Send clients that ask for the base URL of Atropos clients to its root, which ends with a slash."""
+    return RedirectResponse("atropos/")
 
 
 @direct.get("/pages/{version}/{file:path}")

@@ -12,6 +12,7 @@ from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire.blob import Buffer
+from lachesis.wire.curriculum_state import SavedItemLine
 
 Registered: TypeAlias = str | Mapping[str, Any] | wire.NewItem
 """An item to register: its key, its fields, or a `NewItem`."""
@@ -89,7 +90,7 @@ class CurriculumCalls:
         return Call("PUT", self._path("state"), read, body=state, content_type=content_type)
 
     def _item(self, key: str) -> str:
-        key = checked(wire.NewItem, key=key).key
+        key = checked(SavedItemLine, key=key).key  # a stored item may have a key that no new one has
         # HTTP software normalizes paths: it would read a key of dots as a folder.
         return self._path("items") + "/" + (quote(key, safe="") if key.strip(".") else key.replace(".", "%2E"))
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.curricula import CurriculumSettings, ItemMetadata, Strategy
@@ -20,8 +20,20 @@ MAX_REWARDS = 65_536
 MAX_SAMPLE = 4096
 """Maximum number of items in one sample."""
 
+
+def _has_an_address(key: str) -> str:
+    if key in (".", ".."):
+        raise ValueError("is `.` or `..`, which HTTP clients remove from the path of the item")
+    return key
+
+
 ItemKey = Annotated[
     str, Field(min_length=1, max_length=MAX_KEY, description="An item: a dataset entry, a task.", examples=["gsm8k/17"])
+]
+NewItemKey = Annotated[
+    ItemKey,
+    AfterValidator(_has_an_address),
+    Field(description="An item: a dataset entry, a task. Not `.` and not `..`."),
 ]
 Category = Annotated[
     str | None, Field(min_length=1, max_length=128, description="An arm of the bandit. Null means no category.")
@@ -36,7 +48,7 @@ Prior = Annotated[
 class NewItem(Body):
     """An item to register. If the item exists, fields that are left out stay as they are."""
 
-    key: ItemKey
+    key: NewItemKey
     category: Category = None
     prior: Prior = None
     metadata: ItemMetadata = None

@@ -28,6 +28,7 @@ of the service
     GET     /tokens                                               anyone without credentials
     GET     /runs/{run}                                           anyone without credentials
     GET     /runs/{run}/{tab}                                     anyone without credentials
+    GET     /runs/{run}/atropos                                   anyone without credentials
     GET     /pages/{version}/{file}                               anyone without credentials
     GET     /                                                     ETVCOA
     GET     /runs/{run}/atropos/                                  ETVCOA
@@ -254,7 +255,7 @@ async def test_without_credentials_only_the_probes_and_pages_without_data_answer
         if reply.status_code != 401:
             open_routes.append(route)
             assert who == EVERYONE, route
-    assert len(open_routes) == 8
+    assert len(open_routes) == 9
     for method, path in (("GET", "/nothing"), ("HEAD", "/docs"), ("OPTIONS", "/v1/runs"), ("GET", "/healthz/")):
         assert (await service.request(method, path)).status_code == 401
 

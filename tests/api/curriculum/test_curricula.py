@@ -31,6 +31,14 @@ async def state(client: httpx.AsyncClient) -> list[str]:
     return sorted((await client.get(f"{CURRICULUM}/state")).text.splitlines())
 
 
+async def store_dots(client: httpx.AsyncClient) -> None:
+    """Store items with the keys `.` and `..`, as earlier builds did."""
+    await client.post(f"{CURRICULUM}/items", json={"items": ["one dot", "two dots"]})
+    saved = (await client.get(f"{CURRICULUM}/state")).text
+    stored = saved.replace('"one dot"', '"."').replace('"two dots"', '".."')
+    assert (await client.put(f"{CURRICULUM}/state", content=stored, headers=LINES)).status_code == 200
+
+
 async def test_settings_are_set_as_a_whole_or_one_by_one(curriculum: httpx.AsyncClient) -> None:
     changed = (await curriculum.patch(CURRICULUM, json={"strategy": "plr", "staleness_share": 0.3})).json()
     assert (changed["settings"]["strategy"], changed["settings"]["n_bins"]) == ("plr", 4)
@@ -76,9 +84,12 @@ async def test_a_path_addresses_the_item_of_exactly_this_key(curriculum: httpx.A
     """All of these keys are there at once. Some differ only in what a path might lose."""
     ends = ["nl", "nl\n", "nl\n\n", "\nnl", "n\nl", "nl\r\n", "\n", "nl\u2028", "nl\x85", "nl ", " nl", "nl\0"]
     slashes = ["a", "a/", "/a", "a//", "a//b", "a/b", "/", "//", "items", "a%2Fb", "a%252Fb"]
-    others = [".", "..", "...", "a/..", "../a", "a/./b", "é", "e\u0301", "%", "%0A", "+", "?", "#", "\ufffd"]
+    dots = [".", ".."]
+    others = ["...", "a/..", "../a", "a/./b", "é", "e\u0301", "%", "%0A", "+", "?", "#", "\ufffd"]
     keys = [*ends, *slashes, *others, "🙂" * 512]
+    await store_dots(curriculum)
     await curriculum.post(f"{CURRICULUM}/items", json={"items": keys})
+    keys += dots
 
     def path(key: str) -> str:
         quoted = quote(key, safe="") if key.strip(".") else key.replace(".", "%2E")
@@ -96,6 +107,29 @@ async def test_a_path_addresses_the_item_of_exactly_this_key(curriculum: httpx.A
         assert (await curriculum.delete(path(key))).status_code == 204
         assert await there() == set(keys[number + 1 :])
         assert (await curriculum.get(path(key))).status_code == 404
+
+
+@pytest.mark.parametrize("key", [".", ".."])
+async def test_dots_are_no_key_of_a_new_item_and_stored_ones_go_on(curriculum: httpx.AsyncClient, key: str) -> None:
+    for item in (key, {"key": key, "prior": 0.5}):
+        reply = await curriculum.post(f"{CURRICULUM}/items", json={"items": ["new", item]})
+        (error,) = reply.json()["errors"]
+        assert (reply.status_code, error["loc"]) == (422, ["items", 1, "key"])
+        assert error["msg"] == "is `.` or `..`, which HTTP clients remove from the path of the item"
+    assert (await curriculum.get(CURRICULUM)).json()["items"] == len(ITEMS)
+    await store_dots(curriculum)
+    sample = (await curriculum.post(f"{CURRICULUM}/samples", json={"n": len(ITEMS) + 2})).json()
+    assert key in {item["key"] for item in sample["items"]}
+    observed = {"observations": [{"item": key, "rewards": [1.0]}]}
+    assert (await curriculum.post(f"{CURRICULUM}/observations", json=observed)).json()["observed"][0]["count"] == 1
+
+
+async def test_a_path_that_lost_its_end_deletes_nothing(curriculum: httpx.AsyncClient) -> None:
+    """`curl -L` and browsers make `curricula/c/` of `curricula/c/items/..`, and follow redirects."""
+    for method in ("GET", "DELETE"):
+        reply = await curriculum.request(method, f"{CURRICULUM}/", follow_redirects=True)
+        assert (reply.status_code, reply.json()["code"]) == (404, "not_found")
+    assert (await curriculum.get(CURRICULUM)).json()["items"] == len(ITEMS)
 
 
 @pytest.mark.parametrize("raw", ["%FF", "a%C3", "%ED%A0%80", "%C0%AF", "", "x" * 513])
