@@ -113,6 +113,34 @@ async def test_axe_finds_nothing_in_the_list_of_keys_and_in_errors(
     assert await findings(page) == []
 
 
+async def table(page: Page, name: str) -> list[dict[str, str]]:
+    """Return the rows of a list as screen readers have them: each value with the title of its column."""
+    there = page.get_by_role("table", name=name, exact=True)
+    await expect(there.get_by_role("cell").first).to_be_visible()
+    titles = await there.get_by_role("columnheader").all_inner_texts()
+    _, *rows = await there.get_by_role("row").all()
+    return [dict(zip(titles, await row.get_by_role("cell").all_inner_texts(), strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_values_in_lists_have_the_titles_of_their_columns(
+    client: httpx.AsyncClient, show: Open, width: int
+) -> None:
+    batch = await fill(client, "healthy")
+    for path, name, seen, more in (
+        ("groups", "Groups", {"Group": "m2", "State": "queued", "Mean score": "0.5"}, {"Tokens": "4"}),
+        ("curriculum", "Items", {"Item": "a", "Bin": "2"}, {"Pass rate": "0.5", "Observations": "0"}),
+        ("batches", "Batches", {"Step": "1"}, {"Sequences": "4", "Groups": "2"}),
+        (f"batches?batch={batch}", "Groups of the batch", {"Group": "m0", "Sequences": "2"}, {"From": "queue"}),
+    ):
+        page = await show(f"/runs/run/{path}", width=width, height=3000)
+        expected = seen | (more if width == 1280 else {})
+        rows = await table(page, name)
+        assert any(row.items() >= expected.items() for row in rows), rows
+        assert width == 1280 or not any(row.keys() & more.keys() for row in rows), "narrow screens have fewer columns"
+        await page.context.close()
+
+
 @pytest.mark.parametrize("path", VIEWS)
 async def test_the_keyboard_reaches_every_control(client: httpx.AsyncClient, show: Open, path: str) -> None:
     state = "healthy" if "BATCH" in path else "blocked"

@@ -140,7 +140,7 @@ async def test_an_exported_batch_shows_what_the_service_holds(
         parts = file.locator(".batch-parts li")
         assert [one["sequences"] for one in held["environments"]] == [2, 2]
         await expect(parts).to_contain_text([re.compile("math.*2", re.S), re.compile("<img src=x.*2", re.S)])
-        listed = file.get_by_role("list", name="Groups of the batch").locator("[data-group]")
+        listed = file.get_by_role("table", name="Groups of the batch").locator("[data-group]")
         assert [await one.get_attribute("data-group") for one in await listed.all()] == [
             one["id"] for one in held["contents"]
         ]

@@ -60,7 +60,7 @@ async def test_the_reader_comes_back_to_the_row_that_they_left(client: httpx.Asy
     await expect(rows(page).first).to_be_visible()
     for _ in range(40):
         await page.keyboard.press("j")
-    place = page.locator("li:focus-within")
+    place = page.locator("[role=row]:focus-within")
     opened = await place.get_by_role("link").inner_text()
     top = await page.evaluate("scrollY")
     assert top > 400

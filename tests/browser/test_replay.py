@@ -7,6 +7,7 @@ from playwright.async_api import expect
 
 from tests.api.replay.calls import REPLAY, end, insert, make_buffer, take
 from tests.browser.conftest import Open, Watch
+from tests.browser.test_accessibility import table
 
 PAGE = "/runs/r/replay"
 
@@ -39,6 +40,8 @@ async def test_replay_shows_the_buffer_and_follows_it(client: httpx.AsyncClient,
     await page.get_by_label("Sort by").select_option("weight")
     await page.get_by_label("largest first").check()
     await expect(rows.first).to_contain_text(re.compile(r"^2\s*4\s*0"))
+    heaviest, *_ = await table(page, "Chunks")
+    assert (heaviest["Chunk"], heaviest["Priority"], heaviest["Uses"]) == ("2", "4", "0")
     assert "sort=weights&descending=true" in page.url
     await page.get_by_label("Chunks that are").select_option("archived")
     await expect(page.get_by_text("No chunk is here.")).to_be_visible()

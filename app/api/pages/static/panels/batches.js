@@ -19,6 +19,16 @@ import { BatchView } from "./batch.js";
 const PAGE = 100;
 const MOST_KEPT = 128; // batches that a run remembers
 const MOST_NAMED = 16; // environments in the legend; of more, the bars tell
+const TITLES = [
+  ["Step", "number"],
+  ["State"],
+  ["By environment"],
+  ["Sequences", "number"],
+  ["Groups", "number"],
+  ["Deliveries", "number"],
+  ["Imbalance (best possible)", "number"],
+  ["Formed", "number"],
+];
 
 export function BatchesView({ run }) {
   const { query } = useRoute();
@@ -89,13 +99,8 @@ function Found({ run, data, query, isAny }) {
           : "No newer batches."
       }
     </p>
-    <div class="entry batch-row heads quiet" aria-hidden="true">
-      <span class="number">Step</span><span>State</span><span>By environment</span
-      ><span class="number">Sequences</span><span class="number">Groups</span><span class="number">Deliveries</span
-      ><span class="number">Imbalance (best possible)</span><span class="number">Formed</span>
-    </div>
-    <${Rows} label="Batches" items=${batches.slice(newer)} id=${(one) => one.batch} height=${36}
-      draw=${(one) => html`<${Row} batch=${one} href=${open(one)} />`} />
+    <${Rows} label="Batches" kind="batch-row" titles=${TITLES} items=${batches.slice(newer)} id=${(one) => one.batch}
+      height=${36} draw=${(one) => html`<${Row} batch=${one} href=${open(one)} />`} />
     <${Pages} query=${query} cursor=${cursor} first="Newest" next="Older"
       >A run remembers its latest ${MOST_KEPT} batches.${isAny ? "" : " These were formed in the time above."}<//
     >`;
@@ -104,18 +109,20 @@ function Found({ run, data, query, isAny }) {
 function Row({ batch, href }) {
   const { ranks } = batch;
   return html`<div class="entry batch-row" data-batch=${batch.batch}>
-    <span class="number"
+    <span role="cell" class="number"
       ><a data-page href=${href}>${number(batch.step)}</a></span
     >
-    <span>${stateOf(batch)}${batch.relaxed ? html` <span class="relaxed">relaxed</span>` : ""}</span>
+    <span role="cell">${stateOf(batch)}${batch.relaxed ? html` <span class="relaxed">relaxed</span>` : ""}</span>
     <${Composition} environments=${batch.environments} />
-    <span class="number">${number(batch.size)}</span>
-    <span class="number">${number(batch.groups)}</span>
-    <span class="number">${known(batch.delivery_count, number)}</span>
-    <span class="number">${ranks === null ? "–" : `${percent(ranks.imbalance)} (${percent(ranks.bound)})`}</span>
-    <span class="number">${known(batch.formed_age_s, (age) => `${duration(age)} ago`)}</span>
+    <span role="cell" class="number">${number(batch.size)}</span>
+    <span role="cell" class="number">${number(batch.groups)}</span>
+    <span role="cell" class="number">${known(batch.delivery_count, number)}</span>
+    <span role="cell" class="number">${balanceOf(ranks)}</span>
+    <span role="cell" class="number">${known(batch.formed_age_s, (age) => `${duration(age)} ago`)}</span>
   </div>`;
 }
+
+const balanceOf = (ranks) => (ranks === null ? "–" : `${percent(ranks.imbalance)} (${percent(ranks.bound)})`);
 
 const nameOf = ({ environment, name }) =>
   environment === null ? "no environment" : shown(name ?? `environment ${environment}`, 48);
@@ -123,7 +130,7 @@ const nameOf = ({ environment, name }) =>
 // Each part has the mark of its environment where it has room, and the names stand below in the same order.
 function Composition({ environments }) {
   const text = environments.map((one) => `${nameOf(one)} ${number(one.sequences)}`).join(", ");
-  return html`<span class="composition" title=${text}>
+  return html`<span role="cell" class="composition" title=${text}>
     <span class="parts" role="img" aria-label=${text}>
       ${environments.map(
         ({ environment, sequences }) => html`<span

@@ -15,6 +15,17 @@ import { Empty, Shown } from "../parts/states.js";
 import { GroupView } from "./group.js";
 
 const PAGE = 100;
+const TITLES = [
+  ["Group"],
+  ["State"],
+  ["Environment"],
+  ["Sequences", "number"],
+  ["Tokens", "number"],
+  ["Mean score", "number"],
+  ["Staleness", "number"],
+  ["Item", "item"],
+  ["Received", "number"],
+];
 
 export function GroupsView({ run }) {
   const { query } = useRoute();
@@ -71,9 +82,10 @@ function Found({ run, data, query, filters }) {
       data.groups.length === 0 &&
       html`<${NoGroup} run=${run} more=${more} isFiltered=${Object.keys(filters).length > 0} />`
     }
-    ${data.groups.length > 0 && html`<${Heads} />`}
     <${Rows}
       label="Groups"
+      kind="group"
+      titles=${TITLES}
       items=${data.groups}
       id=${(group) => group.id}
       height=${32}
@@ -98,29 +110,23 @@ function NoGroup({ run, more, isFiltered }) {
   <//>`;
 }
 
-function Heads() {
-  return html`<div class="entry group heads quiet" aria-hidden="true">
-    <span>Group</span><span>State</span><span>Environment</span><span class="number">Sequences</span
-    ><span class="number">Tokens</span><span class="number">Mean score</span><span class="number">Staleness</span
-    ><span class="item">Item</span><span class="number">Received</span>
-  </div>`;
-}
-
 function Row({ group, href }) {
   const { environment, environment_name: name } = group;
   return html`<div class="entry group" data-group=${group.id}>
-    <a data-page href=${href}><code>${shown(group.id, 36)}</code></a>
-    <span>${group.state}${group.reason === null ? "" : `: ${shown(group.reason, 40)}`}</span>
+    <span role="cell"
+      ><a data-page href=${href}><code>${shown(group.id, 36)}</code></a></span
+    >
+    <span role="cell">${group.state}${group.reason === null ? "" : `: ${shown(group.reason, 40)}`}</span>
     ${
       environment === null
-        ? html`<span>–</span>`
-        : html`<${Environment} id=${environment} name=${name ?? environment} />`
+        ? html`<span role="cell">–</span>`
+        : html`<${Environment} role="cell" id=${environment} name=${name ?? environment} />`
     }
-    <span class="number">${number(group.size)}</span>
-    <span class="number">${known(group.tokens, compact)}</span>
-    <span class="number">${known(group.mean_score, measured)}</span>
-    <span class="number">${known(group.staleness, number)}</span>
-    <span class="item">${known(group.item, (item) => shown(item, 60))}</span>
-    <span class="number">${duration(group.received_age_s)} ago</span>
+    <span role="cell" class="number">${number(group.size)}</span>
+    <span role="cell" class="number">${known(group.tokens, compact)}</span>
+    <span role="cell" class="number">${known(group.mean_score, measured)}</span>
+    <span role="cell" class="number">${known(group.staleness, number)}</span>
+    <span role="cell" class="item">${known(group.item, (item) => shown(item, 60))}</span>
+    <span role="cell" class="number">${duration(group.received_age_s)} ago</span>
   </div>`;
 }

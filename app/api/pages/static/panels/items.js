@@ -12,6 +12,14 @@ import { Rows } from "../parts/rows.js";
 import { Empty, Shown } from "../parts/states.js";
 
 const PAGE = 1000;
+const TITLES = [
+  ["Item"],
+  ["Bin", "number"],
+  ["Mean reward", "number"],
+  ["Pass rate", "number"],
+  ["Observations", "number"],
+  ["Category"],
+];
 const SORTS = {
   mean_reward: "mean reward",
   posterior: "pass rate",
@@ -72,30 +80,23 @@ function Found({ data, query }) {
         }
       <//>`
     }
-    ${
-      items.length > 0 &&
-      html`<div class="entry item-row heads quiet" aria-hidden="true">
-        <span>Item</span><span class="number">Bin</span><span class="number">Mean reward</span
-        ><span class="number">Pass rate</span><span class="number">Observations</span><span>Category</span>
-      </div>`
-    }
-    <${Rows} label="Items" items=${items} id=${(item) => item.key} height=${32}
+    <${Rows} label="Items" kind="item-row" titles=${TITLES} items=${items} id=${(item) => item.key} height=${32}
       draw=${(item) => html`<${Row} item=${item} />`} />
     <${Pages} query=${query} cursor=${cursor}>${counted(items.length, "item")} on this page.<//>`;
 }
 
 function Row({ item }) {
   return html`<div class="entry item-row" data-item=${item.key}>
-    <span
+    <span role="cell"
       ><button type="button" class="link" onClick=${() => choose({ item: item.key })}
         ><code>${shown(item.key, 80)}</code></button
       ></span
     >
-    <span class="number">${item.bin}</span>
-    <span class="number">${known(item.mean_reward, measured)}</span>
-    <span class="number">${measured(item.pass_rate)}</span>
-    <span class="number">${number(item.count)}</span>
-    <span>${known(item.category, (category) => shown(category, 60))}</span>
+    <span role="cell" class="number">${item.bin}</span>
+    <span role="cell" class="number">${known(item.mean_reward, measured)}</span>
+    <span role="cell" class="number">${measured(item.pass_rate)}</span>
+    <span role="cell" class="number">${number(item.count)}</span>
+    <span role="cell">${known(item.category, (category) => shown(category, 60))}</span>
   </div>`;
 }
 

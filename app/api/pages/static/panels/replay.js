@@ -26,6 +26,16 @@ const PLACES = {
   archived: ["order"],
 };
 const ORDERS = { order: "insertion", weights: "weight", versions: "version", uses: "uses" };
+const TITLES = [
+  ["Chunk", "number"],
+  ["Priority", "number"],
+  ["Uses", "number"],
+  ["Version", "number"],
+  ["In samples", "number"],
+  ["Size", "number"],
+  ["Group or worker"],
+  ["Fragments", "number"],
+];
 
 export function ReplayView({ run }) {
   const status = useStatus(run);
@@ -245,15 +255,7 @@ function Found({ run, data, query }) {
   const { chunks, cursor } = data;
   return html`
     ${chunks.length === 0 && html`<p class="quiet">No chunk is here.</p>`}
-    ${
-      chunks.length > 0 &&
-      html`<div class="entry chunk-row heads quiet" aria-hidden="true">
-        <span class="number">Chunk</span><span class="number">Priority</span><span class="number">Uses</span
-        ><span class="number">Version</span><span class="number">In samples</span><span class="number">Size</span
-        ><span>Group or worker</span><span class="number">Fragments</span>
-      </div>`
-    }
-    <${Rows} label="Chunks" items=${chunks} id=${(one) => one.chunk} height=${32}
+    <${Rows} label="Chunks" kind="chunk-row" titles=${TITLES} items=${chunks} id=${(one) => one.chunk} height=${32}
       draw=${(one) => html`<${Chunk} run=${run} chunk=${one} />`} />
     <${Pages} query=${query} cursor=${cursor}>${counted(chunks.length, "chunk")} on this page.<//>`;
 }
@@ -262,19 +264,19 @@ function Found({ run, data, query }) {
 function Chunk({ run, chunk }) {
   const { worker, group, fragments } = chunk;
   return html`<div class="entry chunk-row" data-chunk=${chunk.chunk}>
-    <span class="number">${number(chunk.chunk)}</span>
-    <span class="number">${measured(chunk.priority)}</span>
-    <span class="number">${number(chunk.uses)}</span>
-    <span class="number">${number(chunk.version)}</span>
-    <span class="number">${number(chunk.reserved)}</span>
-    <span class="number">${bytes(chunk.payload_bytes)}</span>
-    <span>
+    <span role="cell" class="number">${number(chunk.chunk)}</span>
+    <span role="cell" class="number">${measured(chunk.priority)}</span>
+    <span role="cell" class="number">${number(chunk.uses)}</span>
+    <span role="cell" class="number">${number(chunk.version)}</span>
+    <span role="cell" class="number">${number(chunk.reserved)}</span>
+    <span role="cell" class="number">${bytes(chunk.payload_bytes)}</span>
+    <span role="cell">
       ${
         group === null
           ? html`<code>${shown(worker, 48)}</code>`
           : html`<a data-page href=${address("groups", run, { group })}><code>${shown(group, 48)}</code></a>`
       }
     </span>
-    <span class="number">${number(fragments.length)}</span>
+    <span role="cell" class="number">${number(fragments.length)}</span>
   </div>`;
 }

@@ -100,6 +100,8 @@ function Dots({ loads, bound, words }) {
     </p>`;
 }
 
+const TITLES = [["Group"], ["Environment"], ["Sequences", "number"], ["Version", "number"], ["From"]];
+
 export function BatchGroups({ run, groups }) {
   if (groups === null) {
     return html`<p class="quiet">
@@ -107,22 +109,19 @@ export function BatchGroups({ run, groups }) {
       <a data-page href=${address("groups", run, { state: "delivered" })}>Delivered groups</a>
     </p>`;
   }
-  return html`<div class="entry part-row heads quiet" aria-hidden="true">
-      <span>Group</span><span>Environment</span><span class="number">Sequences</span><span class="number">Version</span
-      ><span>From</span>
-    </div>
-    <${Rows} label="Groups of the batch" items=${groups} id=${(one) => one.id} height=${32}
-      draw=${(one) => html`<div class="entry part-row" data-group=${one.id}>
-        <span
-          ><a data-page href=${address("groups", run, { group: one.id })}><code>${shown(one.id, 48)}</code></a></span
-        >
-        ${
-          one.environment === null
-            ? html`<span>–</span>`
-            : html`<${Environment} id=${one.environment} name=${one.name ?? one.environment} />`
-        }
-        <span class="number">${number(one.size)}</span>
-        <span class="number">${one.policy_version === null ? "–" : number(one.policy_version)}</span>
-        <span>${one.replayed ? "replay buffer" : "queue"}</span>
-      </div>`} />`;
+  return html`<${Rows} label="Groups of the batch" kind="part-row" titles=${TITLES} items=${groups}
+    id=${(one) => one.id} height=${32}
+    draw=${(one) => html`<div class="entry part-row" data-group=${one.id}>
+      <span role="cell"
+        ><a data-page href=${address("groups", run, { group: one.id })}><code>${shown(one.id, 48)}</code></a></span
+      >
+      ${
+        one.environment === null
+          ? html`<span role="cell">–</span>`
+          : html`<${Environment} role="cell" id=${one.environment} name=${one.name ?? one.environment} />`
+      }
+      <span role="cell" class="number">${number(one.size)}</span>
+      <span role="cell" class="number">${one.policy_version === null ? "–" : number(one.policy_version)}</span>
+      <span role="cell">${one.replayed ? "replay buffer" : "queue"}</span>
+    </div>`} />`;
 }

@@ -47,8 +47,8 @@ export function Mark({ id, inverse = false }) {
 }
 
 /** The name of an environment behind its mark. */
-export function Environment({ id, name, most = 48 }) {
-  return html`<span class="environment"
+export function Environment({ id, name, most = 48, ...more }) {
+  return html`<span class="environment" ...${more}
     ><${Mark} id=${id} /><bdi title=${shown(name, 200)}>${shown(name, most)}</bdi></span
   >`;
 }
