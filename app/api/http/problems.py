@@ -16,7 +16,7 @@ from app.api.http.caller import MOST_SHOWN
 from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.refusals import Refusals
 from lachesis.wire import errors
-from lachesis.wire.problems import format_validation_error
+from lachesis.wire.problems import format_validation_error, wrong_value
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lachesis", Basic realm="lachesis", charset="UTF-8"'}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -32,7 +32,7 @@ def as_service_error(error: Exception) -> errors.ServiceError | None:
     if isinstance(error, RequestValidationError):
         found = error.errors()
         refused = errors.InvalidField(format_validation_error(found[0]), found[0]["loc"])
-        refused.errors = tuple({"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in found)
+        refused.errors = tuple(wrong_value(format_validation_error(item), item["loc"]) for item in found)
         return refused
     if isinstance(error, ClientDisconnect):
         return errors.MalformedBody("the connection was lost before the body arrived")

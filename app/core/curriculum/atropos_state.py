@@ -6,6 +6,7 @@ other. The last group's mean is the average, and mean |advantage| is 2 p (1 - p)
 scheduler's bin boundaries are not needed.
 """
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ def load_atropos(
 
 def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
-        raise InvalidField(f"item_scores has {score!r}, which is not [ema, count]", ("item_scores", key))
+        raise InvalidField(f"item_scores has {reprlib.repr(score)}, which is not [ema, count]", ("item_scores", key))
     ema, count = number(score[0], ("item_scores", key, 0)), whole(score[1], ("item_scores", key, 1))
     if not count:
         return Estimate()

@@ -1,5 +1,6 @@
 """Save a curriculum as a document with a header and an entry for each item. A restored one gives the same samples."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -61,7 +62,7 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     _names(document, {*fixed, *numbers, "policy", "arms"}, all_of_them=True)
     for name, value in fixed.items():
         if document[name] != value:
-            raise InvalidField(f"{name} = {document[name]!r} is not {value!r}", (name,))
+            raise InvalidField(f"{name} = {reprlib.repr(document[name])} is not {value!r}", (name,))
     arms = _mapping(document["arms"], "arms")
     return CurriculumHeader(
         policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
@@ -130,7 +131,7 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
         InvalidField: The value is something else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**53:
-        raise InvalidField(f"{location[-1]} = {value!r} is not a whole number from 0 on", location)
+        raise InvalidField(f"{location[-1]} = {reprlib.repr(value)} is not a whole number from 0 on", location)
     return value
 
 
@@ -141,7 +142,7 @@ def number(value: object, location: tuple[str | int, ...], most: float = _MOST_A
         InvalidField: The value is something else.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
-        raise InvalidField(f"{location[-1]} = {value!r} is not a finite number in range", location)
+        raise InvalidField(f"{location[-1]} = {reprlib.repr(value)} is not a finite number in range", location)
     return float(value)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lachesis.errors import InvalidField
-from lachesis.wire.problems import format_validation_error, most_telling
+from lachesis.wire.problems import format_validation_error, most_telling, wrong_value
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -29,7 +29,7 @@ def checked(model: type[M], **values: Any) -> M:
         found = error.errors(include_url=False)
     first = most_telling(found)
     refused = InvalidField(_message_of(model, first), first["loc"])
-    refused.errors = tuple({"loc": list(item["loc"]), "msg": _message_of(model, item)} for item in found)
+    refused.errors = tuple(wrong_value(_message_of(model, item), item["loc"]) for item in found)
     raise refused
 
 

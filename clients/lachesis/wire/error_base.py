@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from lachesis.wire.problems import MAX_DETAIL, shortened
+
 
 class LachesisError(Exception):
     """The root of all errors of Lachesis."""
@@ -14,7 +16,7 @@ class ServiceError(LachesisError):
     Attributes:
         code: The stable name of the error.
         status: The HTTP status of the reply.
-        detail: What is wrong, with the values.
+        detail: What is wrong, with the values. A very long text is cut.
         remedy: What to do about it.
         errors: For wrong values: the place of each (``loc``) and what is wrong with it (``msg``).
         retry_after_s: Seconds after which to try again. None means that the service suggests no time.
@@ -27,8 +29,8 @@ class ServiceError(LachesisError):
     _detail_says_all = False
 
     def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
+        self.detail = shortened(detail, MAX_DETAIL)
+        super().__init__(self.detail)
         self.errors: tuple[dict[str, Any], ...] = ()
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from lachesis.wire.access_errors import Unauthorized as Unauthorized
 from lachesis.wire.error_base import LachesisError as LachesisError
 from lachesis.wire.error_base import ServiceError as ServiceError
 from lachesis.wire.error_base import descendants as descendants
-from lachesis.wire.problems import place
+from lachesis.wire.problems import place, wrong_value
 
 
 class InvalidInput(ServiceError):
@@ -122,9 +122,10 @@ class InvalidField(InvalidInput):
     _detail_says_all = True  # it names the place and the value
 
     def __init__(self, message: str, location: Sequence[str | int] = ()) -> None:
-        super().__init__(f"{place(location)}: {message}" if location else message)
+        wrong = wrong_value(message, location)
+        super().__init__(f"{place(wrong['loc'])}: {wrong['msg']}" if location else message)
         if location:
-            self.errors = ({"loc": list(location), "msg": message},)
+            self.errors = (wrong,)
 
     @property
     def message(self) -> str:

@@ -1,9 +1,19 @@
 """The answer to a request that failed: problem details (RFC 9457), ``application/problem+json``."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
+
+MAX_NAME = 80
+"""Most characters of a name in the place of a wrong value. The sender of a body may have chosen it."""
+
+MAX_MESSAGE = 1000
+"""Most characters of what is wrong with a value."""
+
+MAX_DETAIL = 2 * MAX_MESSAGE
+"""Most characters of what is wrong with a request, in a sentence: a place and a message, or some other text."""
 
 
 class WrongValue(BaseModel):
@@ -11,7 +21,8 @@ class WrongValue(BaseModel):
 
     loc: list[str | int] = Field(
         description="Its place. In a body: the path from the root, as field names and positions from 0. The groups of "
-        "a frame are in `groups`, as in JSON. For a parameter: `query` or `path`, and its name.",
+        "a frame are in `groups`, as in JSON. For a parameter: `query` or `path`, and its name. Names of more than 80 "
+        "characters are cut, and end with `...`.",
         examples=[["groups", 0, "environment"], ["query", "wait_s"]],
     )
     msg: str = Field(description="What is wrong with it.")
@@ -27,6 +38,17 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong, with the values, for people.")
     remedy: str = Field(default="", description="What to do about it, for people.")
     errors: list[WrongValue] = Field(default=[], description="The wrong values, if these are the reason.")
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text with at most ``most`` characters. A longer one is cut and ends with ``...``."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def wrong_value(message: str, location: Sequence[str | int]) -> dict[str, Any]:
+    """Return a `WrongValue` as JSON has it. Long texts are cut: no reply and no line of a log repeats a body."""
+    parts = [shortened(part, MAX_NAME) if isinstance(part, str) else part for part in location]
+    return {"loc": parts, "msg": shortened(message, MAX_MESSAGE)}
 
 
 def place(location: Sequence[str | int]) -> str:

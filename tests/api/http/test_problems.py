@@ -6,8 +6,9 @@ from http import HTTPStatus
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 
-from app.api.http.problems import problem
+from app.api.http.problems import as_service_error, problem
 from lachesis.wire import errors
 from lachesis.wire.problems import meaning, place
 
@@ -60,3 +61,55 @@ async def test_a_refused_path_or_method_is_answered_with_those_that_exist(client
     other = (await client.put("/v1/runs")).json()
     assert (other["code"], other["detail"]) == ("method_not_allowed", "/v1/runs takes GET, POST, not PUT")
     assert len((await client.get("/v1/" + 5000 * "x")).json()["detail"]) < 300
+
+
+NAME = "\x7f" * 500_000  # it may stand raw in JSON, and is escaped in a sentence
+LARGE: dict[str, tuple[str, str, str]] = {
+    "beside groups": ("POST", "/v1/runs/r/groups", '{"groups": [], "%s": 0}'),
+    "a field of a group": ("POST", "/v1/runs/r/groups", '{"tokens": [[1]], "masks": [[1]], "scores": [1], "%s": 0}'),
+    "a key of metadata": ("POST", "/v1/runs/r/groups", '{"tokens": [[1]], "metadata": {"%s": 1e999}}'),
+    "beside fragments": ("POST", "/v1/runs/r/replay/fragments", '{"fragments": [], "%s": 0}'),
+    "a setting": ("POST", "/v1/runs", '{"name": "s", "%s": 1}'),
+    "a field of a state": ("PUT", "/v1/runs/r/curricula/c/state", '{"%s": 1}'),
+    "a setting of a state": ("PUT", "/v1/runs/r/curricula/c/state", '{"item_scores": {}, "strategy": "%s"}'),
+    "a score": ("PUT", "/v1/runs/r/curricula/c/state", '{"item_scores": {"a": ["%s", 1]}}'),
+    "scores": ("PUT", "/v1/runs/r/curricula/c/state", '{"item_scores": {"a": "%s"}}'),
+    "an annotation": ("POST", "/v1/runs/r/groups/g/annotations", '{"annotations": {"%s": []}}'),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), LARGE.values(), ids=LARGE)
+async def test_an_error_does_not_repeat_a_large_text(
+    client: httpx.AsyncClient, method: str, path: str, body: str
+) -> None:
+    await client.post("/v1/runs", json={"name": "r", "batch_size": 1})
+    await client.put("/v1/runs/r/curricula/c", json={})
+    headers = {"Content-Type": "application/json"}
+    reply = await client.request(method, path, content=(body % NAME).encode(), headers=headers)
+    assert (reply.status_code, reply.json()["code"]) == (422, "invalid_field")
+    assert len(reply.content) < 20_000
+
+
+def test_a_long_name_and_a_long_message_are_cut_and_positions_stay() -> None:
+    error = errors.InvalidField("is " + "y" * 2000, ("groups", 10**12, "x" * 81, "z" * 80))
+    name, message = "x" * 77 + "...", "is " + "y" * 994 + "..."
+    assert error.errors == ({"loc": ["groups", 10**12, name, "z" * 80], "msg": message},)
+    assert error.location == ("groups", 10**12, name, "z" * 80)
+    assert error.message == message
+    assert str(error) == error.detail == f"groups[{10**12}].{name}.{'z' * 80}: {message}"
+    again = errors.InvalidField(error.message, error.location)
+    assert again.errors == error.errors, "what is cut is not cut again"
+
+
+@pytest.mark.parametrize("cls", errors.BY_CODE.values(), ids=errors.BY_CODE)
+def test_no_sentence_about_an_error_is_long(cls: type[errors.ServiceError]) -> None:
+    error = cls("x" * 10_000)
+    assert len(str(error)) < 2500
+    assert error.detail.endswith("x...")
+
+
+def test_wrong_parameters_are_not_repeated_at_length() -> None:
+    many = RequestValidationError([{"type": "missing", "loc": ("query", "x" * 10_000), "msg": "y" * 10_000}])
+    refused = as_service_error(many)
+    assert refused is not None
+    assert len(problem(refused).body) < 5000

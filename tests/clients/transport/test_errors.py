@@ -54,6 +54,13 @@ def test_places_of_wrong_values_come_along() -> None:
     assert (error.message, error.location) == ("a sequence without tokens", ("tokens", 3))
 
 
+def test_what_the_service_has_cut_comes_along_as_it_is() -> None:
+    sent = errors.InvalidField("is " + "y" * 5000, ("groups", 3, "x" * 5000))
+    error = received(answer(sent))
+    assert isinstance(error, errors.InvalidField)
+    assert (error.detail, error.errors, error.location) == (sent.detail, sent.errors, sent.location)
+
+
 @pytest.mark.parametrize(
     "error",
     [
