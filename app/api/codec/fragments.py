@@ -12,10 +12,21 @@ from app.api.codec.fragment_keys import as_strings, encoded, values_of
 from app.api.codec.group_blob import FORMAT_OF_OTHERS, check_header, flat, opened
 from app.api.codec.group_json import read_tensor
 from app.api.codec.group_layout import MAX_TENSORS, check_name, check_names
-from app.api.codec.json_reader import Path, described, parse_in_python
+from app.api.codec.json_reader import (
+    ARRAYS,
+    OBJECTS,
+    PROXIES,
+    Path,
+    described,
+    members,
+    minified,
+    parse,
+    parse_in_python,
+)
+from app.api.codec.scored_data import Parse
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
-from lachesis.wire.blob import METADATA, Header, write
+from lachesis.wire.blob import MAX_HEADER_BYTES, METADATA, Header, write
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS
 
@@ -34,23 +45,28 @@ def decode_fragments(body: bytes) -> list[EncodedFragment]:
     return [_of_blob(blob, header, path) for blob, header, path in opened(body, _FRAMED, MAX_FRAGMENTS)]
 
 
-def decode_fragments_json(body: bytes) -> list[EncodedFragment]:
-    """Read one fragment, or ``{"fragments": [...]}``.
+def decode_fragments_json(body: bytes, *, parse: Parse = parse) -> list[EncodedFragment]:
+    """Read one fragment, or ``{"fragments": [...]}``. Fragments are counted before they become Python objects.
+
+    Args:
+        body: The JSON text, UTF-8.
+        parse: The parser. Tests choose another one.
 
     Raises:
         MalformedBody: It is not JSON, or JSON that readers understand differently.
         InvalidField: A value is wrong, or a field unknown.
     """
-    document = parse_in_python(body)
-    if not isinstance(document, dict):
+    document = parse(body)
+    if not isinstance(document, OBJECTS):
         raise MalformedBody(f"expected a JSON object, not {described(document)}")
-    if _FRAMED not in document:
-        return [_of_json(document, ())]
-    for name in document:
+    fields = dict(members(document, ()))
+    if _FRAMED not in fields:
+        return [_of_json(fields, ())]
+    for name in fields:
         if name != _FRAMED:
             raise InvalidField(f"is unknown beside {_FRAMED}", (name,))
-    fragments = document[_FRAMED]
-    if not isinstance(fragments, list):
+    fragments = fields[_FRAMED]
+    if not isinstance(fragments, ARRAYS):
         raise InvalidField(f"should be an array, not {described(fragments)}", (_FRAMED,))
     if not 1 <= len(fragments) <= MAX_FRAGMENTS:
         raise InvalidField(f"{len(fragments)} fragments; send 1 to {MAX_FRAGMENTS} in a request", (_FRAMED,))
@@ -69,31 +85,43 @@ def _of_blob(blob: Payload, header: Header, path: Path) -> EncodedFragment:
 
 
 def _of_json(fragment: Any, path: Path) -> EncodedFragment:
-    if not isinstance(fragment, dict):
+    if not isinstance(fragment, OBJECTS):
         raise InvalidField(f"should be a fragment, not {described(fragment)}", path)
-    for name in fragment:
+    given = dict(members(fragment, path))
+    for name in given:
         if name not in FRAGMENT_KEYS and name != _TENSORS:
             raise InvalidField(f"is unknown here; known are {', '.join((*FRAGMENT_KEYS, _TENSORS))}", (*path, name))
-    tensors = _tensors(fragment.get(_TENSORS), (*path, _TENSORS))
+    tensors = _tensors(given.pop(_TENSORS, None), (*path, _TENSORS))
     versions = None
     if POLICY_VERSIONS in tensors:
         versions = _integers(tensors[POLICY_VERSIONS], (*path, _TENSORS, POLICY_VERSIONS))
-    values = {name: value for name, value in fragment.items() if name != _TENSORS}
+    values = {name: _in_python(value, (*path, name)) for name, value in given.items()}
     payload = write(tensors, as_strings(values))
     check_header(payload, path)
     return encoded(values, payload, versions, path)
 
 
+def _in_python(value: Any, path: Path) -> Any:
+    """Return the value of a key as Python objects, if a header has room for it."""
+    is_proxy = isinstance(value, PROXIES)
+    text = minified(value) if is_proxy else value
+    if isinstance(text, str | bytes) and len(text) > MAX_HEADER_BYTES:
+        raise InvalidField(f"needs a header of {len(text)} bytes; the limit is {MAX_HEADER_BYTES}", path)
+    return parse_in_python(text) if is_proxy else value
+
+
 def _tensors(given: Any, path: Path) -> dict[str, NDArray[Any]]:
-    if not isinstance(given, dict):
+    if not isinstance(given, OBJECTS):
         raise InvalidField("is required" if given is None else f"should be an object, not {described(given)}", path)
     if not 1 <= len(given) <= MAX_TENSORS:
         raise InvalidField(f"{len(given)} tensors; send 1 to {MAX_TENSORS}", path)
-    for name in given:
+    tensors = {}
+    for name, tensor in members(given, path):
         check_name(name, path)
         if name == METADATA:
             raise InvalidField("is reserved: give the tensor another name", (*path, name))
-    return {name: read_tensor(tensor, (*path, name)) for name, tensor in given.items()}
+        tensors[name] = read_tensor(tensor, (*path, name))
+    return tensors
 
 
 def _integers(array: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from app.api.codec.group_layout import MAX_TENSORS, check_name
 from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
 from app.store.groups.codec import EncodedGroup
-from lachesis.wire.blob import DTYPES, LABELLED, METADATA, is_shape
+from lachesis.wire.blob import DTYPES, LABELLED, MAX_DIMENSIONS, METADATA, is_shape
 from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import GROUP_KEYS
@@ -97,7 +98,7 @@ def read_tensor(given: Any, path: Path) -> NDArray[Any]:
     """
     match dict(members(given, path)) if isinstance(given, OBJECTS) else None:
         case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
-            lengths = list(shape)
+            lengths = list(islice(shape, MAX_DIMENSIONS + 1))  # no array has more, and a body may have millions
         case _:
             raise InvalidField("should be an object of dtype, shape and data (base64)", path)
     if dtype not in _DTYPES:

@@ -43,7 +43,9 @@ METADATA = "__metadata__"
 _METADATA_FIRST = b'{"__metadata__":'
 _MOST_KEPT_BYTES = 4096  # of the header without its metadata
 _WHOLE = {int}
-_MOST_DIMENSIONS = 32  # the limit of the oldest version of numpy
+MAX_DIMENSIONS = 32
+"""Most dimensions of a tensor: the limit of the oldest version of numpy."""
+
 _MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths beside a length of 0 count, too
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 LENGTH_BYTES = 8
@@ -187,7 +189,7 @@ def with_metadata(blob: Buffer, header: Header, metadata: Mapping[str, str]) -> 
 
 def is_shape(lengths: Sequence[int], item_bytes: int) -> bool:
     """Return whether an array can have this shape in every version of numpy. ``lengths`` are ``>= 0``."""
-    if len(lengths) > _MOST_DIMENSIONS or max(lengths, default=0) > _MOST_BYTES:
+    if len(lengths) > MAX_DIMENSIONS or max(lengths, default=0) > _MOST_BYTES:
         return False
     return prod(filter(None, lengths)) * item_bytes <= _MOST_BYTES
 
@@ -361,7 +363,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     size = last - first
     # A tensor that is not empty and has the right number of bytes has a valid shape. Only others need more checks.
-    if len(shape) > _MOST_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
+    if len(shape) > MAX_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
         if not is_shape(shape, item_bytes):
             raise DamagedBlob(f"tensor {name!r} has an invalid shape: no array can be that large")
         if size != prod(shape) * item_bytes:
