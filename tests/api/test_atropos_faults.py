@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import DEFAULT_RUN
 from app.store.redis.keys import RunKeys
+from lachesis.wire.atropos import MAX_BATCH_SIZE
 from tests.api.atropos_calls import (
     batch,
     group,
@@ -28,6 +29,8 @@ from tests.api.atropos_calls import (
 )
 from tests.api.conftest import Start
 from tests.waiting import wait_until
+
+MANY = [0.0] * (MAX_BATCH_SIZE + 1)
 
 
 async def test_fault_01_a_batch_whose_reply_broke_off_is_served_again_first(client: httpx.AsyncClient) -> None:
@@ -408,6 +411,9 @@ async def test_fault_18_no_web_page_may_call_the_service(client: httpx.AsyncClie
         ({"masks": [[1, 2, 3], [1, 2]]}, ["masks", 1]),
         ({"tokens": [[1, 2, 3], []]}, ["tokens", 1]),
         ({"tokens": []}, ["tokens"]),
+        ({"advantages": [[]] * (MAX_BATCH_SIZE + 1)}, ["advantages"]),
+        ({"distill_token_ids": [[[]] * (MAX_BATCH_SIZE + 7)]}, ["distill_token_ids"]),
+        ({name: MANY if name == "scores" else [[1]] * len(MANY) for name in ("tokens", "masks", "scores")}, ["tokens"]),
     ],
 )
 async def test_fault_18_lengths_that_do_not_match_are_refused(

@@ -17,6 +17,7 @@ from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
+from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
@@ -152,8 +153,10 @@ def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:
 def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
     """Check that tokens, masks, scores (and policy versions) have the same rows. Other columns may have other rows.
 
+    No column may have very many rows. Readers of JSON make an object of each, even of an empty one.
+
     Raises:
-        InvalidField: Rows differ.
+        InvalidField: Rows differ, or there are too many.
     """
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
@@ -166,6 +169,17 @@ def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
         _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)
     if len(scores) != len(tokens):
         raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", (*path, "scores"))
+    for name, column in columns.items():
+        for level, rows in enumerate(column.lengths):
+            most = MAX_BATCH_SIZE + level * len(columns["tokens"].values)
+            if len(rows) > most:
+                raise InvalidField(_too_many(len(rows), most, level), (*path, name))
+
+
+def _too_many(rows: int, most: int, level: int) -> str:
+    if level:
+        return f"has {rows} positions; the limit is {most}, one for each token and {MAX_BATCH_SIZE} more"
+    return f"has {rows} rows; the limit is {most}, the sequences of the largest batch"
 
 
 def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: Path) -> None:

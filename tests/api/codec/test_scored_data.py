@@ -15,7 +15,7 @@ from app.api.codec.atropos_batch import group_json
 from app.api.codec.group_fields import count_arrays, holds_only, read_fields_by_shortcut
 from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
 from app.api.codec.scored_data import decode_group, decode_groups
-from lachesis.wire.atropos import ScoredData
+from lachesis.wire.atropos import MAX_BATCH_SIZE, ScoredData
 from lachesis.wire.columns import unpack
 from lachesis.wire.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
@@ -291,6 +291,29 @@ def test_a_list_is_decoded_in_order_and_faults_name_the_group() -> None:
             decode_groups(b"[5," + body().replace(b"masks", b"tokens") + b"]", **options)
         with pytest.raises(MalformedBody):
             decode_groups(body(), **options)
+
+
+@pytest.mark.parametrize("column", ["advantages", "distill_token_ids"])
+def test_a_column_has_at_most_a_row_for_each_sequence_of_the_largest_batch(column: str) -> None:
+    size, _, _ = agreed_outcome(body(**{column: [[]] * MAX_BATCH_SIZE}))
+    assert size == 2
+    assert agreed_outcome(body(**{column: [[]] * (MAX_BATCH_SIZE + 1)})) == (InvalidField, (column,))
+
+
+@pytest.mark.parametrize("column", ["distill_token_ids", "distill_logprobs"])
+def test_a_column_has_few_more_positions_than_the_group_has_tokens(column: str) -> None:
+    most = 4 + MAX_BATCH_SIZE
+    size, _, _ = agreed_outcome(body(**{column: [[[]] * (most - 3), [[]] * 3]}))
+    assert size == 2
+    assert agreed_outcome(body(**{column: [[[]] * (most - 3), [[]] * 4]})) == (InvalidField, (column,))
+
+
+def test_a_group_has_at_most_the_sequences_of_the_largest_batch() -> None:
+    def of(sequences: int) -> bytes:
+        return body(tokens=[[1]] * sequences, masks=[[1]] * sequences, scores=[0] * sequences)
+
+    assert outcome(of(MAX_BATCH_SIZE))[0] == MAX_BATCH_SIZE
+    assert agreed_outcome(of(MAX_BATCH_SIZE + 1)) == (InvalidField, ("tokens",))
 
 
 def test_more_groups_than_a_request_may_have_are_refused() -> None:

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
+from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.frame import frame, frame_header
 from lachesis.wire.groups import MAX_GROUPS
@@ -42,6 +43,18 @@ def with_tensor(name: str, array: Any) -> bytes:
     tensors, metadata = parts(GROUP)
     tensors.pop(name, None)
     return blob.write(tensors if array is None else tensors | {name: array}, metadata)
+
+
+def with_tensors(changed: dict[str, Any]) -> bytes:
+    """The group with other tensors."""
+    tensors, metadata = parts(GROUP)
+    return blob.write(tensors | changed, metadata)
+
+
+def of_sequences(count: int) -> bytes:
+    """A group of sequences with a token each."""
+    ones = np.ones(count, np.int32)
+    return blob.write({"tokens": ones, "tokens.lengths": ones, "masks": ones, "scores": ones.astype(np.float32)})
 
 
 def with_details(text: str | bytes) -> bytes:
@@ -114,6 +127,28 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "too few scores": (with_tensor("scores", np.ones(1)), 422, "scores: has 1 values for 2"),
     "versions of other rows": (with_tensor("policy_versions.lengths", np.array([3])), 422, "policy_versions: has 1"),
     "a version below 0": (with_tensor("policy_versions", np.array([1, -1, 2])), 422, "policy_versions[1]"),
+    "more sequences than the largest batch": (
+        of_sequences(MAX_BATCH_SIZE + 1),
+        422,
+        "tokens: has 131073 rows; the limit is 131072",
+    ),
+    "very many rows of nothing": (
+        with_tensors({"advantages": np.zeros(0, f32), "advantages.lengths": np.zeros(MAX_BATCH_SIZE + 1, i32)}),
+        422,
+        "advantages: has 131073 rows; the limit is 131072",
+    ),
+    "very many positions of nothing": (
+        with_tensors(
+            {
+                **{name: np.zeros(0, kind) for name, kind in (("distill_token_ids", i32), ("distill_logprobs", f32))},
+                "distill_token_ids.lengths": np.array([MAX_BATCH_SIZE + 3, 1]),
+                "distill_logprobs.lengths": np.array([MAX_BATCH_SIZE + 3, 1]),
+                "distill_token_ids.inner_lengths": np.zeros(MAX_BATCH_SIZE + 4, i32),
+            }
+        ),
+        422,
+        "distill_token_ids: has 131076 positions; the limit is 131075",
+    ),
     "lengths of what is not there": (
         with_tensor("ref_logprobs.lengths", np.array([1])),
         422,
@@ -193,6 +228,16 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "a cost that overflows sums": (GROUP | {"cost": 1e308}, 422, "cost: "),
     "an environment of its own": (GROUP | {"environment": {"id": 1}}, 422, "environment: "),
     "versions that are none": (GROUP | {"policy_versions": [[1, 2], [-3]]}, 422, "policy_versions[1][0]: is negative"),
+    "very many rows of nothing": (
+        GROUP | {"advantages": [[]] * (MAX_BATCH_SIZE + 1)},
+        422,
+        "advantages: has 131073 rows; the limit is 131072",
+    ),
+    "very many positions of nothing": (
+        GROUP | {"distill_logprobs": [[[]] * (MAX_BATCH_SIZE + 3), [[]]]},
+        422,
+        "distill_logprobs: has 131076 positions; the limit is 131075",
+    ),
     "tensors that are none": (GROUP | {"tensors": []}, 422, "tensors: should be an object"),
     "many tensors": (GROUP | {"tensors": {str(n): TENSOR for n in range(129)}}, 422, "tensors: 129 tensors"),
     "a tensor that is none": (GROUP | {"tensors": {"x": 1}}, 422, "tensors.x: should be an object"),
