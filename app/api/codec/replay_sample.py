@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from app.api.http.client_connection import SLOW_S
+from app.api.http.content_budget import ContentShare
 from app.api.http.replies import WatchedReply, compressed, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
@@ -22,6 +23,7 @@ from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
 
 _ASKED_AGAIN_WITHIN_S = 10.0
+_COPIES = 2  # of a group, in memory: as Redis has it, and without compact columns
 
 log = logging.getLogger("lachesis.api")
 
@@ -31,20 +33,49 @@ def waiting_reply(blocked: LimiterBlock) -> Response:
     return Response(status_code=204, headers=waiting_header(blocked.blocked_on, blocked.detail))
 
 
-def fragment_reply(fragment: FragmentRecord, payload: bytes) -> Response:
-    """Build a reply with a fragment as it was sent."""
-    return _content_reply([_in_full(fragment, payload)])
+async def read_fragments(
+    replay: ReplayBuffers, share: ContentShare, run: str, fragment_ids: Sequence[str]
+) -> list[tuple[FragmentRecord, bytes]]:
+    """Read fragments with their payloads as soon as there is room for them, which ``share`` holds.
+
+    Raises:
+        ReplayNotFound, FragmentNotFound: As of `ReplayBuffers.fragments`.
+        TooManyReads: Replies to others hold too much memory.
+    """
+
+    async def admit(fragments: Sequence[FragmentRecord]) -> None:
+        await share.claim(sum((_COPIES if one.is_group else 1) * one.payload_bytes for one in fragments))
+
+    return await replay.fragments(run, fragment_ids, admit)
 
 
-def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]]) -> Response:
-    """Build a reply with fragments as a frame, in order."""
+def fragment_reply(fragment: FragmentRecord, payload: bytes, share: ContentShare) -> Response:
+    """Build a reply with a fragment as it was sent. It releases ``share``.
+
+    Raises:
+        TooManyReads: It is much larger in full, and replies to others hold too much memory.
+    """
+    whole = _in_full(fragment, payload)
+    share.settle(len(whole))
+    return _content_reply([whole], share)
+
+
+def fragments_reply(found: Sequence[tuple[FragmentRecord, bytes]], share: ContentShare) -> Response:
+    """Build a reply with fragments as a frame, in order. It releases ``share``.
+
+    Raises:
+        TooManyReads: They are much larger in full, and replies to others hold too much memory.
+    """
+    distinct = {fragment.fragment_id: (fragment, payload) for fragment, payload in found}
+    whole = {fragment_id: _in_full(*pair) for fragment_id, pair in distinct.items()}
+    share.settle(sum(map(len, whole.values())))
+    payloads = [whole[fragment.fragment_id] for fragment, _ in found]
     described = [_fragment(fragment) for fragment, _ in found]
-    payloads = [_in_full(fragment, payload) for fragment, payload in found]
-    return _content_reply([_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads])
+    return _content_reply([_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads], share)
 
 
-def _content_reply(parts: Sequence[Buffer]) -> Response:
-    return WatchedReply(parts, {}, _nothing, _nothing, media_type=SAFETENSORS, slow_s=SLOW_S)
+def _content_reply(parts: Sequence[Buffer], share: ContentShare) -> Response:
+    return WatchedReply(parts, {}, share.release, share.release, media_type=SAFETENSORS, slow_s=SLOW_S)
 
 
 async def taken_reply(

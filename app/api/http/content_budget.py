@@ -1,4 +1,4 @@
-"""A memory budget for the contents of groups that a process reads, writes as replies, and sends at a time.
+"""A memory budget for contents of groups and fragments that a process reads, writes as replies, and sends at a time.
 
 A reply holds its share until it has left the process or broken off. Contents without room are not read: the request
 waits a moment, in order, and is refused then. A reply that is larger than the whole budget goes alone.
@@ -69,7 +69,7 @@ class ContentBudget:
 
     def _refusal(self) -> TooManyReads:
         return TooManyReads(
-            f"replies with contents of groups hold {self.held_bytes} bytes of this process, "
+            f"replies with contents hold {self.held_bytes} bytes of this process, "
             f"of {self._budget_bytes}: their clients have not taken them yet"
         )
 

@@ -4,7 +4,6 @@ The replies follow the contract exactly, with its oddities (failures as 200, a G
 original are not repeated. `docs/how-to/move-from-atropos.md` has the differences.
 """
 
-import asyncio
 import uuid
 from dataclasses import asdict
 from typing import Annotated
@@ -13,7 +12,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
-from app.api.codec.atropos_batch import group_json
 from app.api.deps import (
     AfterEnvironment,
     Run,
@@ -119,6 +117,7 @@ _BATCH: Responses = {
 }
 _PROBLEMS = body_responses(errors.RunArchived, errors.RunNotFound)
 _SUBMISSION_PROBLEMS = body_responses(errors.QueueFull, errors.RunArchived, errors.RunNotFound)
+_EXAMPLE = body_responses(errors.RunArchived, errors.RunNotFound, errors.TooManyReads) | response_examples(group=_GROUP)
 
 router = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=GuardedRoute)
 direct = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=DirectRoute)
@@ -262,15 +261,15 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
     "/latest_example",
     summary="The newest group",
     response_model=ServedGroup | NoExample,
-    responses=response_examples(group=_GROUP),
+    responses=_EXAMPLE,
 )
 @requires(Permission.READ_CONTENTS)
 async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Return the newest group, or empty lists before there is one."""
-    payload = await services.groups.store.latest(run)
-    if payload is None:
-        return model_reply(NoExample())
-    return await large_json_reply(request, await asyncio.to_thread(group_json, payload))
+    """Return the newest group, or empty lists before there is one.
+
+    If replies that clients have not taken fill the memory for contents, the answer is `too_many_reads`.
+    """
+    return await wire.example_reply(request, services.groups.store, services.contents, run)
 
 
 @direct.post(

@@ -247,7 +247,12 @@ async def get_content(
     summary="Annotate a group",
     response_model=GroupAnnotated,
     responses=body_responses(
-        errors.RunNotFound, errors.GroupNotFound, errors.GroupGone, errors.AnnotationsFull, errors.UnsupportedMediaType
+        errors.RunNotFound,
+        errors.GroupNotFound,
+        errors.GroupGone,
+        errors.AnnotationsFull,
+        errors.TooManyReads,
+        errors.UnsupportedMediaType,
     ),
     openapi_extra=json_body(Annotate),
     dependencies=[Depends(documented_group_id)],
@@ -262,7 +267,15 @@ async def annotate_group(request: Request) -> Response:
     group = parameters(_OfGroup, request.path_params, "path").group
     async with SubmittedBody(request, MAX_ANNOTATIONS_BODY_BYTES) as (run, services, body):
         given = await services.decoder.json(decode_annotations, body)
-        names = await services.groups.annotations.put(run, group, given)
+        share = services.contents.share()
+
+        async def admit(facts: GroupFacts) -> None:
+            await share.claim(facts.entry.payload_bytes)
+
+        try:
+            names = await services.groups.annotations.put(run, group, given, admit)
+        finally:
+            await share.release()
     return model_reply(GroupAnnotated(id=group, annotations=names))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.codec.replay_sample import fragment_reply, fragments_reply, shown_reply, taken_reply, waiting_reply
+from app.api.codec import replay_sample as codec
 from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.access import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
@@ -139,7 +139,7 @@ async def post_fragments(
 @router.get(
     "/fragments/{fragment}",
     summary="Read a fragment",
-    responses=read_responses(*_MISSING, errors.FragmentNotFound) | {200: _BLOB_CONTENT},
+    responses=read_responses(*_MISSING, errors.FragmentNotFound, errors.TooManyReads) | {200: _BLOB_CONTENT},
     response_class=Response,
 )
 @requires(Permission.READ_CONTENTS)
@@ -148,23 +148,31 @@ async def get_fragment(
     fragment: Annotated[str, Path(pattern=f"^{FRAGMENT_ID}$", description="The fragment's id.")],
     services: ServicesDep,
 ) -> Response:
-    """Return a fragment's blob as it was sent."""
-    ((found, payload),) = await services.replay.buffers.fragments(run, [fragment])
-    return fragment_reply(found, payload)
+    """Return a fragment's blob as it was sent.
+
+    If replies that clients have not taken fill the memory for contents, the answer is `too_many_reads`.
+    """
+    async with services.contents.share() as share:
+        ((found, payload),) = await codec.read_fragments(services.replay.buffers, share, run, [fragment])
+        return codec.fragment_reply(found, payload, share)
 
 
 @router.post(
     "/fragments/fetch",
     summary="Read many fragments",
-    responses=body_responses(*_MISSING, errors.FragmentNotFound) | {200: _BLOB_CONTENT},
+    responses=body_responses(*_MISSING, errors.FragmentNotFound, errors.TooManyReads) | {200: _BLOB_CONTENT},
     openapi_extra=json_body(FetchFragments),
     response_class=Response,
 )
 @requires(Permission.READ_CONTENTS)
 async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Return a frame of fragments' blobs in the order of the request. Its metadata `fragments` describes them."""
+    """Return a frame of fragments' blobs in the order of the request. Its metadata `fragments` describes them.
+
+    Without room in the memory for contents, the answer is `too_many_reads`.
+    """
     asked = parse(FetchFragments, body).fragments
-    return fragments_reply(await services.replay.buffers.fragments(run, asked))
+    async with services.contents.share() as share:
+        return codec.fragments_reply(await codec.read_fragments(services.replay.buffers, share, run, asked), share)
 
 
 # Samples
@@ -211,8 +219,10 @@ async def take_sample(
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
             )
-        return waiting_reply(sample)
-    return await taken_reply(request, services.replay.buffers, services.replay.samples, run, sample, binary=binary)
+        return codec.waiting_reply(sample)
+    return await codec.taken_reply(
+        request, services.replay.buffers, services.replay.samples, run, sample, binary=binary
+    )
 
 
 @router.get("/samples/{sample}", summary="Get a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
@@ -220,7 +230,7 @@ async def take_sample(
 async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, request: Request) -> Response:
     """Return a held sample again, for other ranks or a restarted trainer: the same records in the same order."""
     binary = accepts_binary(request)
-    return await shown_reply(
+    return await codec.shown_reply(
         request, services.replay.buffers, run, await services.replay.samples.show(run, sample), binary=binary
     )
 

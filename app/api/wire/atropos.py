@@ -1,13 +1,16 @@
 """Build the replies of the Atropos surface. Some have an effect when they arrive, or when they do not."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 from fastapi import Request, Response
 
-from app.api.codec.atropos_batch import batch_json
-from app.api.http.replies import WatchedReply, streamed, waiting_header
+from app.api.codec.atropos_batch import batch_json, group_json
+from app.api.http.client_connection import SLOW_S
+from app.api.http.content_budget import ContentBudget
+from app.api.http.replies import WatchedReply, model_reply, streamed, waiting_header
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -15,11 +18,13 @@ from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import EnvironmentRegistry
 from app.services.groups.atropos_ingest import AtroposReceipt
+from app.store.groups.store import GroupStore
 from lachesis.wire.atropos import (
     Buffered,
     EnvironmentRegistered,
     ListBuffered,
     ListReceived,
+    NoExample,
     Received,
     RunInfo,
     WandbInfo,
@@ -27,6 +32,7 @@ from lachesis.wire.atropos import (
 from lachesis.wire.errors import LachesisError
 
 _NO_BATCH = b'{"batch":null}'
+_TEXT_COPIES = 6  # of contents, in memory: as Redis has them, and as JSON with up to 20 characters a number
 
 log = logging.getLogger("lachesis.api")
 
@@ -69,6 +75,27 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
         "Lachesis-Relaxed": str(lease.relaxed).lower(),
     }
     return WatchedReply(body, headers, sent, broke_off)
+
+
+async def example_reply(request: Request, groups: GroupStore, contents: ContentBudget, run: str) -> Response:
+    """Answer `GET /latest_example` with the newest group, or with empty lists before there is one.
+
+    Raises:
+        TooManyReads: Replies to others hold too much memory.
+    """
+    async with contents.share() as share:
+
+        async def admit(size_bytes: int) -> None:
+            await share.claim(_TEXT_COPIES * size_bytes)
+
+        payload = await groups.latest(run, admit)
+        if payload is None:
+            await share.release()
+            return model_reply(NoExample())
+        text = await asyncio.to_thread(group_json, payload)
+        share.settle(len(text))
+        body, headers = await streamed(request, iter([text]))
+        return WatchedReply(body, headers, share.release, share.release, slow_s=SLOW_S)
 
 
 def registration_reply(

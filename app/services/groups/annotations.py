@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from app.core.groups.annotations import ANNOTATIONS, Rows, checked_annotations
 from app.services.groups.contents import GroupContentReader
-from app.services.groups.history import GroupHistories
+from app.services.groups.history import GroupFacts, GroupHistories
 from app.store.groups.annotations import MAX_BYTES, Annotations, AnnotationStore
 from lachesis.wire.columns import Ragged, unpack
 from lachesis.wire.errors import AnnotationsFull, GroupGone, GroupNotFound, InvalidField
@@ -19,13 +19,20 @@ class GroupAnnotator:
         self._contents = contents
         self._histories = histories
 
-    async def put(self, run: str, given_id: str, given: Mapping[str, Rows]) -> list[str]:
+    async def put(
+        self,
+        run: str,
+        given_id: str,
+        given: Mapping[str, Rows],
+        admit: Callable[[GroupFacts], Awaitable[None]] | None = None,
+    ) -> list[str]:
         """Add annotations to a group whose contents are kept. Safe to repeat; the same names are replaced.
 
         Args:
             run: The run's name.
             given_id: The group's id.
             given: A row of values per sequence, by the name of the annotation.
+            admit: Awaited before its contents are read, maybe several times. An error of it is raised.
 
         Returns:
             The names of all its annotations.
@@ -36,7 +43,7 @@ class GroupAnnotator:
             InvalidField: The values do not fit its tokens, or it would have too many annotations. Nothing was stored.
             AnnotationsFull: The annotations of the run would be too large. Nothing was stored.
         """
-        kept = await self._contents.of(run, given_id)
+        kept = await self._contents.of(run, given_id, admit)
         try:
             (lengths,) = unpack(kept.payload).columns["tokens"].lengths
         except (KeyError, ValueError) as error:

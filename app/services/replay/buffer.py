@@ -1,7 +1,7 @@
 """Create, change, read and empty the replay buffer of a run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,8 +241,18 @@ class ReplayBuffers:
         )
         return retired
 
-    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[FragmentRecord, bytes]]:
+    async def fragments(
+        self,
+        run: str,
+        fragment_ids: Sequence[str],
+        admit: Callable[[Sequence[FragmentRecord]], Awaitable[None]] | None = None,
+    ) -> list[tuple[FragmentRecord, bytes]]:
         """Return fragments with their payloads, in the given order, after a check of their checksums.
+
+        Args:
+            run: The run's name.
+            fragment_ids: Their ids. A repeated id is read once.
+            admit: Awaited with each fragment once, before payloads are read. An error of it is raised.
 
         Raises:
             FragmentNotFound: One of them is not in the buffer, or is damaged.
@@ -253,6 +263,8 @@ class ReplayBuffers:
             if entry is None:
                 raise FragmentNotFound(f"run {run} holds no fragment {fragment_id}")
             entries.append(entry)
+        if admit is not None:
+            await admit(entries)
         found = dict(zip(asked, zip(entries, await self.payloads(run, entries), strict=True), strict=True))
         return [found[fragment_id] for fragment_id in fragment_ids]
 

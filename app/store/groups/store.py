@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -223,10 +223,19 @@ class GroupStore:
         entries = await self.entries(run, group_ids)
         return sum(entry.payload_bytes for entry in entries if entry is not None)
 
-    async def latest(self, run: str) -> bytes | None:
-        """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""
+    async def latest(self, run: str, admit: Callable[[int], Awaitable[None]] | None = None) -> bytes | None:
+        """Read the columns of the newest group (kept even if it has left the store), or None before there is one.
+
+        Args:
+            run: The run's name.
+            admit: Awaited with the bytes of the columns before they are read. An error of it is raised.
+        """
         group_id = await self._connection.call("HGET", RunKeys(run).run, "latest")
-        return None if group_id is None else (await self.payloads(run, [group_id.decode()]))[0]
+        if group_id is None:
+            return None
+        if admit is not None:
+            await admit(int(await self._connection.call("STRLEN", RunKeys(run).payload(group_id.decode()))))
+        return (await self.payloads(run, [group_id.decode()]))[0]
 
     async def drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason) -> int:
         """Drop groups that wait, queued or buffered, for a reason.

@@ -404,10 +404,10 @@ class TooManyConnections(ServiceError):
 
 
 class TooManyReads(ServiceError):
-    """Clients have not yet taken what they asked for: replies with contents of groups fill the memory for them."""
+    """Replies with contents of groups or fragments, which clients have not yet taken, fill the memory for them."""
 
     code, status, retry_after_s = "too_many_reads", 429, 5.0
-    remedy = "Read each reply to its end before you ask for the next, and read the contents of fewer groups at a time."
+    remedy = "Read each reply to its end before you ask for the next, and ask for fewer contents at a time."
 
 
 class RateLimited(ServiceError):
