@@ -12,6 +12,7 @@ from typing_extensions import Self
 from lachesis._compat import timeout
 from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
+from lachesis._transport.retry import passes
 from lachesis.errors import InvalidField, LachesisError, NoBatch
 
 _LONGEST_POLL_S = 30.0  # proxies give up on requests that wait longer
@@ -73,7 +74,8 @@ class PrefetchQueue(ABC, Generic[T]):
     async def __anext__(self) -> T:
         """Return the next one.
 
-        After a wait that got none in time, no more are taken until the next one is asked for.
+        After a wait that got none in time, no more are taken until the next one is asked for. A failure that may have
+        passed, and for which nobody waited, is not raised: the request is sent again.
 
         Raises:
             NoBatch, NoItem: None came in time.
@@ -83,6 +85,8 @@ class PrefetchQueue(ABC, Generic[T]):
         self._awaited += 1
         self._gave_up = False
         self._room.set()
+        if self._awaited == 1:
+            self._drop_old_error()
         try:
             with nullcontext() if self._has_one() else self._wait_log.watching():
                 async with timeout(self._patience_s):
@@ -139,6 +143,15 @@ class PrefetchQueue(ABC, Generic[T]):
         self._news.set()
         if self._filling is not None:
             self._filling.cancel()
+
+    def _drop_old_error(self) -> None:
+        """Take more again if taking failed while nobody waited, and the reason may have passed since."""
+        if (filling := self._filling) is None or not filling.done() or filling.cancelled():
+            return
+        if isinstance(error := filling.exception(), LachesisError) and passes(error):
+            self._filling = None
+            if not self._paused:
+                self._fill_in_background()
 
     async def _something_new(self) -> None:
         """Wait until there may be one, or the filling has ended."""

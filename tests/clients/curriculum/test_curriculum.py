@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings, Trainer
 from lachesis._prefetch.items import AsyncItemStream, ItemQueue
-from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
+from lachesis.errors import CurriculumNotFound, InvalidField, LachesisError, Unreachable
 from lachesis.wire.curriculum_items import SampledItem, SampledItems
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
@@ -201,6 +201,55 @@ async def test_what_is_ready_is_given_back_although_a_draw_that_was_lost_cannot_
     for _ in range(2):
         await queue.aclose()
     assert (drawn, released) == ([5, 3, 1], [("s", ["e"])])
+
+
+def failing_queue(drawn: list[int], failures: Mapping[int, LachesisError]) -> ItemQueue:
+    """Prefetch 4 items named after their draw. Draws with these numbers fail. ``drawn`` gets the size of each."""
+
+    async def sample(n: int, request_id: str, budget_s: float | None) -> SampledItems:
+        drawn.append(n)
+        if (failure := failures.get(len(drawn))) is not None:
+            raise failure
+        keys = [f"{len(drawn)}/{position}" for position in range(n)]
+        return SampledItems(
+            strategy="uniform",
+            sample=request_id,
+            items=[SampledItem(key=key, bin=0, probability=0.2, why="") for key in keys],
+            in_flight=n,
+            in_flight_ttl_s=0,
+            missing=None,
+            retry_after_s=None,
+        )
+
+    async def release(sample: str, keys: Sequence[str], budget_s: float | None) -> int:
+        return len(keys)
+
+    return ItemQueue(sample, release, asyncio.Event(), prefetch=4, patience_s=None, where="run math")
+
+
+async def test_draws_that_failed_while_nobody_waited_are_repeated_and_ready_items_come_first() -> None:
+    drawn: list[int] = []
+    queue = failing_queue(drawn, {draw: Unreachable("the service is away") for draw in (2, 3)})
+    tried = [(await anext(queue)).item.key for _ in range(4)]
+    await wait_until(lambda: drawn == [5, 3])
+    tried.append((await anext(queue)).item.key)
+    await wait_until(lambda: drawn == [5, 3, 4])
+    tried.append((await anext(queue)).item.key)
+    assert tried == ["1/0", "1/1", "1/2", "1/3", "1/4", "4/0"]
+    await queue.aclose()
+
+
+async def test_a_refusal_that_came_while_nobody_waited_is_raised_after_the_ready_items() -> None:
+    drawn: list[int] = []
+    queue = failing_queue(drawn, {2: CurriculumNotFound("it was deleted")})
+    for _ in range(4):
+        await anext(queue)
+    await wait_until(lambda: drawn == [5, 3])
+    assert (await anext(queue)).item.key == "1/4"
+    with pytest.raises(CurriculumNotFound, match="it was deleted"):
+        await anext(queue)
+    assert drawn == [5, 3]
+    await queue.aclose()
 
 
 async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: AsyncCurriculum) -> None:

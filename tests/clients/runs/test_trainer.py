@@ -343,6 +343,28 @@ async def test_a_trainer_that_closes_gives_back_a_batch_whose_answer_never_came(
             assert await counts(another) == {"queued": 2, "leased": 0, "delivered": 0}
 
 
+async def test_a_prefetch_that_failed_during_a_step_is_repeated_after_it(run: Settings, proxy: CuttingProxy) -> None:
+    """The service is away for longer than the budget while the trainer works on a batch."""
+    async with (
+        AsyncTrainer(settings_of(proxy, retry_budget_s=0.5)) as trainer,
+        AsyncEnvironment("math", run) as environment,
+    ):
+        await submitted(environment, [group(1), group(2)])
+        batches = trainer.batches(prefetch=1)
+        first = await anext(batches)
+        (feed,) = trainer._feeds
+        port, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        await wait_until(lambda: feed._filling is not None and feed._filling.done())
+        proxy.upstream = port
+        await first.ack()
+        ids = await submitted(environment, [group(3), group(4)])
+        second = await anext(batches)
+        assert [one.id for one in second.groups] == ids
+        await second.ack()
+        await batches.aclose()
+
+
 async def test_two_loops_at_once_never_get_the_same_batch(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(position) for position in range(1, 41)])
