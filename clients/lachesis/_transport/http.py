@@ -91,7 +91,7 @@ class Sender:
 
         Args:
             call: The request.
-            budget_s: How long to repeat it. None means ``retry_budget_s`` of the settings.
+            budget_s: How long to repeat it after its first failure. None means ``retry_budget_s`` of the settings.
             note: Receives each error after which the call is sent again.
 
         Raises:
@@ -100,6 +100,7 @@ class Sender:
         """
         backoff = Backoff(self._settings.retry_budget_s if budget_s is None else budget_s)
         began_s = time.monotonic()
+        failed_s: float | None = None
         attempt, renewed = 0, False
         while True:
             attempt += 1
@@ -114,12 +115,13 @@ class Sender:
             except LachesisError as error:
                 if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
                     return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
-                elapsed_s = time.monotonic() - began_s
+                now_s = time.monotonic()
+                failed_s = now_s if failed_s is None else failed_s
                 waited_out = call.not_yet is not None and isinstance(error, call.not_yet)
-                pause_s = None if waited_out else backoff.pause_s(error, attempt, elapsed_s, self._random)
+                pause_s = None if waited_out else backoff.pause_s(error, attempt, now_s - failed_s, self._random)
                 if pause_s is None:
                     if attempt > 1 and isinstance(error, Unreachable):
-                        raise self._given_up(error, attempt, elapsed_s) from None
+                        raise self._given_up(error, attempt, now_s - began_s) from None
                     raise
                 self._log_trouble(error, backoff.budget_s)
                 if note is not None:

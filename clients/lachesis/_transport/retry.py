@@ -19,7 +19,7 @@ class Backoff:
     """The pause before each repetition of a request.
 
     Attributes:
-        budget_s: No repetition starts later than this after the first attempt.
+        budget_s: No repetition starts later than this after the first failure. 0: there is none.
         base_s: Upper bound of the first pause. The bound doubles with each attempt.
         cap_s: Largest upper bound.
     """
@@ -34,13 +34,13 @@ class Backoff:
         Args:
             error: How the last attempt ended.
             attempt: Attempts so far, ``>= 1``.
-            elapsed_s: Time since the first began.
+            elapsed_s: Time since the first failed.
             random: Generator of the jitter.
 
         Returns:
             Seconds, or None: do not send it again.
         """
-        if not passes(error):
+        if self.budget_s == 0 or not passes(error):
             return None
         longest_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30))
         pause_s = random.uniform(0, longest_s)

@@ -39,7 +39,7 @@ class Settings:
         connect_timeout_s: Longest time to connect.
         timeout_s: Longest time without progress of a request or reply. The wait for a batch is added to it.
         retry_budget_s: How long to repeat a request that got no answer, or that the service could not serve at that
-            moment. 0: it is sent once.
+            moment. It counts from the first failure, so a long wait for a batch does not use it up. 0: it is sent once.
     """
 
     url: str = "http://127.0.0.1:8000"

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
@@ -103,6 +105,37 @@ async def test_nobody_there_is_an_error_at_the_end_of_the_budget(caplog: pytest.
     assert said.levelname == "WARNING"
     assert re.search(rf"is Lachesis running at {where}/?\? Trying again for 0\.5 s$", said.getMessage())
     assert "secret" not in str(raised.value) + said.getMessage()
+
+
+@asynccontextmanager
+async def slow_to_break(breaks: int) -> AsyncIterator[str]:
+    """Run a server that breaks its first connections after 0.3 s each, and answers on the next. Return its URL."""
+    connections = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if connections <= breaks:
+            await asyncio.sleep(0.3)
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_the_budget_counts_from_the_first_failure() -> None:
+    """A long wait, such as that for a batch, does not use it up. The error tells the whole time."""
+    async with slow_to_break(1) as url, Sender(Settings(url, retry_budget_s=0.2)) as sender:
+        assert await sender.send(VERSION) == {}
+    async with slow_to_break(3) as url, Sender(Settings(url, retry_budget_s=0.2)) as sender:
+        with pytest.raises(Unreachable, match="no answer in .* s, 2 attempts") as raised:
+            await sender.send(VERSION)
+    (told,) = re.findall(r"no answer in ([\d.]+) s", str(raised.value))
+    assert float(told) >= 0.6
 
 
 async def test_a_service_that_says_nothing_is_given_up(proxy: CuttingProxy) -> None:
