@@ -9,14 +9,13 @@ from typing_extensions import Self
 from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, LeaseCalls
-from lachesis._transport.retry import passes
 from lachesis._transport.tracing import create_untraced_task
-from lachesis.errors import BatchNotFound, LachesisError, LeaseLost, SampleNotFound
+from lachesis.errors import LachesisError, LeaseLost, NotFound
 
 _EXTEND_AT = 1 / 3  # of the lease
 _GIVE_BACK_S = 5.0
 _TRY_AGAIN_S = 1.0
-_LOST = (LeaseLost, BatchNotFound, SampleNotFound)
+_LOST = (LeaseLost, NotFound)
 
 
 class HeldLease:
@@ -109,8 +108,8 @@ class HeldLease:
                 pause_s = lease_s * _EXTEND_AT
             except LachesisError as error:
                 pause_s = min(pause_s, _TRY_AGAIN_S)  # time stands still for leases while the service is away
-                if not passes(error):
-                    self._lost = True
+                if self.held:
+                    self._sender.log_trouble(error, f"The lease is extended again in {pause_s:g} s")
 
 
 class AsyncLeased(Shown, ForAsyncio):

@@ -92,6 +92,7 @@ class Sender:
         Args:
             call: The request.
             budget_s: How long to repeat it after its first failure. None means ``retry_budget_s`` of the settings.
+                Infinite: it is also repeated after errors that an operator can mend (`retry.is_mendable`).
             note: Receives each error after which the call is sent again.
 
         Raises:
@@ -106,13 +107,12 @@ class Sender:
             attempt += 1
             try:
                 return read_reply(call, await self._once(call))
-            except Unauthorized as error:
-                if renewed or not self._credentials.look_again():
-                    error.detail = f"{error.detail}; sent: {self._credentials.described()}"
-                    raise
-                renewed = True
-                continue
             except LachesisError as error:
+                if isinstance(error, Unauthorized):
+                    if not renewed and self._credentials.look_again():
+                        renewed = True
+                        continue
+                    error.detail = f"{error.detail}; sent: {self._credentials.described()}"
                 if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
                     return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
                 now_s = time.monotonic()
@@ -123,7 +123,8 @@ class Sender:
                     if attempt > 1 and isinstance(error, Unreachable):
                         raise self._given_up(error, attempt, now_s - began_s) from None
                     raise
-                self._log_trouble(error, backoff.budget_s)
+                how_long = "until it succeeds" if math.isinf(backoff.budget_s) else f"for {backoff.budget_s:g} s"
+                self.log_trouble(error, f"Trying again {how_long}")
                 if note is not None:
                     note(error)
             await self.sleep(pause_s)
@@ -149,6 +150,12 @@ class Sender:
                     log.warning("%s Waiting for it, %g s at most", error, wait_s)
             await self.sleep(min(_ASK_AGAIN_S, until_s - now_s))
 
+    def log_trouble(self, error: LachesisError, next_step: str) -> None:
+        """Log an error after which the SDK continues, and what it does next. One line a minute at most."""
+        if self._trouble_log.due(time.monotonic()):
+            ends = f"; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else "."
+            log.warning("%s %s", str(error).rstrip(".") + ends, next_step)
+
     @property
     def is_open(self) -> bool:
         """Whether it was used and is not closed."""
@@ -169,13 +176,6 @@ class Sender:
     def _given_up(self, error: Unreachable, attempts: int, elapsed_s: float) -> Unreachable:
         tried = f"no answer in {elapsed_s:.1f} s, {attempts} attempts"
         return Unreachable(f"{error}; {tried}: is Lachesis running at {self._url}?")
-
-    def _log_trouble(self, error: LachesisError, budget_s: float) -> None:
-        if self._trouble_log.due(time.monotonic()):
-            ends = f"; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else "."
-            trouble = str(error).rstrip(".") + ends
-            how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
-            log.warning("%s Trying again %s", trouble, how_long)
 
     async def lines(self, call: Call[T]) -> AsyncGenerator[str, None]:
         """Send a call once, and yield the lines of its reply as they come. ``call.wait_s`` may pass between two lines.

@@ -210,9 +210,18 @@ def _raise_problem(reply: Reply) -> NoReturn:
         problem = json.loads(bytes(reply.body))
         code, error = str(problem["code"]), _error(problem)
     except (ValueError, LookupError, TypeError):  # something between us and the service answered
-        code, error = f"http_{reply.status}", ServiceError(_not_a_problem(reply))
+        code, error = _gateway_code(reply.status), ServiceError(_not_a_problem(reply))
     error.code, error.status, error.retry_after_s = code, reply.status, _retry_after_s(reply)
     raise error
+
+
+def is_from_gateway(error: ServiceError) -> bool:
+    """Return whether something between us and the service gave this answer."""
+    return error.code == _gateway_code(error.status)
+
+
+def _gateway_code(status: int) -> str:
+    return f"http_{status}"
 
 
 def _not_a_problem(reply: Reply) -> str:

@@ -3,10 +3,12 @@
 Source: M. Brooker, *Exponential Backoff And Jitter* (AWS Architecture Blog, 2015): "full jitter".
 """
 
+import math
 from dataclasses import dataclass
 from random import Random
 
-from lachesis.errors import LachesisError, ServiceError, Unreachable
+from lachesis._transport.protocol import is_from_gateway
+from lachesis.errors import BodyTooLarge, LachesisError, ServiceError, Unauthorized, Unreachable
 from lachesis.wire.errors import BY_CODE
 
 _OF_PROXIES = frozenset({502, 504})
@@ -19,7 +21,8 @@ class Backoff:
     """The pause before each repetition of a request.
 
     Attributes:
-        budget_s: No repetition starts later than this after the first failure. 0: there is none.
+        budget_s: No repetition starts later than this after the first failure. 0: there is none. Infinite: the request
+            is also sent again after errors that are mendable.
         base_s: Upper bound of the first pause. The bound doubles with each attempt.
         cap_s: Largest upper bound.
     """
@@ -40,7 +43,7 @@ class Backoff:
         Returns:
             Seconds, or None: do not send it again.
         """
-        if self.budget_s == 0 or not passes(error):
+        if self.budget_s == 0 or not (passes(error) or (math.isinf(self.budget_s) and is_mendable(error))):
             return None
         longest_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30))
         pause_s = random.uniform(0, longest_s)
@@ -55,3 +58,13 @@ def passes(error: LachesisError) -> bool:
         return isinstance(error, Unreachable)
     known = BY_CODE.get(error.code)
     return error.status in PASSING if known is None else known.retry_after_s is not None
+
+
+def is_mendable(error: LachesisError) -> bool:
+    """Return whether an operator can make the same request succeed: with a new token, or by mending a gateway.
+
+    A gateway that finds the request too large refuses it for good, as the service does.
+    """
+    if isinstance(error, Unauthorized):
+        return True
+    return isinstance(error, ServiceError) and is_from_gateway(error) and error.status != BodyTooLarge.status

@@ -19,7 +19,6 @@ from lachesis._compat import timeout
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import OwnsSender, Sender
-from lachesis._transport.retry import passes
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings, settings_from
 from lachesis._transport.tracing import create_untraced_task, trace_headers
@@ -32,6 +31,7 @@ from lachesis.errors import (
     LachesisError,
     MemberNotFound,
     NotSent,
+    RunNotFound,
     Unreachable,
 )
 from lachesis.groups.group import Group
@@ -165,7 +165,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why groups cannot be sent now. None if the service answered the last request, even with a refusal."""
+        """Why groups cannot be sent now, such as no answer or an expired token. None if the last request has ended."""
         return self._trouble
 
     async def submit(self, group: Group) -> str:
@@ -377,9 +377,11 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             await self._until_beat()
             try:
                 await self._report(budget_s=self._heartbeat_s)
-            except LachesisError as error:
-                if not passes(error):
-                    raise
+            except RunNotFound:
+                raise  # it was deleted, and takes no more groups
+            except LachesisError as error:  # such as an expired token, or the answer of a gateway during a restart
+                self._reported = self.running_groups  # so that the next report is no sooner than usual
+                self._sender.log_trouble(error, f"The next heartbeat follows in {self._heartbeat_s:g} s")
 
 
 def _own_member_id() -> str:

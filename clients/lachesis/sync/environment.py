@@ -144,7 +144,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why groups cannot be sent now. None if the service answered the last request, even with a refusal."""
+        """Why groups cannot be sent now, such as no answer or an expired token. None if the last request has ended."""
         return self._async.trouble
 
     def submit(self, group: Group) -> str:

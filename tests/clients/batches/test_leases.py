@@ -150,8 +150,21 @@ async def test_a_lease_that_was_lost_is_not_extended_any_more(held: tuple[str, L
             await lease.ack()
 
 
-async def test_an_error_that_does_not_pass_ends_the_extensions(held: tuple[str, LeaseCalls]) -> None:
-    refusal = (403, {"code": "foreign_host", "detail": "no such host"}, {})
+async def test_an_extension_that_was_refused_is_tried_again_while_the_lease_lasts(
+    held: tuple[str, LeaseCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A token may end before its successor is written, and a gateway may answer while the service restarts."""
+    unauthorized = (401, {"code": "unauthorized", "detail": "the token has ended"}, {})
+    from_gateway = (404, {"message": "no such page"}, {})
+    async with kept(held, unauthorized, from_gateway, pauses=4, asked_s=120.0) as (lease, gate):
+        await asyncio.wait_for(gate.is_over.wait(), 90)
+        assert lease.held
+    assert gate.pauses_s == pytest.approx([30, 1, 1, 40])
+    assert caplog.text.count("The lease is extended again in 1 s") == 1
+
+
+async def test_a_lease_whose_run_was_deleted_is_not_extended_any_more(held: tuple[str, LeaseCalls]) -> None:
+    refusal = (404, {"code": "run_not_found", "detail": "there is no run math"}, {})
     async with kept(held, refusal, pauses=3) as (lease, gate):
         await asyncio.wait_for(lease._extending, 90)
         assert not lease.held

@@ -9,8 +9,17 @@ from dataclasses import replace
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Group, NoPermit, NotSent, Settings, Unreachable
-from lachesis.errors import BodyTooLarge, GroupExists, IntakePaused, InvalidField, QueueFull, RunNotFound
+from lachesis.errors import (
+    BodyTooLarge,
+    GroupExists,
+    IntakePaused,
+    InvalidField,
+    QueueFull,
+    RunNotFound,
+    ServiceError,
+)
 from tests.api.conftest import running_service
+from tests.clients.another_server import gateway
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
 from tests.waiting import wait_until
@@ -294,6 +303,42 @@ async def _was_cast_out(environment: AsyncEnvironment) -> bool:
     except RunNotFound:
         return True
     return False
+
+
+async def test_heartbeats_continue_after_answers_of_a_gateway(
+    run: Settings, proxy: CuttingProxy, trainer: AsyncTrainer
+) -> None:
+    async with AsyncEnvironment("gsm8k", run, heartbeat_s=0.1) as environment:
+        async with gateway(proxy, "404 Not Found") as asked:
+            await wait_until(lambda: len(asked) >= 3)
+        assert {path.rpartition("/")[2] for path in asked} == {"heartbeat"}
+        mended = asyncio.get_running_loop().time()
+        await wait_until(lambda: _sent_a_heartbeat(trainer, asyncio.get_running_loop().time() - mended))
+        await submitted(environment, [group(1)])
+
+
+async def test_groups_wait_while_a_gateway_answers_in_place_of_the_service(run: Settings, proxy: CuttingProxy) -> None:
+    async with AsyncEnvironment("gsm8k", run) as environment:
+        async with gateway(proxy, "404 Not Found"):
+            await environment.submit(group(1))
+            await wait_until(lambda: _is_answered_by_a_gateway(environment))
+        await environment.flush()
+        assert environment.trouble is None
+        assert environment.outcomes == {"accepted": 1}
+
+
+async def test_leaving_does_not_wait_longer_for_a_gateway_than_it_may(run: Settings, proxy: CuttingProxy) -> None:
+    environment = await AsyncEnvironment("gsm8k", run, drain_s=0.2).__aenter__()
+    async with gateway(proxy, "404 Not Found"):
+        waiting = await environment.submit(group(1))
+        await wait_until(lambda: _is_answered_by_a_gateway(environment))
+        with pytest.raises(NotSent, match="was not sent: status 404: no such page") as raised:
+            await environment.__aexit__(None, None, None)
+    assert list(raised.value.failures) == [waiting]
+
+
+async def _is_answered_by_a_gateway(environment: AsyncEnvironment) -> bool:
+    return isinstance(environment.trouble, ServiceError) and environment.trouble.code == "http_404"
 
 
 async def test_permits_pace_the_environment(run: Settings, trainer: AsyncTrainer) -> None:

@@ -20,6 +20,8 @@ from lachesis.errors import PermissionDenied, RunNotFound, ServiceError, Unautho
 from tests.api.conftest import running_service
 from tests.clients.groups.test_atropos import Env, scored
 from tests.clients.proxy import CuttingProxy
+from tests.clients.run import group
+from tests.waiting import wait_until
 
 CANARY = "lch_op_0000000000000000_CANARYCANARYCANARY"
 
@@ -100,6 +102,31 @@ async def test_a_rotated_file_is_read_again(url: str, tokens: TokenAdministratio
         assert (await trainer.run()).name == "math"
         file.unlink()
         assert (await trainer.run()).name == "math", "the last token stays"
+
+
+async def test_groups_and_heartbeats_wait_for_the_next_token(
+    url: str, operator: str, tokens: TokenAdministration, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one ends before the operator has written the next one."""
+    first, text = await tokens.create(NewToken("operator", ()), None)
+    file = tmp_path / "token"
+    file.write_text(text)
+    async with AsyncTrainer(url, run="math", token=operator) as trainer:
+        await trainer.create_run(batch_size=2)
+        settings = Settings(url, run="math", token_file=str(file))
+        async with AsyncEnvironment("gsm8k", settings, heartbeat_s=0.1) as environment:
+            await tokens.revoke(first.record.token_id)
+            await wait_until(lambda: "The next heartbeat follows in 0.1 s" in caplog.text)
+            await environment.submit(group(1))
+            await wait_until(lambda: isinstance(environment.trouble, Unauthorized))
+            _, renewed = await tokens.create(NewToken("operator", ()), None)
+            fresh = tmp_path / "fresh"
+            fresh.write_text(renewed)
+            fresh.replace(file)
+            await environment.flush()
+            assert environment.outcomes == {"accepted": 1}
+        assert (await trainer.status()).groups.queued == 1
+    assert text not in caplog.text
 
 
 def test_a_token_file_is_looked_at_again_after_a_refusal(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """When a request is sent again, and after how long."""
 
+import math
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from lachesis._transport.logs import GrowingPause, RateLimitedLog
 from lachesis._transport.retry import PASSING, Backoff, passes
-from lachesis.errors import BY_CODE, AnnotationsFull, LachesisError, LeaseLost, ServiceError, Unreachable
+from lachesis.errors import BY_CODE, AnnotationsFull, LachesisError, LeaseLost, ServiceError, Unauthorized, Unreachable
 from tests.properties import examples
 
 LOST = Unreachable("the connection was reset")
@@ -36,6 +37,26 @@ def test_only_what_may_be_otherwise_in_a_moment_is_sent_again(status: int) -> No
 @pytest.mark.parametrize("cls", BY_CODE.values(), ids=BY_CODE)
 def test_a_known_error_is_repeated_if_the_service_suggests_a_time(cls: type[ServiceError]) -> None:
     assert passes(cls("no")) == (cls.retry_after_s is not None)
+
+
+@pytest.mark.parametrize("cls", BY_CODE.values(), ids=BY_CODE)
+def test_in_the_background_a_refused_token_is_waited_out_and_no_other_refusal(cls: type[ServiceError]) -> None:
+    repeated = Backoff(math.inf).pause_s(cls("no"), 1, 0, Random(1)) is not None
+    assert repeated == (passes(cls("no")) or cls is Unauthorized)
+
+
+@pytest.mark.parametrize("status", [307, 400, 401, 403, 404, 413, 500])
+def test_in_the_background_answers_of_a_gateway_are_waited_out_if_the_request_is_not_too_large(status: int) -> None:
+    error = said(status)
+    error.code = f"http_{status}"
+    repeated = [Backoff(budget_s).pause_s(error, 1, 0, Random(1)) is not None for budget_s in (60, math.inf)]
+    assert repeated == [False, status != 413]
+
+
+def test_a_refusal_of_a_newer_service_is_not_waited_out() -> None:
+    error = said(422)
+    error.code = "of_the_next_version"
+    assert Backoff(math.inf).pause_s(error, 1, 0, Random(1)) is None
 
 
 def test_annotations_without_room_are_not_sent_again_although_groups_are() -> None:
