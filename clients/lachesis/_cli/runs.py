@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from importlib.util import find_spec
 from typing import Annotated, Any, TypeVar
@@ -13,11 +14,12 @@ from rich.live import Live
 
 from lachesis._cli import output, status_output
 from lachesis._cli.overview import ask_all, overview
-from lachesis._cli.session import InJson, RunName, Url, carry_out, fail, settings_of
+from lachesis._cli.session import InJson, RunName, Url, carry_out, fail, note, settings_of
 from lachesis._cli.status_output import Beside
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
+from lachesis._transport.logs import RateLimitedLog
 from lachesis._transport.protocol import Call
 from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.retry import passes
@@ -29,6 +31,7 @@ T = TypeVar("T")
 
 _WATCH_S = 2.0
 _PAGE = 1000
+_AWAY_PERIOD_S = 60.0
 
 
 def status(
@@ -117,7 +120,10 @@ def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with the events that come.")] = False,
     json: InJson = False,
 ) -> None:
-    """Show what happened in a run, and with --follow what happens."""
+    """Show what happened in a run, and with --follow what happens.
+
+    --follow continues after the service did not answer or was busy. It says so on stderr.
+    """
     settings = settings_of(url, run)
 
     async def show(sender: Sender) -> int:
@@ -138,12 +144,30 @@ def events(
         for event in found:
             tell(event)
         if follow:
-            async with aclosing(followed(sender, calls, last)) as coming:
+            async with aclosing(_followed_patiently(sender, calls, last)) as coming:
                 async for event in coming:
                     tell(event)
         return WELL
 
     carry_out(settings, show, is_endless=follow)
+
+
+async def _followed_patiently(sender: Sender, calls: RunCalls, after: str) -> AsyncGenerator[RunEvent, None]:
+    """Follow the events after ``after``. Continue after the last one when the service answers again."""
+    away_log = RateLimitedLog(_AWAY_PERIOD_S)
+    while True:
+        try:
+            async with aclosing(followed(sender, calls, after)) as coming:
+                async for event in coming:
+                    yield event
+                    after = event.id
+            return
+        except LachesisError as error:
+            if not passes(error):
+                raise
+            if away_log.due(time.monotonic()):
+                note(f"{str(error).rstrip('.')}. Trying again until the service answers")
+        await sender.sleep(_WATCH_S)
 
 
 async def _beside(sender: Sender, run: str) -> Beside:

@@ -214,33 +214,48 @@ async def test_events_are_lines_or_json_the_last_ones_if_there_are_many(run: Set
     assert events[-1]["kind"] in out
 
 
-async def test_followed_events_come_until_the_run_is_deleted(run: Settings) -> None:
+async def endless(run: Settings, *words: str) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader]:
+    """Start a command that does not end by itself. Return the process and what it writes."""
     pipe = asyncio.subprocess.PIPE
-    words = ["events", "math", "--follow", "--json"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, env=environment(LACHESIS_URL=run.url)
+        sys.executable, "-u", "-m", "lachesis", *words, stdout=pipe, stderr=pipe, env=environment(LACHESIS_URL=run.url)
     )
     assert process.stdout is not None
+    return process, process.stdout
+
+
+async def test_followed_events_come_until_the_run_is_deleted(run: Settings) -> None:
+    process, shown = await endless(run, "events", "math", "--follow", "--json")
     async with asyncio.timeout(150), AsyncTrainer(run) as trainer:
-        assert json.loads(await process.stdout.readline())["kind"] == "run created"
+        assert json.loads(await shown.readline())["kind"] == "run created"
         await trainer.change_run(max_staleness=7)
-        assert json.loads(await process.stdout.readline())["changes"] == {"max_staleness": 7}
+        assert json.loads(await shown.readline())["changes"] == {"max_staleness": 7}
         await trainer.delete_run()
-        assert json.loads(await process.stdout.readline())["kind"] == "run deleted"
+        assert json.loads(await shown.readline())["kind"] == "run deleted"
+        assert await process.wait() == 0
+
+
+async def test_followed_events_continue_after_the_service_was_away(run: Settings, proxy: CuttingProxy) -> None:
+    process, shown = await endless(run, "events", "math", "--follow", "--json")
+    assert process.stderr is not None
+    async with asyncio.timeout(150), AsyncTrainer(run) as trainer:
+        assert json.loads(await shown.readline())["kind"] == "run created"
+        service, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        told = (await process.stderr.readline()).decode()
+        assert re.match(r"lachesis: GET \S+/events\?.*\. Trying again until the service answers$", told)
+        refused = proxy.refused
+        await wait_until(lambda: proxy.refused > refused)
+        proxy.upstream = service
+        await trainer.change_run(max_staleness=7)
+        assert json.loads(await shown.readline())["changes"] == {"max_staleness": 7}
+        process.send_signal(2)
         assert await process.wait() == 0
 
 
 async def watched_status(run: Settings) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader]:
     """Start to watch the status of math in JSON. Return the process and what it writes."""
-    words = ["status", "math", "--watch", "--json"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-u", "-m", "lachesis", *words),
-        stdout=asyncio.subprocess.PIPE,
-        env=environment(LACHESIS_URL=run.url),
-    )
-    assert process.stdout is not None
-    return process, process.stdout
+    return await endless(run, "status", "math", "--watch", "--json")
 
 
 async def test_a_watched_status_goes_on_until_it_is_interrupted(run: Settings) -> None:
