@@ -133,17 +133,19 @@ class Sender:
     async def send_once_created(self, call: Call[T], wait_s: float) -> T:
         """Send a call that needs a run or a replay buffer, and wait up to ``wait_s`` until a trainer creates it.
 
+        The wait includes that for a service which cannot be reached yet.
+
         Raises:
             RunNotFound, ReplayNotFound: It was not created in time.
+            Unreachable: No answer came in time, nor within the retry budget.
         """
-        until_s: float | None = None  # counted from the first answer, which may take a while itself
+        until_s = time.monotonic() + wait_s
         missing_log = RateLimitedLog(_LOG_PERIOD_S)
         while True:
             try:
-                return await self.send(call)
+                return await self.send(call, max(self._settings.retry_budget_s, until_s - time.monotonic()))
             except (RunNotFound, ReplayNotFound) as error:
                 now_s = time.monotonic()
-                until_s = now_s + wait_s if until_s is None else until_s
                 if now_s >= until_s:
                     raise
                 if missing_log.due(now_s):

@@ -95,8 +95,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             settings: The service's URL, or all `Settings`. None means the environment variables.
             url, run, token: The URL, the run and the token. They take precedence over ``settings``.
             member: Id of this process among the members. None means the host name, the process id and a random part.
-            wait_for_run_s: Maximum time to wait until a trainer has created the run, seconds. 0 means that the run must
-                exist.
+            wait_for_run_s: Maximum time to wait until the service answers and a trainer has created the run, seconds.
+                0 means that the run must exist.
             group_size: Usual number of sequences in its groups. None means the environment's setting, 1 at first.
             weight: Its part of the sequences beyond the minimums, relative to other environments. None means the
                 environment's setting, 1 at first.

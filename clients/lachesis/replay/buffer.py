@@ -161,8 +161,8 @@ class AsyncReplay(OwnsSender, ForAsyncio):
             steps: Steps of each fragment.
             session: The training attempt of the worker. None means the current attempt.
             patience_s: Maximum time to wait while the rate limiter blocks inserts, seconds. None means no limit.
-            wait_for_run_s: Maximum time to wait until a trainer has created the run and its buffer, seconds. 0 means
-                that they must exist.
+            wait_for_run_s: Maximum time to wait until the service answers and a trainer has created the run and its
+                buffer, seconds. 0 means that they must exist.
         """
         return AsyncWorker(self._calls, self._sender, name, steps, session, patience_s, wait_for_run_s)
 

@@ -112,6 +112,39 @@ async def test_a_run_that_nobody_makes_is_waited_for_as_long_as_asked(settings: 
     assert time.monotonic() - began_s >= 1.2
 
 
+async def test_a_service_that_starts_later_is_waited_for_like_its_run(run: Settings, proxy: CuttingProxy) -> None:
+    async def joined() -> int:
+        async with AsyncEnvironment("gsm8k", replace(run, retry_budget_s=0), wait_for_run_s=100) as environment:
+            return environment.id
+
+    port, proxy.upstream = proxy.upstream, None
+    joining = asyncio.create_task(joined())
+    await wait_until(lambda: proxy.refused >= 2 or joining.done())
+    proxy.upstream = port
+    assert await joining == 0
+
+
+async def test_the_wait_for_a_run_includes_that_for_the_service(
+    settings: Settings, proxy: CuttingProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run may still be missing when the service answers at last: then no time is left."""
+    port, proxy.upstream = proxy.upstream, None
+    patient = replace(settings, retry_budget_s=100)
+    joining = asyncio.create_task(AsyncEnvironment("gsm8k", patient, wait_for_run_s=0.2).__aenter__())
+    await wait_until(lambda: proxy.refused > 0)
+    await asyncio.sleep(0.3)
+    proxy.upstream = port
+    with pytest.raises(RunNotFound):
+        await joining
+    assert "Waiting for it" not in caplog.text
+
+
+async def test_a_service_that_does_not_start_in_time_is_an_error(settings: Settings, proxy: CuttingProxy) -> None:
+    proxy.upstream = None
+    with pytest.raises(Unreachable, match=r"no answer in [\d.]+ s, \d+ attempts"):
+        await AsyncEnvironment("gsm8k", replace(settings, retry_budget_s=0), wait_for_run_s=0.5).__aenter__()
+
+
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The service that the test runs logs what happens to its runs, too."""
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
