@@ -313,6 +313,28 @@ async def test_the_end_of_a_batch_is_safe_to_repeat(
         assert await counts(trainer) == {"queued": 12 - delivered, "leased": 0, "delivered": delivered}
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+@pytest.mark.parametrize("direction", ["request", "reply"])
+async def test_a_batch_whose_ack_failed_is_held_until_it_is_repeated_or_the_loop_ends(
+    run: Settings, proxy: CuttingProxy, direction: Direction, repeated: bool
+) -> None:
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+    async with AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer:
+        batches = trainer.batches(prefetch=0)
+        batch = await anext(batches)
+        proxy.cut(direction, 0)
+        with pytest.raises(Unreachable):
+            await batch.ack()
+        assert batch.held
+        if repeated:
+            await batch.ack()
+        await batches.aclose()
+        assert not batch.held
+        delivered = 2 if repeated or direction == "reply" else 0
+        assert await counts(trainer) == {"queued": 2 - delivered, "leased": 0, "delivered": delivered}
+
+
 async def test_a_batch_whose_answer_never_came_is_not_forgotten(run: Settings, proxy: CuttingProxy) -> None:
     """Without a budget the error is raised; the next request asks for the same batch."""
     async with (
