@@ -9,7 +9,7 @@ from app.store.groups import scripts
 from app.store.groups.codec import Payload
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
-from app.store.redis.pipeline import Command
+from app.store.redis.pipeline import Argument, Command
 from lachesis.wire.errors import StoreRefused, StoreUnavailable
 
 _TRANSACTED_BYTES = 16 * 1024 * 1024  # Redis serves no other request while it writes a transaction to disk
@@ -61,6 +61,7 @@ async def _mark(connection: RedisClient, keys: RunKeys, group_ids: Collection[st
     """
     if not group_ids:
         return
-    marks = chain.from_iterable((-1, group_id) for group_id in group_ids)
+    pairs: list[tuple[Argument, ...]] = [(-1, group_id) for group_id in group_ids]
+    marks: Command = ("ZADD", keys.unreferenced, *chain.from_iterable(pairs))
     with suppress(StoreUnavailable):  # the first error says more
-        await connection.pipeline([("ZADD", keys.unreferenced, *marks), ("ZADD", RUNS, 0, keys.name)])
+        await connection.pipeline([marks, ("ZADD", RUNS, 0, keys.name)])

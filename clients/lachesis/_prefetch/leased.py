@@ -132,8 +132,8 @@ class AsyncLeased(Shown, ForAsyncio):
         Raises:
             LeaseLost: The lease expired, and another trainer gets the data. Drop the result of the training step, or
                 the data counts twice.
-            Unreachable: The outcome is unknown. Call this method again. Until then the SDK extends the lease, so it does
-                not expire. If the acknowledgement did not arrive, the data goes back when the loop ends, or when
+            Unreachable: The outcome is unknown. Call this method again. Until then the SDK extends the lease, so it
+                does not expire. If the acknowledgement did not arrive, the data goes back when the loop ends, or when
                 its trainer or buffer closes. Then the service hands it out again.
         """
         await self._lease.ack()

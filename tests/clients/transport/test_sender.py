@@ -132,7 +132,7 @@ async def test_the_budget_counts_from_the_first_failure() -> None:
     async with slow_to_break(1) as url, Sender(Settings(url, retry_budget_s=0.2)) as sender:
         assert await sender.send(VERSION) == {}
     async with slow_to_break(3) as url, Sender(Settings(url, retry_budget_s=0.2)) as sender:
-        with pytest.raises(Unreachable, match="no answer in .* s, 2 attempts") as raised:
+        with pytest.raises(Unreachable, match=r"no answer in .* s, 2 attempts") as raised:
             await sender.send(VERSION)
     (told,) = re.findall(r"no answer in ([\d.]+) s", str(raised.value))
     assert float(told) >= 0.6

@@ -15,7 +15,8 @@ local function count_tokens(groups, changes)
   end
   for environment, tokens in pairs(sums) do
     for state, sign in pairs(changes) do
-      redis.call('HINCRBY', LEDGER, state .. ':' .. environment, sign * tokens)
+      -- Redis 7.0 refuses -0
+      if tokens > 0 then redis.call('HINCRBY', LEDGER, state .. ':' .. environment, sign * tokens) end
     end
   end
 end

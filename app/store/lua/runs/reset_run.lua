@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- reset_run: forget the run's configuration, environments, queue and leases; its payloads are marked for deletion.
 --
--- Returns 1, also if there is no such run, or an earlier call reset it; 0 if a lane, buffer or curriculum appeared since
--- the keys were read; -1 if `spare_native` protects the run. At 0 and -1 nothing has changed.
+-- Returns 1, also if there is no such run, or an earlier call reset it; 0 if a lane, buffer or curriculum appeared
+-- since the keys were read; -1 if `spare_native` protects the run. At 0 and -1 nothing has changed.
 -- Cost: O(number of keys); Redis frees the values in the background.
 --
 -- include rows
