@@ -295,7 +295,7 @@ async def test_exit_codes_tell_what_is_wrong(run: Settings, proxy: CuttingProxy,
     assert (await piped("events", "math", "--limit", "0", LACHESIS_URL=run.url))[0] == 2
     code, out, err = await piped("events", "math", "--after", "yesterday", LACHESIS_URL=run.url)
     assert (code, out) == (2, ""), "the service finds it"
-    assert "yesterday" in err
+    assert err.startswith("lachesis: query.after: ")
     code, out, err = await piped("status", "math", LACHESIS_URL="http://127.0.0.1:1")
     assert (code, out) == (3, "")
     assert err.startswith("lachesis: GET http://127.0.0.1:1/v1/runs/math/status: ")

@@ -264,4 +264,4 @@ async def test_an_import_that_a_run_refuses_is_no_wrong_use(run: Settings, tmp_p
     assert (await piped("export", str(tmp_path / "e"), "--run", "math", LACHESIS_URL=run.url))[0] == 0
     code, out, err = await piped("import", str(tmp_path / "e"), "--run", "short", LACHESIS_URL=run.url)
     assert (code, out) == (1, "")
-    assert "max_sequence_tokens" in err
+    assert "has 2 tokens; the run takes 1 at most" in err
