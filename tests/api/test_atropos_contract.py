@@ -187,7 +187,7 @@ async def test_the_newest_group_is_written_in_a_thread(
         threads.append(threading.current_thread())
         return group_json(payload)
 
-    monkeypatch.setattr("app.api.routes.atropos.group_json", watched)
+    monkeypatch.setattr("app.api.wire.atropos.group_json", watched)
     await register(client, 4)
     await post(client, group(4, 1))
     assert len((await get(client, "/latest_example"))["tokens"]) == 4

@@ -46,7 +46,7 @@ def test_in_the_background_a_refused_token_is_waited_out_and_no_other_refusal(cl
 
 
 @pytest.mark.parametrize("status", [307, 400, 401, 403, 404, 413, 500])
-def test_in_the_background_answers_of_a_gateway_are_waited_out_if_the_request_is_not_too_large(status: int) -> None:
+def test_in_the_background_a_gateway_is_waited_out_unless_it_finds_the_request_too_large(status: int) -> None:
     error = said(status)
     error.code = f"http_{status}"
     repeated = [Backoff(budget_s).pause_s(error, 1, 0, Random(1)) is not None for budget_s in (60, math.inf)]
