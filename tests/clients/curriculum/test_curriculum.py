@@ -105,7 +105,7 @@ async def test_items_that_were_never_observed_come_again_in_time(curriculum: Asy
 
 async def test_what_waited_so_long_that_others_may_have_it_is_not_tried(curriculum: AsyncCurriculum) -> None:
     await curriculum.change(in_flight_ttl_s=1)
-    stream = curriculum.items(prefetch=12, wait_s=0.5)
+    stream = curriculum.items(prefetch=12, wait_s=5)  # as long as a busy service may take
     await anext(stream)
     await curriculum.change(in_flight_ttl_s=600)
 
