@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lachesis.wire import blob
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.columns import DETAIL_FIELDS, MEASURES, NATIVE_COLUMNS, lengths_name, nested, unpack
-from lachesis.wire.groups import GROUP_KEYS, SAFETENSORS
-from tests.api.bodies import exact, floats, groups, json_objects
+from lachesis.wire.groups import GROUP_KEYS, MAX_COST, SAFETENSORS
+from tests.api.bodies import exact, groups, json_objects
 
 BINARY = {"Content-Type": SAFETENSORS}
 TENSOR_NAMES = ("x", "tokens.extra", "foo.lengths", "scores2", "图 像", "x" * 256)
@@ -40,7 +40,7 @@ def native_groups(draw: st.DrawFn) -> dict[str, Any]:
     more = {
         "environment": st.just(0),
         "item": st.text(min_size=1, max_size=20),
-        "cost": floats.filter(lambda cost: cost >= 0 and str(cost) != "-0.0"),
+        "cost": st.floats(0, MAX_COST),
         "metadata": json_objects,
         "policy_versions": versions,
         "tensors": st.dictionaries(st.sampled_from(TENSOR_NAMES), arrays, max_size=2),

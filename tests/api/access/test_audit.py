@@ -130,7 +130,7 @@ async def test_what_is_removed_while_the_store_is_full_is_recorded(own_server: E
     async with running_service(own_server.url) as client:
         assert (await client.post("/v1/runs", json=RUN)).status_code == 201
         await own_redis.config_set("maxmemory", 1)
-        assert (await client.post("/v1/runs", json=RUN | {"name": "math-2"})).status_code == 507
+        assert (await client.post("/v1/runs/math-1/groups", json=group("g1"))).status_code == 507
         assert (await client.delete("/v1/runs/math-1")).status_code == 204
         made = await client.post("/v1/tokens", json={"role": "operator"})
         assert made.status_code == 201
