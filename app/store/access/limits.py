@@ -89,7 +89,10 @@ class LimitStore:
 
 
 def _arrival_us(stored: bytes | None, now_us: int) -> int:
-    """Read the arrival of a limit as `count_use` does; 0 if there is none. Earlier builds stored it alone."""
+    """Parse the stored use of a limit; return its arrival, us.
+
+    It is 0 if nothing is stored, or if it was written in the future. Earlier builds stored only the arrival.
+    """
     arrival, *written = map(int, (stored or b"0").split())
     return 0 if written and written[0] > now_us else arrival
 
