@@ -74,8 +74,8 @@ class PrefetchQueue(ABC, Generic[T]):
     async def __anext__(self) -> T:
         """Return the next one.
 
-        After a wait that got none in time, no more are taken until the next one is asked for. If prefetching failed
-        while nobody waited, and the error may have passed, the request is sent again.
+        After a wait that got none in time, no more are taken until the next one is asked for. If prefetching ended
+        with a temporary error before this wait, it starts again.
 
         Raises:
             NoBatch, NoItem: None came in time.
@@ -145,7 +145,7 @@ class PrefetchQueue(ABC, Generic[T]):
             self._filling.cancel()
 
     def _drop_old_error(self) -> None:
-        """Start again if prefetching failed while nobody waited, and the error may have passed."""
+        """Start prefetching again if it ended with a temporary error before this wait."""
         if (filling := self._filling) is None or not filling.done() or filling.cancelled():
             return
         if isinstance(error := filling.exception(), LachesisError) and passes(error):

@@ -21,8 +21,8 @@ class Backoff:
     """The pause before each repetition of a request.
 
     Attributes:
-        budget_s: No repetition starts later than this after the first failure. 0: there is none. Infinite: the request
-            is also sent again after errors that are mendable.
+        budget_s: Seconds after the first failure in which the request is repeated. With 0 it is sent once. With
+            infinity it is also repeated after mendable errors.
         base_s: Upper bound of the first pause. The bound doubles with each attempt.
         cap_s: Largest upper bound.
     """
