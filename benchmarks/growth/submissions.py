@@ -14,8 +14,8 @@ from benchmarks.results import Results, Table
 
 SHAPE = Shape(8, 512)
 CONNECTIONS = 32
-MORE_CONNECTIONS = 64
 PROCESSES = (1, 4)
+CONNECTION_COUNTS = (CONNECTIONS, 2 * CONNECTIONS, 4 * CONNECTIONS)  # the last: as many to each of 4 processes
 JSON_SHAPES = (SHAPE, Shape(8, 2048))
 RESTARTS = 10  # two equal servers differ by some per cent, for as long as they run
 TURNS = 4
@@ -28,8 +28,9 @@ TABLE = Table(
     (),
     "A closed loop. The services with one and with several processes take turns. The bare `SET` writes the same bytes "
     f"to the Valkey of one process, over {CONNECTIONS} connections. One commit stores the submissions that meet in a "
-    "process: at most one of each of its connections. Valkey rewrites its append-only file between the rounds, not "
-    f"during them. {WARM_UP_NOTE}",
+    f"process: at most one of each of its connections. So compare 4 processes with {4 * CONNECTIONS} connections to 1 "
+    f"process with {CONNECTIONS}. Valkey rewrites its append-only file between the rounds, not during them. "
+    f"{WARM_UP_NOTE}",
 )
 JSON_TABLE = Table(
     "growth_json",
@@ -58,7 +59,7 @@ async def measure(versions: Versions, effort: Effort, results: Results) -> None:
         for kept in warmed_up(effort, results):
             for processes, servers in fleets:
                 for server in servers:
-                    for connections in (CONNECTIONS, MORE_CONNECTIONS):
+                    for connections in CONNECTION_COUNTS:
                         await one_round(server, processes, connections, numbers, effort, kept)
                     if processes == 1:
                         await bare_round(server, effort, kept)
