@@ -304,8 +304,8 @@ class ServiceSettings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="Maximum time that groups of another size than the declared size wait to complete a set. "
-            "Then they join the queue as they are.",
+            description="Maximum time that groups smaller than declared wait to complete a set. Then they join the "
+            "queue as they are.",
         ),
     ] = 30.0
     orphan_ttl_s: Annotated[

@@ -273,7 +273,7 @@ class PolicyVersionReply(BaseModel):
     policy_version: int = Field(description="The version now in force.")
     dropped_groups: int = Field(
         description="Waiting groups dropped so far because the new version made them too old, or too new with "
-        "`future_versions` `refuse`. With more than 1,000 such groups, the rest follows within seconds.",
+        "`future_versions` `refuse`. If there are several hundred such groups, the rest follows within seconds.",
     )
 
 
