@@ -7,7 +7,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from lachesis import AsyncEnvironment, AsyncTrainer, Settings
+from lachesis import AsyncEnvironment, AsyncTrainer, NoPermit, Settings
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.clients import run as sdk
@@ -37,6 +37,9 @@ async def test_while_intake_is_paused_groups_wait_with_their_senders(
             assert int(refused.headers["retry-after"]) >= 1
         granted = await environment.credits()
         assert (granted.credits_groups, "paused intake" in granted.reason) == (0, True)
+        with pytest.raises(NoPermit, match=f"in 2 s: {granted.reason}$"):
+            async with environment.permit(wait_s=2):
+                raise AssertionError
         assert (await status(client))["intake_paused"]
 
         given_id = await environment.submit(sdk.group(1, 2))

@@ -142,7 +142,8 @@ class RunCredits:
         else:
             whole = horizon * self._batch_size
             reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"
-        return Credit(0, wanted, outstanding, reason)
+        when = "; there is room again when a trainer takes batches" if wanted > 0 else ""
+        return Credit(0, wanted, outstanding, reason + when)
 
     def none(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no environment may start any sequences, if the caller has ``more`` (`of`)."""

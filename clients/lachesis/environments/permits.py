@@ -78,16 +78,14 @@ class Permits:
             async with timeout(wait_s), self._asking:
                 return await self._granted()
         except TimeoutError:
-            raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
+            raise NoPermit(
+                f"no permit for environment {self._environment} in {wait_s:g} s: {self._waiting_for}"
+            ) from None
 
     async def give_back(self) -> None:
         """Release a permit, because its group was submitted or abandoned."""
         self.held -= 1
         await self._notify()
-
-    @property
-    def _why(self) -> str:
-        return f"{self._waiting_for}; there is room again when a trainer takes batches"
 
     async def _granted(self) -> Credits:
         began_s = time.monotonic()
@@ -103,6 +101,6 @@ class Permits:
                     "environment %s waits for a permit for %.0f s now: %s",
                     self._environment,
                     now_s - began_s,
-                    self._why,
+                    self._waiting_for,
                 )
             await asyncio.sleep(_PAUSE_S * uniform(0.5, 1))

@@ -125,14 +125,25 @@ def test_what_a_maximum_cuts_off_goes_to_the_others() -> None:
 def test_who_has_sent_too_much_gets_none_and_says_why() -> None:
     nothing = credit(10, 1, {0: claim(outstanding=12), 1: claim()}, 0)
     assert (nothing.sequences, nothing.wanted, nothing.outstanding) == (0, 5, 12)
-    assert "; 12 are queued, leased or running" in nothing.reason
+    assert nothing.reason == (
+        "the run wants 5 sequences of it for 1 batches; 12 are queued, leased or running; "
+        "there is room again when a trainer takes batches"
+    )
+
+
+def test_who_is_wanted_for_nothing_is_not_told_to_wait() -> None:
+    nothing = credit(10, 1, {0: claim(weight=0), 1: claim()}, 0)
+    assert nothing.reason == "the run wants 0 sequences of it for 1 batches; 0 are queued, leased or running"
 
 
 def test_what_others_sent_too_much_does_not_break_a_promise() -> None:
     claims = {0: claim(outstanding=200), 1: claim(minimum=25)}
     assert credit(100, 2, claims, 1).sequences == 50
     assert credit(100, 2, {**claims, 1: claim()}, 1).sequences == 0
-    assert "next 2 batches" in credit(100, 2, {**claims, 1: claim()}, 1).reason
+    assert credit(100, 2, {**claims, 1: claim()}, 1).reason == (
+        "all 200 sequences of the next 2 batches are queued, leased or running; "
+        "there is room again when a trainer takes batches"
+    )
 
 
 def test_groups_nobody_owns_fill_batches_too() -> None:
