@@ -102,8 +102,7 @@ def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding
             return
         facts = asyncio.run(probe_patiently(url, _PATIENCE_S))
     except StoreMisconfigured as error:
-        text, _, remedy = error.detail.rpartition("; ")
-        yield problem("redis", text or remedy, remedy)
+        yield problem("redis", error.detail, error.remedy)
         return
     except StoreUnavailable as error:
         yield problem("redis", error.detail, "start it, or correct the address and the password in LACHESIS_REDIS_URL")

@@ -15,6 +15,7 @@ from app.cli.main import cli
 from app.store.access.store import AccessStore
 from app.store.redis.keys import ACCESS
 from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.errors import StoreMisconfigured
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, start
 from tests.clients.command_line.terminal import findings_by_check, in_terminal
@@ -65,19 +66,25 @@ async def test_a_redis_that_evicts_or_is_full_or_not_durable_is_found(
         code, findings = await found()
         assert (code, findings["redis"]["state"]) == (1, "problem")
         assert "allkeys-lru" in findings["redis"]["detail"]
-        assert findings["redis"]["remedy"] == "set it to noeviction"
+        assert findings["redis"]["remedy"] == "Set maxmemory-policy to noeviction."
         redis.config_set("maxmemory-policy", "noeviction")
 
 
-async def test_a_redis_that_does_not_answer_or_refuses_the_password_is_found(
-    own_server: EmbeddedRedis, tmp_path: Path
-) -> None:
+async def test_a_redis_that_cannot_be_used_is_found_with_what_to_do(own_server: EmbeddedRedis, tmp_path: Path) -> None:
     code, found = await examined(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}")
     assert (code, found["redis"]["state"]) == (1, "problem")
     wrong = own_server.url.replace("unix://", "unix://someone:wrong@")
     code, found = await examined(tmp_path, redis_url=wrong)
     assert (code, found["redis"]["state"]) == (1, "problem")
     assert "invalid username-password" in found["redis"]["detail"]
+    assert "the password in LACHESIS_REDIS_URL" in found["redis"]["remedy"]
+    code, found = await examined(tmp_path, redis_url="redis://127.0.0.1:port")
+    assert (code, found["redis"]["state"]) == (1, "problem")
+    assert found["redis"]["detail"].startswith("LACHESIS_REDIS_URL is not a Redis URL: ")
+    assert found["redis"]["remedy"].startswith("Use redis://HOST:PORT")
+    code, found = await examined(tmp_path, redis_url=own_server.url, redis_ca=tmp_path / "ca.pem")
+    assert (code, found["redis"]["state"]) == (1, "problem")
+    assert found["redis"]["remedy"] == StoreMisconfigured.remedy
 
 
 async def test_data_that_others_can_read_a_full_disk_and_a_newer_engine_are_found(tmp_path: Path) -> None:

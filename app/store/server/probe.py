@@ -98,9 +98,9 @@ async def _refuse_older_data(client: Redis) -> None:
     found = [key for key in FORMER_RUNS if await client.exists(key)]
     if found:
         raise StoreMisconfigured(
-            f"this Redis holds data of an older Lachesis (key {found[0]}); this version cannot read it. "
-            "Start with an empty LACHESIS_DATA_DIR or another Redis, or go back to the older version. "
-            f"If the old data is not needed, delete its keys ({found[0].removesuffix('runs')}*)"
+            f"this Redis holds data of an older Lachesis (key {found[0]}), which this version cannot read",
+            remedy="Start with an empty LACHESIS_DATA_DIR or another Redis, or go back to the older version. "
+            f"If the old data is not needed, delete its keys ({found[0].removesuffix('runs')}*).",
         )
 
 
@@ -114,24 +114,33 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
     try:
         client = Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0)
     except ValueError as error:
-        raise StoreMisconfigured(f"LACHESIS_REDIS_URL is not a Redis URL: {error}") from error
+        raise StoreMisconfigured(
+            f"LACHESIS_REDIS_URL is not a Redis URL: {error}",
+            remedy="Use redis://HOST:PORT, rediss://HOST:PORT for TLS, or unix://PATH.",
+        ) from error
     deadline = time.monotonic() + patience_s
     async with client:
         while True:
             try:
                 return await probe(client)
             except AuthenticationError as error:
-                raise StoreMisconfigured(f"Redis at {place_of(url)} refuses the user or password: {error}") from error
+                raise StoreMisconfigured(
+                    f"Redis at {place_of(url)} refuses the user or password: {error}",
+                    remedy="Correct them in LACHESIS_REDIS_URL.",
+                ) from error
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
                     raise StoreMisconfigured(
-                        f"the certificate of Redis at {place_of(url)} is not to be trusted (LACHESIS_REDIS_CA names "
-                        f"its CA): {error}"
+                        f"the certificate of Redis at {place_of(url)} is not to be trusted: {error}",
+                        remedy="Name the file of its CA in LACHESIS_REDIS_CA.",
                     ) from error
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(f"Redis at {place_of(url)} does not answer: {error}") from error
             except RedisError as error:
-                raise StoreMisconfigured(f"Redis at {place_of(url)}: {error}") from error
+                raise StoreMisconfigured(
+                    f"Redis at {place_of(url)}: {error}",
+                    remedy="Check its address, and that its user has the rights that docs/security.md lists.",
+                ) from error
             await asyncio.sleep(0.1)
 
 
@@ -145,7 +154,9 @@ async def _info(client: Redis) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = await client.info()
     except ResponseError as error:
-        raise StoreMisconfigured(f"this Redis does not let its user run INFO ({error}); grant +info") from error
+        raise StoreMisconfigured(
+            f"this Redis does not let its user run INFO ({error})", remedy="Grant +info."
+        ) from error
     return answer
 
 
@@ -163,15 +174,22 @@ def _text(value: bytes | str) -> str:
 
 def _refuse_unsupported(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
     if not engine.supported:
-        raise StoreMisconfigured(f"this is {engine}; Redis >= 7.0 or Valkey is needed")
+        raise StoreMisconfigured(f"this is {engine}, which is too old", remedy="Use Redis >= 7.0 or Valkey.")
     if info.get("role") != "master":
-        raise StoreMisconfigured(f"this Redis is a {info.get('role')}, which takes no writes; name its primary")
+        raise StoreMisconfigured(
+            f"this Redis is a {info.get('role')}, which takes no writes",
+            remedy="Name its primary in LACHESIS_REDIS_URL.",
+        )
     if info.get("redis_mode", info.get("server_mode")) == "cluster":
-        raise StoreMisconfigured("this Redis runs in cluster mode, which is not supported yet; name a single server")
+        raise StoreMisconfigured(
+            "this Redis runs in cluster mode, which is not supported yet",
+            remedy="Name a single server in LACHESIS_REDIS_URL.",
+        )
     policy = info.get("maxmemory_policy") or (config or {}).get("maxmemory-policy")
     if policy not in ("noeviction", None):
         raise StoreMisconfigured(
-            f"this Redis drops data when its memory is full (maxmemory-policy {policy}); set it to noeviction"
+            f"this Redis drops data when its memory is full (maxmemory-policy {policy})",
+            remedy="Set maxmemory-policy to noeviction.",
         )
 
 

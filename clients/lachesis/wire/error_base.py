@@ -17,7 +17,7 @@ class ServiceError(LachesisError):
         code: The stable name of the error.
         status: The HTTP status of the reply.
         detail: What is wrong, with the values. A very long text is cut.
-        remedy: What to do about it.
+        remedy: What to do about it: that of the class, unless the error was given its own.
         errors: For wrong values: the place of each (``loc``) and what is wrong with it (``msg``).
         retry_after_s: Seconds after which to try again. None means that the service suggests no time.
     """
@@ -28,8 +28,9 @@ class ServiceError(LachesisError):
     retry_after_s: float | None = None
     _detail_says_all = False
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, remedy: str | None = None) -> None:
         self.detail = shortened(detail, MAX_DETAIL)
+        self.remedy = remedy or self.remedy
         super().__init__(self.detail)
         self.errors: tuple[dict[str, Any], ...] = ()
 
