@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from app.store.redis.keys import FORMER_RUNS
 from app.store.server.engine import Engine
 from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
+from lachesis.wire.states import EVERY_WRITE
 
 
 class Durability(StrEnum):
@@ -26,7 +27,7 @@ class Durability(StrEnum):
 
 
 _PROMISES = {
-    Durability.FSYNC: "every acknowledged write is fsynced",
+    Durability.FSYNC: EVERY_WRITE,
     Durability.EVERYSEC: "written to disk once a second: a crash can lose 2 s of acknowledged writes",
     Durability.MEMORY: "NOT durable: when Redis ends, what it held is lost",
 }

@@ -31,6 +31,7 @@ from lachesis.errors import (
 )
 from lachesis.wire.address import is_readable_by_others, split_run, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
+from lachesis.wire.states import EVERY_WRITE
 from lachesis.wire.version import ServiceVersion
 
 _MOST_SKEW_S = 5.0
@@ -206,7 +207,7 @@ async def _run(settings: Settings, sender: Sender) -> AsyncIterator[Finding]:
     except LachesisError as error:
         yield problem("run", str(error), "python -m app doctor, on the server")
         return
-    if "fsynced" in found.durability:
+    if found.durability.endswith(EVERY_WRITE):
         yield ok("persistence", found.durability)
     else:
         remedy = "LACHESIS_FSYNC=always; for a Redis of your own: appendonly yes, appendfsync always"

@@ -2,6 +2,9 @@
 
 from typing import Literal, get_args
 
+EVERY_WRITE = "every acknowledged write is fsynced"
+"""How ``durability`` of the status ends if a crash of Redis loses nothing. ``doctor`` looks for it."""
+
 GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
 """Where a group is. ``kept``: it was delivered, and its batch is kept for a rewind."""
 

@@ -13,6 +13,7 @@ from app.store.server.embedded import EmbeddedRedis
 from app.store.server.engine import Engine, find_server
 from app.store.server.probe import Durability, probe
 from lachesis.wire.errors import StoreMisconfigured
+from lachesis.wire.states import EVERY_WRITE
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -68,7 +69,7 @@ async def test_less_durable_servers_are_used_but_said_to_be(
     facts = await probe(client)
     assert facts.durability is durability
     assert warning in facts.warnings[0]
-    assert "is fsynced" not in facts.summary
+    assert EVERY_WRITE not in facts.summary
 
 
 async def test_a_server_that_drops_data_when_full_is_refused(client: Redis) -> None:
