@@ -23,6 +23,8 @@ _MOST_UNCERTAIN = 2
 """Limit of an environment's queued, leased and running sequences, in horizons. Above it, the run asks the environment
 only for groups of its declared size."""
 _INTAKE_PAUSED = "an operator has paused intake, so no group may start"
+NO_ENVIRONMENT = "no environment has joined"
+"""How the sentence begins that asks for a first environment. The operators' page looks for it (`lib/health.js`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Demand:
         if self._has_live_lease:
             return None
         if not self.view.environments:  # groups may come without one
-            return None if self.view.totals.accepted_groups else "no environment has joined: start one"
+            return None if self.view.totals.accepted_groups else f"{NO_ENVIRONMENT}: start one"
         if not self._alive:
             return self._nobody_is_awaited()
         if not self._can_complete:

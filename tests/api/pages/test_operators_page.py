@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
+from app.core.environments.granting import NO_ENVIRONMENT
 from lachesis.wire.history import CAUSES
 from lachesis.wire.states import DROP_REASONS, FILTERS
 from tests.api.access.conftest import Tokens, bearer, tokens
@@ -193,6 +194,11 @@ def test_the_page_takes_a_reason_for_a_filter_exactly_if_it_is_one() -> None:
     named = {kind: re.findall(r'"(\w+)"', names) for kind, names in re.findall(r"(\w+): \[(.*?)\]", kinds)}
     others = [reason for names in named.values() for reason in names]
     assert sorted([*others, *FILTERS]) == sorted(DROP_REASONS)
+
+
+def test_the_page_cuts_off_the_sentence_that_asks_for_a_first_environment() -> None:
+    """The headline begins with it."""
+    assert f"/; {NO_ENVIRONMENT}.*/" in SCRIPTS["lib/health.js"]
 
 
 def test_the_page_has_a_lane_for_every_cause_of_a_stall() -> None:
