@@ -1,6 +1,7 @@
 """Read and write a curriculum's state as lines of JSON, some lines at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
+from lachesis.wire.curricula import MAX_CATEGORIES, MAX_CATEGORY
 from lachesis.wire.curriculum_items import MAX_KEY, MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
 from lachesis.wire.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
@@ -115,11 +117,14 @@ def _header(line: bytes) -> tuple[CurriculumHeader, list[str]]:
         raise MalformedBody("the header is not an object")
     categories = value.pop(_CATEGORIES, [])
     if not isinstance(categories, list) or not all(
-        isinstance(name, str) and 1 <= len(name) <= 128 for name in categories
+        isinstance(name, str) and 1 <= len(name) <= MAX_CATEGORY for name in categories
     ):
-        raise InvalidField("should be a list of names", (_CATEGORIES,))
-    if len(set(categories)) < len(categories) or len(categories) > 1000:
-        raise InvalidField("has duplicates, or more than 1000 names", (_CATEGORIES,))
+        raise InvalidField(f"should be a list of names of 1 to {MAX_CATEGORY} characters", (_CATEGORIES,))
+    if len(categories) > MAX_CATEGORIES:
+        raise InvalidField(f"has {len(categories)} names, of at most {MAX_CATEGORIES}", (_CATEGORIES,))
+    for name, times in Counter(categories).items():
+        if times > 1:
+            raise InvalidField(f"has {name!r} {times} times", (_CATEGORIES,))
     header = load_state_dict(value)
     return header, categories
 

@@ -8,10 +8,10 @@ from app.core.curriculum.estimates import posterior
 from app.core.curriculum.indexes import ItemIndex
 from app.events import CurriculumItemDeleted, emit, note
 from app.services.curriculum.curricula import CurriculumAdministration, gone
-from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, ItemWrite, StoredItem
+from app.store.curriculum.entries import MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
-from lachesis.wire.curricula import ItemSorting
+from lachesis.wire.curricula import MAX_CATEGORIES, ItemSorting
 from lachesis.wire.errors import InvalidField, ItemNotFound
 
 _AT_ONCE = 1000  # items; a script stores them within some milliseconds

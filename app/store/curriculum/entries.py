@@ -16,8 +16,7 @@ from lachesis.wire.curricula import CurriculumSettings
 MAX_CURRICULA = 64
 """The most curricula of a run."""
 MAX_ITEMS = 10_000_000
-MAX_CATEGORIES = 1000
-"""The most items, and the most categories, of a curriculum."""
+"""The most items of a curriculum."""
 HISTORY = 50
 """The number of last scores that are kept of an item."""
 

@@ -12,7 +12,6 @@ from app.core.curriculum.estimates import Estimate, EstimateUpdate, Evidence, Le
 from app.core.curriculum.indexes import ItemIndex
 from app.store.curriculum import scripts
 from app.store.curriculum.entries import (
-    MAX_CATEGORIES,
     MAX_ITEMS,
     ItemWrite,
     StoredItem,
@@ -26,6 +25,7 @@ from app.store.curriculum.store import CurriculumView
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, CurriculumPart
 from app.store.redis.pipeline import Command
+from lachesis.wire.curricula import MAX_CATEGORIES
 
 _ITEM = "item"
 

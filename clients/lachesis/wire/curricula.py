@@ -14,6 +14,12 @@ JSON_LINES = "application/jsonl"
 MAX_REWARD = 1e6
 """Maximum magnitude of a reward, prior or threshold: the store counts the mean reward of all items in 64 bits."""
 
+MAX_CATEGORY = 128
+"""Characters of a category."""
+
+MAX_CATEGORIES = 1000
+"""Most categories of a curriculum."""
+
 REWARD_TENTHS = 10
 """Ranges of mean reward in which items are counted."""
 

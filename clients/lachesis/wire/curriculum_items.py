@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
-from lachesis.wire.curricula import CurriculumSettings, ItemMetadata, Strategy
+from lachesis.wire.curricula import MAX_CATEGORY, CurriculumSettings, ItemMetadata, Strategy
 from lachesis.wire.states import Missing
 
 MAX_KEY = 512
@@ -36,7 +36,8 @@ NewItemKey = Annotated[
     Field(description="An item: a dataset entry, a task. Not `.` and not `..`."),
 ]
 Category = Annotated[
-    str | None, Field(min_length=1, max_length=128, description="An arm of the bandit. Null means no category.")
+    str | None,
+    Field(min_length=1, max_length=MAX_CATEGORY, description="An arm of the bandit. Null means no category."),
 ]
 Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 Prior = Annotated[
