@@ -36,10 +36,10 @@ def load_atropos(
     """
     for name in document:
         if name not in (*_SETTINGS, *_LEFT_BEHIND, "item_scores"):
-            raise InvalidField(f"{name} is unknown", (name,))
+            raise InvalidField("is unknown", (name,))
     scores = document.get("item_scores")
     if not isinstance(scores, Mapping):
-        raise InvalidField("item_scores is not an object", ("item_scores",))
+        raise InvalidField("should be an object", ("item_scores",))
     known = {name: document[name] for name in _SETTINGS if name in document}
     if known.get("strategy") == "competence_based":
         known["form"] = "frontier"
@@ -51,7 +51,7 @@ def load_atropos(
 
 def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
-        raise InvalidField(f"item_scores has {reprlib.repr(score)}, which is not [ema, count]", ("item_scores", key))
+        raise InvalidField(f"is {reprlib.repr(score)}, not [ema, count]", ("item_scores", key))
     ema, count = number(score[0], ("item_scores", key, 0)), whole(score[1], ("item_scores", key, 1))
     if not count:
         return Estimate()

@@ -14,11 +14,13 @@ def check_policy(policy: CurriculumSettings) -> None:
         InvalidField: `location` names the field.
     """
     if policy.reward_min >= policy.reward_max:
-        raise InvalidField(f"reward_max = {policy.reward_max} is not above reward_min", ("reward_max",))
+        raise InvalidField(f"is {policy.reward_max}, not above reward_min = {policy.reward_min}", ("reward_max",))
     if policy.hard_threshold >= policy.easy_threshold:
-        raise InvalidField(f"easy_threshold = {policy.easy_threshold} is not above hard_threshold", ("easy_threshold",))
+        raise InvalidField(
+            f"is {policy.easy_threshold}, not above hard_threshold = {policy.hard_threshold}", ("easy_threshold",)
+        )
     if not any((policy.hard_weight, policy.normal_weight, policy.easy_weight)):
-        raise InvalidField("hard_weight, normal_weight and easy_weight are all 0", ("normal_weight",))
+        raise InvalidField("is 0, as are hard_weight and easy_weight: one of them must be above 0", ("normal_weight",))
 
 
 def progress(policy: CurriculumSettings, step: int, total_steps: int | None = None) -> float:
@@ -37,12 +39,12 @@ def progress(policy: CurriculumSettings, step: int, total_steps: int | None = No
     """
     whole = policy.total_steps if total_steps is None else total_steps
     if step < 0:
-        raise InvalidField(f"step = {step} is less than 0", ("step",))
+        raise InvalidField(f"should be 0 or more, not {step}", ("step",))
     if whole is None:
         check_total_steps(policy)
         return 0.0
     if whole < 1:
-        raise InvalidField(f"total_steps = {whole} is less than 1", ("total_steps",))
+        raise InvalidField(f"should be 1 or more, not {whole}", ("total_steps",))
     return min(1.0, step / whole)
 
 
@@ -56,7 +58,7 @@ def check_total_steps(policy: CurriculumSettings) -> None:
         InvalidField: `location` names ``total_steps``.
     """
     if policy.total_steps is None and needs_progress(policy):
-        raise InvalidField(f"strategy {policy.strategy} needs total_steps", ("total_steps",))
+        raise InvalidField(f"is required for strategy {policy.strategy}", ("total_steps",))
 
 
 def needs_progress(policy: CurriculumSettings) -> bool:

@@ -62,7 +62,7 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     _names(document, {*fixed, *numbers, "policy", "arms"}, all_of_them=True)
     for name, value in fixed.items():
         if document[name] != value:
-            raise InvalidField(f"{name} = {reprlib.repr(document[name])} is not {value!r}", (name,))
+            raise InvalidField(f"is {reprlib.repr(document[name])}, not {value!r}", (name,))
     arms = _mapping(document["arms"], "arms")
     return CurriculumHeader(
         policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
@@ -116,11 +116,11 @@ def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
     found = Estimate(means["ema"], counted["count"], **sums, last=means["last"], drawn=counted["drawn"], prior=prior)
     for name in sums:
         if sums[name] < 0:
-            raise InvalidField(f"{name} = {sums[name]} is less than 0", (name,))
+            raise InvalidField(f"should be 0 or more, not {sums[name]}", (name,))
     if found.count == 0 and found != Estimate(found.ema, drawn=found.drawn, prior=found.prior):
-        raise InvalidField("an item of count 0 has no evidence", ("count",))
+        raise InvalidField("is 0, although there is evidence", ("count",))
     if found.count == 0 and found.ema != unseen(found.prior).ema:
-        raise InvalidField("an item of count 0 has its prior as ema, or 0", ("ema",))
+        raise InvalidField(f"is {found.ema}: of an item of count 0 it is the prior, or 0", ("ema",))
     return found
 
 
@@ -131,7 +131,7 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
         InvalidField: The value is something else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**53:
-        raise InvalidField(f"{location[-1]} = {reprlib.repr(value)} is not a whole number from 0 on", location)
+        raise InvalidField(f"is {reprlib.repr(value)}, not a whole number from 0 to 2**53", location)
     return value
 
 
@@ -142,7 +142,7 @@ def number(value: object, location: tuple[str | int, ...], most: float = _MOST_A
         InvalidField: The value is something else.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
-        raise InvalidField(f"{location[-1]} = {reprlib.repr(value)} is not a finite number in range", location)
+        raise InvalidField(f"is {reprlib.repr(value)}, not a finite number in range", location)
     return float(value)
 
 
@@ -151,12 +151,12 @@ def _names(
 ) -> None:
     for name in document:
         if name not in known:
-            raise InvalidField(f"{name} is unknown", (*location, name))
+            raise InvalidField("is unknown", (*location, name))
     for name in sorted(known - document.keys() if all_of_them else ()):
-        raise InvalidField(f"{name} is missing", (*location, name))
+        raise InvalidField("is required", (*location, name))
 
 
 def _mapping(value: object, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidField(f"{name} is not an object", (name,))
+        raise InvalidField("should be an object", (name,))
     return value

@@ -15,8 +15,7 @@ def check_policy(policy: ReplaySettings) -> None:
     """
     if policy.min_size_to_sample > policy.max_chunks:
         raise InvalidField(
-            f"min_size_to_sample = {policy.min_size_to_sample} is more than max_chunks = {policy.max_chunks}",
-            ("min_size_to_sample",),
+            f"is {policy.min_size_to_sample}, more than max_chunks = {policy.max_chunks}", ("min_size_to_sample",)
         )
     if policy.groups and policy.fragments_per_chunk != 1:
         size = policy.fragments_per_chunk
@@ -51,28 +50,28 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
         InvalidField: The trainer gave both numbers or neither, a fraction of a chunk, less than 1, or too many.
     """
     if (num_fragments is None) == (num_chunks is None):
-        raise InvalidField("give either num_fragments or num_chunks", ("num_chunks",))
+        raise InvalidField("give either this or num_fragments", ("num_chunks",))
     size = policy.fragments_per_chunk
     named, asked, unit = (
         ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
     )
     wanted = asked or 0
     if wanted < 1:
-        raise InvalidField(f"{named} = {wanted} is less than 1", (named,))
+        raise InvalidField(f"should be 1 or more, not {wanted}", (named,))
     if wanted % unit:
-        raise InvalidField(f"{named} = {wanted} is no multiple of fragments_per_chunk = {unit}", (named,))
+        raise InvalidField(f"is {wanted}, no multiple of fragments_per_chunk = {unit}", (named,))
     chunks = wanted // unit
     if chunks * size > MAX_SAMPLE_FRAGMENTS:
         raise InvalidField(
-            f"{named} = {wanted}: {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments are the most of one sample",
+            f"is {wanted}, but a sample has at most {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments",
             (named,),
         )
     if chunks > policy.max_chunks:
-        raise InvalidField(f"{named} = {wanted} is more than max_chunks = {policy.max_chunks} can hold", (named,))
+        raise InvalidField(f"is {wanted}, more than max_chunks = {policy.max_chunks} can hold", (named,))
     most = rate_limiter.largest_sample(policy.limiter)
     if most is not None and chunks > most:
         raise InvalidField(
-            f"{named} = {wanted} is too much for the limiter's band, in which {most} chunks and an insert have room: "
+            f"is {wanted}, too much for the limiter's band, in which {most} chunks and an insert have room: "
             f"sampling and inserting would wait for each other",
             (named,),
         )

@@ -59,7 +59,7 @@ class BatchListing:
                 begins.
         """
         if from_s is not None and to_s is not None and from_s >= to_s:
-            raise InvalidField(f"from ({from_s:.0f}) must be before to ({to_s:.0f})", ("query", "from"))
+            raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
         is_any_time = from_s is None and to_s is None
         view = await self._runs.existing(run)
         found = await self._records.latest(run, cursor, limit if is_any_time else MOST_RECORDS)

@@ -144,7 +144,7 @@ class Histories:
         if from_s is None:
             from_s = default_begin(to_s, await self._histories.firsts_s(run))
         if from_s >= to_s:
-            raise InvalidField(f"from ({from_s:.0f}) must be before to ({to_s:.0f})", ("query", "from"))
+            raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
         has_many = wanted.has_environments and wanted.environment is None
         expected, found = 0, 1 + min(environments, MOST_ENVIRONMENTS) if has_many else 1
         while found > expected:  # spans also have environments that have left the run

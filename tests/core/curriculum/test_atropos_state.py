@@ -79,6 +79,7 @@ def test_what_is_not_its_state_is_refused_with_its_place(
     with pytest.raises(InvalidField) as refused:
         load_atropos(STATE | change)
     assert refused.value.location == location
+    assert str(location[0]) not in refused.value.message
 
 
 def test_fault_bin_0_held_only_ties_with_the_best_item() -> None:

@@ -57,10 +57,11 @@ def test_settings_that_do_not_fit_together_are_refused_by_name(name: str, bad: f
     with pytest.raises(InvalidField) as refused:
         check_policy(CurriculumSettings(**{name: bad}))  # type: ignore[arg-type]
     assert refused.value.location == (name,)
+    assert name not in refused.value.message
 
 
 def test_weights_that_are_all_0_are_refused() -> None:
-    with pytest.raises(InvalidField, match="all 0"):
+    with pytest.raises(InvalidField, match=r"^normal_weight: is 0, as are hard_weight and easy_weight"):
         check_policy(CurriculumSettings(hard_weight=0, normal_weight=0, easy_weight=0))
 
 
@@ -84,6 +85,7 @@ def test_progress_is_never_guessed(policy: CurriculumSettings, step: int, total_
     with pytest.raises(InvalidField) as refused:
         progress(policy, step, total_steps)
     assert refused.value.location == (place,)
+    assert place not in refused.value.message
 
 
 def test_only_what_changes_with_progress_needs_it() -> None:

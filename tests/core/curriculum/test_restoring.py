@@ -120,13 +120,14 @@ def test_a_header_that_is_none_is_refused_with_its_place(change: dict[str, Any],
     with pytest.raises(InvalidField) as refused:
         load_state_dict(HEADER | change)
     assert refused.value.location == location
+    assert location[-1] not in refused.value.message
 
 
 @pytest.mark.parametrize("missing", sorted(HEADER))
 def test_a_header_is_whole(missing: str) -> None:
     with pytest.raises(InvalidField) as refused:
         load_state_dict({name: value for name, value in HEADER.items() if name != missing})
-    assert refused.value.location == (missing,)
+    assert str(refused.value) == f"{missing}: is required"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,7 @@ def test_an_estimate_that_is_none_is_refused_with_its_place(document: dict[str, 
     with pytest.raises(InvalidField) as refused:
         load_estimate_dict(document)
     assert refused.value.location == (place,)
+    assert place not in refused.value.message
 
 
 def test_numbers_are_kept_to_the_last_bit() -> None:

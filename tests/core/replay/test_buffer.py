@@ -115,11 +115,11 @@ def test_a_sample_is_asked_for_in_fragments_or_chunks(fragments: int | None, chu
     [
         (None, None, "either"),
         (4, 1, "either"),
-        (6, None, "no multiple of fragments_per_chunk = 4"),
-        (0, None, "less than 1"),
-        (None, -1, "less than 1"),
-        (None, 101, "more than max_chunks = 100"),
-        (None, 33, "limiter"),
+        (6, None, "^num_fragments: is 6, no multiple of fragments_per_chunk = 4"),
+        (0, None, "^num_fragments: should be 1 or more, not 0"),
+        (None, -1, "^num_chunks: should be 1 or more, not -1"),
+        (None, 101, "^num_chunks: is 101, more than max_chunks = 100"),
+        (None, 33, "^num_chunks: is 33, too much for the limiter"),
     ],
 )
 def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | None, said: str) -> None:
@@ -166,7 +166,7 @@ def test_a_setting_out_of_bounds_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_buffer_that_cannot_hold_what_must_be_there_to_sample_is_refused() -> None:
-    with pytest.raises(InvalidField, match="min_size_to_sample = 10001") as refused:
+    with pytest.raises(InvalidField, match=r"^min_size_to_sample: is 10001, more than max_chunks") as refused:
         check_policy(ReplaySettings(min_size_to_sample=10_001))
     assert refused.value.location == ("min_size_to_sample",)
 

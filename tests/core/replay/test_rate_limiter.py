@@ -183,6 +183,7 @@ def test_settings_that_must_deadlock_are_refused(settings: RateLimiter, max_reus
     with pytest.raises(InvalidField) as refused:
         check(settings, max_reuse)
     assert refused.value.location == (field,)
+    assert refused.value.message.startswith("is ")
 
 
 @pytest.mark.parametrize("aim", [0, 5e-324, 1e7, math.inf, math.nan])
