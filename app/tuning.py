@@ -9,7 +9,7 @@ from typing import Any
 
 _M_TRIM_THRESHOLD = -1  # from glibc's malloc.h
 _M_MMAP_THRESHOLD = -3
-_OTHER_FILES = 100  # besides connections: logs, Redis, datasets
+OTHER_FILES = 100  # besides connections: logs, Redis, datasets
 _MANY_FILES = 65_536
 _KEPT_BYTES = 256 * 1024 * 1024
 _MAPPED_FROM_BYTES = 32 * 1024 * 1024  # the largest that glibc takes
@@ -48,7 +48,7 @@ def connections_possible() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = max(soft, _MANY_FILES) if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(1, files - _OTHER_FILES)
+    return max(1, files - OTHER_FILES)
 
 
 def return_memory() -> None:

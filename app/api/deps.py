@@ -41,11 +41,10 @@ from app.store.redis.client import RedisClient
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField, Unauthorized
 from lachesis.wire.problems import format_validation_error, most_telling
-from lachesis.wire.runs import RUN_NAME
+from lachesis.wire.runs import DEFAULT_RUN, RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
-DEFAULT_RUN = "default"
 _SMALL_BYTES = 1024 * 1024
 MOST_SHOWN = 80  # characters of an unknown name
 
@@ -84,7 +83,7 @@ async def get_services(request: Request) -> Services:
     return services
 
 
-RunName = Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=["default"])]
+RunName = Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=[DEFAULT_RUN])]
 
 
 async def checked_run_name(run: RunName) -> str:

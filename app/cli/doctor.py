@@ -15,6 +15,7 @@ import typer
 from app.cli.output import show, show_json
 from app.cli.own_service import own_url, tls_context
 from app.settings import InvalidSettings, ServiceSettings, load_settings
+from app.tuning import OTHER_FILES
 from lachesis.wire.errors import ForeignHost, ServiceError, StoreMisconfigured, StoreUnavailable
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from app.store.access.store import AccessState
 
 _PATIENCE_S = 2.0
-_OTHER_FILES = 100
 _SOON_MS = 7 * 24 * 3600 * 1000
 _ALL_SETTINGS = "docs/reference/service-settings.md has all settings and their values"
 
@@ -178,7 +178,7 @@ def _is_lachesis(settings: ServiceSettings) -> bool:
 
 
 def _open_files(settings: ServiceSettings) -> Finding:
-    needed, (_, hard) = settings.max_connections + _OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed, (_, hard) = settings.max_connections + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         detail = f"this user may open {hard} files; LACHESIS_MAX_CONNECTIONS={settings.max_connections} needs {needed}"
         return warning("open files", detail, f"ulimit -Hn {needed}, or LimitNOFILE={needed} in the unit of systemd")

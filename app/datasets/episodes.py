@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis.wire.errors import InvalidDataset
+from lachesis.wire.shards import MAX_LENGTH
 
 MAX_EPISODES = 20_000_000
 """Largest number of episodes. More of them, with costs and shards, do not fit into the memory of a small machine."""
-
-MAX_LENGTH = 2**36
-"""Longest episode, in frames or tokens: the sum over `MAX_EPISODES` of them is still exact."""
 
 ID_COLUMNS = ("episode", "episode_index", "id")
 """Columns to search for a table's ids, in this order."""

@@ -18,6 +18,7 @@ from lachesis.groups.group import Group
 from lachesis.wire.address import split_run
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column
 from lachesis.wire.groups import Receipts
+from lachesis.wire.runs import DEFAULT_RUN
 
 _EXACT = 2.0**53  # floats beyond it stand for several integers
 _DETAILS = tuple(name for name in DETAIL_FIELDS if name != "env_id")
@@ -117,7 +118,7 @@ def settings_of(rollout_server_url: str) -> Settings:
     if not rollout_server_url:
         raise ValueError("rollout_server_url: is empty")
     url, run = split_run(rollout_server_url)
-    return Settings.from_env(url=url, run=run or "default")
+    return Settings.from_env(url=url, run=run or DEFAULT_RUN)
 
 
 def _numbers(rows: Any, column: Column, depth: int) -> Any:

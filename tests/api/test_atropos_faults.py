@@ -12,9 +12,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.api.deps import DEFAULT_RUN
 from app.store.redis.keys import RunKeys
 from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.runs import DEFAULT_RUN
 from tests.api.atropos_calls import (
     batch,
     group,

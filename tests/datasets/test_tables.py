@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.episodes import MAX_LENGTH, Episodes, WantedColumns
+from app.datasets.episodes import Episodes, WantedColumns
 from app.datasets.reading import read_dataset
 from lachesis.wire.errors import InvalidDataset
+from lachesis.wire.shards import MAX_LENGTH
 from tests.datasets.writers import write_lines, write_table
 from tests.properties import examples
 

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.deps import DEFAULT_RUN, Services
+from app.api.deps import Services
 from app.api.http.caller import IDENTITY
 from app.api.http.certificates import PEER_CERTIFICATE
 from app.api.http.client_connection import end, end_of_waiting
@@ -31,6 +31,7 @@ from lachesis.wire.errors import (
     ServiceError,
     Unauthorized,
 )
+from lachesis.wire.runs import DEFAULT_RUN
 
 MAX_CREDENTIALS_BYTES = 16 * 1024
 

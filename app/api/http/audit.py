@@ -7,10 +7,11 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from starlette.types import Scope
 
-from app.api.deps import DEFAULT_RUN, Services
+from app.api.deps import Services
 from app.api.http.caller import account_of, described, sender_of
 from app.api.http.problems import as_service_error
 from app.services.access.audit import RequestKind
+from lachesis.wire.runs import DEFAULT_RUN
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 TOGETHER: Final = "together"

@@ -14,7 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import BaseRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.deps import DEFAULT_RUN, MOST_SHOWN, Services, unknown
+from app.api.deps import MOST_SHOWN, Services, unknown
 from app.api.http.access import identity_of, permit
 from app.api.http.audit import Handler, Wanted, audited
 from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
@@ -24,6 +24,7 @@ from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run
 from lachesis.wire import errors
 from lachesis.wire.errors import InvalidField
+from lachesis.wire.runs import DEFAULT_RUN
 
 _PERMISSION = "lachesis_permission"
 _AUDITED = "lachesis_audited"

@@ -2,9 +2,7 @@
 
 from app.core.replay import rate_limiter
 from lachesis.wire.errors import InvalidField
-from lachesis.wire.replay import ReplaySettings
-
-MAX_SAMPLE_FRAGMENTS = 65_536
+from lachesis.wire.replay import MAX_SAMPLE_FRAGMENTS, ReplaySettings
 
 
 def check_policy(policy: ReplaySettings) -> None:

@@ -9,9 +9,9 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
 from lachesis.wire.address import split_run, without_password, wrong_run, wrong_url
+from lachesis.wire.runs import DEFAULT_RUN
 
 _PREFIX = "LACHESIS_"
-_DEFAULT_RUN = "default"
 _HIDDEN = "***"
 _MOST_EDITS = 2
 """Most edits between a misspelt name and one of our variables; the service's own variables are further away."""
@@ -44,7 +44,7 @@ class Settings:
 
     url: str = "http://127.0.0.1:8000"
     _: KW_ONLY
-    run: str = _DEFAULT_RUN
+    run: str = DEFAULT_RUN
     token: str | None = None
     token_file: str | None = None
     ca_file: str | None = None
@@ -55,7 +55,7 @@ class Settings:
     retry_budget_s: float = 60.0
 
     def __post_init__(self) -> None:
-        given = {"url": self.url} if self.run == _DEFAULT_RUN else {"url": self.url, "run": self.run}
+        given = {"url": self.url} if self.run == DEFAULT_RUN else {"url": self.url, "run": self.run}
         for name, value in _apart(given).items():
             object.__setattr__(self, name, value)
         for field in fields(self):

@@ -10,6 +10,8 @@ from lachesis.wire.filters import RunFilters
 from lachesis.wire.limits import RunLimitSettings
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+DEFAULT_RUN = "default"
+"""The run of requests and clients that name none."""
 
 YEAR_S = 366 * 24 * 3600.0
 

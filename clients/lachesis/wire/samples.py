@@ -6,12 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lachesis.wire.body import Body
 from lachesis.wire.fragments import HeldFacts
-from lachesis.wire.replay import Alpha, Beta, ChunkId, HalfLife, Sampling, Strategy
+from lachesis.wire.replay import (
+    MAX_SAMPLE_CHUNKS,
+    MAX_SAMPLE_FRAGMENTS,
+    Alpha,
+    Beta,
+    ChunkId,
+    HalfLife,
+    Sampling,
+    Strategy,
+)
 from lachesis.wire.runs import LeaseSeconds
 from lachesis.wire.states import LeaseAnswer
-
-MAX_SAMPLE_CHUNKS = 65_536
-MAX_SAMPLE_FRAGMENTS = 65_536
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease of the sample.")]
 

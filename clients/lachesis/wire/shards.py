@@ -8,6 +8,7 @@ from lachesis.wire.body import MAX_INTEGER, Body
 
 MAX_SHARDS = 100_000
 MAX_LENGTH = 2**36
+"""Longest episode. A sum of as many lengths as a dataset may have is still exact."""
 
 Length = Annotated[int, Field(ge=0, le=MAX_LENGTH, strict=True, description="Frames or tokens.")]
 Cost = Annotated[float, Field(ge=0, description="Cost of training on the episode, in any unit.")]
