@@ -22,13 +22,13 @@ from app.services.replay.reservations import UseReservations
 from app.services.turns import Turns
 from app.store.batches.store import BatchStore
 from app.store.redis.compare_and_swap import Attempts
+from app.store.redis.notifications import LEASE_NEWS
 from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, StepMismatch
 
 _MAX_ATTEMPTS = 10_000  # each attempt may drop a batch of groups that are too old
 _OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
-_LEASE_NEWS = frozenset({b"changed", b"divided", b"registered", b"returned", b"rewound"})
 _NOTE_WAITING_EVERY_MS = 10_000
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
 
@@ -69,7 +69,7 @@ class Dispatch:
             found=_has_batch,
             release=self._release,
             own_errors=_OWN_ERRORS,
-            overtaking_news=_LEASE_NEWS,
+            overtaking_news=LEASE_NEWS,
             turns=self._turns,
             shares=_is_of_a_rank,
         )

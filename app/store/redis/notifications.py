@@ -9,6 +9,13 @@ from redis.exceptions import RedisError
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 
+LEASE_NEWS = frozenset({b"changed", b"divided", b"registered", b"returned", b"rewound"})
+"""Changes after which a request for a batch may get one although earlier requests still wait.
+
+``changed``: settings. ``divided``: a rank got its shard of a new batch. ``registered``: a trainer. ``returned``: a
+batch waits to be handed out again. ``rewound``: the run.
+"""
+
 _LONGEST_SILENCE_S = 1.0
 
 

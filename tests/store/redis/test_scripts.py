@@ -14,7 +14,9 @@ from redis.asyncio import Redis
 import app.store
 from app.store.redis import scripts
 from app.store.redis.keys import CurriculumKeys, ReplayKeys, RunKeys, ServiceKeys
+from app.store.redis.notifications import LEASE_NEWS
 from app.store.redis.scripts import Parameter, Script, script
+from app.store.runs.turns import NEWS as TURN_NEWS
 from tests.script_names import name_of
 
 STORE = Path(app.store.__file__).parent
@@ -109,6 +111,12 @@ def test_every_call_gives_the_arguments_of_its_signature_by_name() -> None:
 def test_a_script_has_no_clock_of_its_own_and_makes_no_choices(one: Script) -> None:
     for forbidden in ("'TIME'", "math.random", "table.sort", "'KEYS'", "'SCAN'"):
         assert forbidden not in _own_text(one)
+
+
+def test_scripts_publish_the_words_that_waiting_requests_listen_for() -> None:
+    lines = [line for one in ALL for line in one.source.splitlines() if "'PUBLISH'" in line]
+    published = {word.encode() for line in lines for word in re.findall("'([^']+)'", line)}
+    assert published >= LEASE_NEWS | TURN_NEWS
 
 
 @each_script
