@@ -13,13 +13,14 @@ from app.core.batches.leases import Lease
 from app.store.batches.view import BatchEnd
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import LeaseLost, NotFound
-from lachesis.wire.states import LeaseOutcome
+from lachesis.wire.states import BatchOutcome, LeaseOutcome, SampleOutcome
 
 V = TypeVar("V")
 
-_ENDS = {
+HOW_IT_ENDED: dict[BatchOutcome | SampleOutcome, str] = {
     "acknowledged": "was acknowledged",
     "given_back": "was given back",
+    "discarded": "was discarded",
     "expired": "its lease ran out",
     "overtaken": "a snapshot of the buffer was restored",
 }
@@ -142,8 +143,7 @@ class LeaseKind(ABC, Generic[V]):
         if end.outcome == outcome and end.lease_id == lease_id:
             return None
         ago_s = max(0, reading.clock_ms - end.clock_ms) / 1000
-        how = _ENDS.get(end.outcome, f"was {end.outcome}")
-        raise LeaseLost(f"{self.noun} {leased_id}: {how} {ago_s:.0f} s ago")
+        raise LeaseLost(f"{self.noun} {leased_id}: {HOW_IT_ENDED[end.outcome]} {ago_s:.0f} s ago")
 
 
 def _state_of(lease: Lease) -> str:

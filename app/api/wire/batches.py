@@ -14,8 +14,9 @@ from lachesis.wire.batches import (
     ListedBatches,
     RankLoads,
 )
+from lachesis.wire.states import BatchOutcome, SampleOutcome
 
-_ENDS: dict[str, BatchState] = {
+STATE_OF_END: dict[BatchOutcome | SampleOutcome, BatchState] = {
     "acknowledged": "delivered",
     "given_back": "given_back",
     "discarded": "discarded",
@@ -68,7 +69,7 @@ def _state(batch: RecordedBatch) -> BatchState:
         return "kept"
     if batch.lease is not None:
         return batch.lease.state
-    return "ended" if batch.end is None else _ENDS[batch.end.outcome]
+    return "ended" if batch.end is None else STATE_OF_END[batch.end.outcome]
 
 
 def _ranks(batch: RecordedBatch) -> RankLoads | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
@@ -10,12 +10,13 @@ from app.store.redis.keys import NONE, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_lease, parse_policy
+from lachesis.wire.states import BatchOutcome, SampleOutcome
 
 
 class BatchEnd(NamedTuple):
-    """How a batch ended: ``acknowledged``, ``given_back`` or ``discarded``; its lease, if any; its step; and when."""
+    """How a batch or a sample ended; its lease, if any; the step of a batch, 0 for a sample; and when."""
 
-    outcome: str
+    outcome: BatchOutcome | SampleOutcome
     lease_id: str | None
     step: int
     clock_ms: int
@@ -61,5 +62,6 @@ def parse_end(found: bytes | None) -> BatchEnd | None:
     words = [] if found is None else found.decode().split()
     if len(words) <= 1:
         return None
-    outcome, lease_id, step, clock_ms = words
+    word, lease_id, step, clock_ms = words
+    outcome = cast(BatchOutcome | SampleOutcome, word)
     return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))

@@ -17,7 +17,7 @@ from app.store.replay import scripts
 from app.store.replay.view import ReplayView
 from app.store.runs.view import lease_text, parse_lease
 from lachesis.wire.replay import Sampling
-from lachesis.wire.states import ChunkSorting
+from lachesis.wire.states import ChunkSorting, SampleOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ class SampleStore:
         )
         return bool(await self._connection.run(command))
 
-    async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
-        """End a sample: ``acknowledged``, ``given_back`` or ``expired``. False if the sample or the buffer changed."""
+    async def end(self, run: str, lease: Lease, outcome: SampleOutcome, view: ReplayView) -> bool:
+        """End a sample. False if the sample or the buffer changed."""
         command = scripts.end_sample(
             ReplayKeys(RunKeys(run)),
             sample_id=lease.batch_id,

@@ -21,6 +21,12 @@ LEASE_STATES: tuple[LeaseState, ...] = get_args(LeaseState)
 LeaseOutcome = Literal["acknowledged", "given_back"]
 """How a trainer ends the lease of a batch or of a sample."""
 
+BatchOutcome = Literal[LeaseOutcome, "discarded"]
+"""How a batch ended. ``discarded``: its groups were dropped."""
+
+SampleOutcome = Literal[LeaseOutcome, "expired", "overtaken"]
+"""How a sample of a replay buffer ended. ``overtaken``: a snapshot of the buffer was restored."""
+
 LeaseAnswer = Literal[LeaseOutcome, "held"]
 """What an ack, a nack or an extension made of a lease."""
 

@@ -1,13 +1,15 @@
 """The latest batches of a run: what they consist of, where they are, and how evenly they were divided."""
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.api.wire.batches import STATE_OF_END
 from app.store.batches.records import MOST_RECORDS
+from lachesis.wire.states import BatchOutcome
 from tests.scenarios.native_calls import RUN, change_run, end, group, make_run, submit, taken
 from tests.waiting import wait_until
 
@@ -66,6 +68,10 @@ async def test_a_batch_is_listed_with_what_it_consists_of_and_follows_its_way(cl
     third = await taken(client)
     await end(client, third, "nack")
     assert await state_of(client, third["batch"]) == "given_back"
+
+
+def test_every_end_of_a_batch_is_a_state_of_the_listing() -> None:
+    assert STATE_OF_END.keys() == {*get_args(BatchOutcome)}
 
 
 async def test_loads_of_ranks_are_those_of_their_shards(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """Batches that come back, and groups that are sent again: corners that the state machine found."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from redis.asyncio import Redis
@@ -8,11 +9,12 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
+from app.services.leases import HOW_IT_ENDED
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import RewindImpossible
-from lachesis.wire.states import LeaseState
+from lachesis.wire.states import BatchOutcome, LeaseState, SampleOutcome
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
@@ -53,6 +55,10 @@ async def states(services: Services) -> list[LeaseState]:
 async def run_out(redis: Redis) -> None:
     """Let the leases of batches in trainers' hands run out."""
     await redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * int(LEASE_S))  # type: ignore[misc]
+
+
+def test_every_end_of_a_lease_has_words() -> None:
+    assert HOW_IT_ENDED.keys() == {*get_args(BatchOutcome), *get_args(SampleOutcome)}
 
 
 async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, redis_client: Redis) -> None:
