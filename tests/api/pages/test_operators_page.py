@@ -2,9 +2,10 @@
 
 import posixpath
 import re
+from collections.abc import Collection
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 from urllib.parse import urlsplit
 
 import httpx
@@ -13,9 +14,13 @@ from fastapi.routing import APIRoute
 
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
+from app.core.batches.leases import WITH_A_TRAINER
 from app.core.environments.granting import NO_ENVIRONMENT
+from lachesis.wire.access import Role
+from lachesis.wire.batches import BatchState
+from lachesis.wire.curricula import CurriculumStrategy
 from lachesis.wire.history import CAUSES
-from lachesis.wire.states import DROP_REASONS, FILTERS
+from lachesis.wire.states import DROP_REASONS, FILTERS, GroupState
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
 
@@ -199,6 +204,22 @@ def test_the_page_takes_a_reason_for_a_filter_exactly_if_it_is_one() -> None:
 def test_the_page_cuts_off_the_sentence_that_asks_for_a_first_environment() -> None:
     """The headline begins with it."""
     assert f"/; {NO_ENVIRONMENT}.*/" in SCRIPTS["lib/health.js"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "words"),
+    [
+        ("lib/health.js", "HELD", WITH_A_TRAINER),
+        ("parts/filters.js", "STATES", get_args(GroupState)),
+        ("parts/batch.js", "KINDS", [state for part in get_args(BatchState) for state in get_args(part)]),
+        ("panels/tokens.js", "ROLES", get_args(Role)),
+        ("panels/what_if.js", "USED", get_args(CurriculumStrategy)),
+    ],
+)
+def test_a_list_of_the_page_has_the_words_of_the_service(file: str, name: str, words: Collection[str]) -> None:
+    (listed,) = re.findall(rf"^const {name} = [\[{{](.*?)[\]}}];$", SCRIPTS[file], re.S | re.M)
+    found = re.findall(r"^  (\w+):", listed, re.M) or re.findall(r'"(\w+)"', listed)
+    assert sorted(found) == sorted(words)
 
 
 def test_the_page_has_a_lane_for_every_cause_of_a_stall() -> None:
