@@ -6,7 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-_FIRST_S = 4.9  # a little less than 5 s, so that a wait of 5 s is logged
+LOG_WAIT_AFTER_S = 4.9
+"""A little less than 5 s, so that a wait of 5 s is logged."""
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class WaitLog:
     async def _keep_logging(self) -> None:
         while True:
             now_s = time.monotonic()
-            due_s = max(self._since_s + _FIRST_S, self._schedule.due_s)
+            due_s = max(self._since_s + LOG_WAIT_AFTER_S, self._schedule.due_s)
             if now_s < due_s:
                 await asyncio.sleep(due_s - now_s)
                 continue

@@ -9,12 +9,12 @@ from types import TracebackType
 
 from lachesis._compat import timeout
 from lachesis._public import ForAsyncio, Shown
-from lachesis._transport.logs import RateLimitedLog
+from lachesis._transport.logs import LOG_WAIT_AFTER_S, RateLimitedLog
 from lachesis.errors import NoPermit
 from lachesis.wire.environments import Credits
 
 _PAUSE_S = 0.5
-_LOG_AFTER_S, _LOG_PERIOD_S = 5.0, 300.0
+_LOG_PERIOD_S = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Permits:
                 return granted
             self._waiting_for = granted.reason
             now_s = time.monotonic()
-            if now_s - began_s >= _LOG_AFTER_S and self._wait_log.due(now_s):
+            if now_s - began_s >= LOG_WAIT_AFTER_S and self._wait_log.due(now_s):
                 log.warning(
                     "environment %s waits for a permit for %.0f s now: %s",
                     self._environment,

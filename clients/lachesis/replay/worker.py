@@ -16,7 +16,7 @@ from typing_extensions import Self
 from lachesis._compat import add_note
 from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
-from lachesis._transport.logs import RateLimitedLog
+from lachesis._transport.logs import LOG_WAIT_AFTER_S, RateLimitedLog
 from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.retry import passes
 from lachesis.errors import FragmentExists, InvalidInput, LachesisError, ReplayBlocked
@@ -26,7 +26,7 @@ from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.states import FragmentOutcome
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
-_LOG_AFTER_S, _LOG_PERIOD_S = 4.9, 300.0
+_LOG_PERIOD_S = 300.0
 _MOST_SENT = 32
 _MOST_BYTES_SENT = 8 * 1024 * 1024
 
@@ -212,7 +212,7 @@ class AsyncWorker(Shown, ForAsyncio):
         return math.inf if self._patience_s is None else max(0.0, began_s + self._patience_s - time.monotonic())
 
     def _log_wait(self, error: ReplayBlocked, waited_s: float) -> None:
-        if waited_s >= _LOG_AFTER_S and self._wait_log.due(time.monotonic()):
+        if waited_s >= LOG_WAIT_AFTER_S and self._wait_log.due(time.monotonic()):
             at_most = "forever" if self._patience_s is None else f"{self._patience_s:g} s at most"
             message = "worker %s is held back for %.0f s now: %s. It waits until trainers sample, %s"
             log.warning(message, self.name, waited_s, error, at_most)
