@@ -389,7 +389,11 @@ class RunStore:
         ]
         replies = await self._connection.pipeline(commands) if commands else []
         return {
-            run: Tick(reply[0], tuple(parse_member_name(name.decode()) for name in reply[1]), *map(bool, reply[2:]))
+            run: Tick(
+                reply[0],
+                tuple(parse_member_name(name.decode()) for name in reply[1]),
+                **{fact.decode(): True for fact in reply[2]},
+            )
             for run, reply in zip(runs, replies, strict=True)
             if reply
         }

@@ -42,14 +42,14 @@ class Tick:
 
     clock_ms: int
     expired: tuple[tuple[int, str], ...]
-    buffered: bool
-    unreferenced: bool
-    marked_hashes: bool
-    leased: bool
-    due: bool
-    aging: bool
-    replay: bool
-    loading: bool
-    unswept: bool
-    environments: bool
-    held: bool
+    buffered: bool = False
+    unreferenced: bool = False
+    marked_hashes: bool = False
+    leased: bool = False
+    due: bool = False
+    aging: bool = False
+    replay: bool = False
+    loading: bool = False
+    unswept: bool = False
+    environments: bool = False
+    held: bool = False

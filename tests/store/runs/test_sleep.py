@@ -1,14 +1,17 @@
 """A run in which nothing happens sleeps: nobody ticks it, and its clock goes on."""
 
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, fields
 
 import pytest
 
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
+from app.store.redis import scripts
 from app.store.redis.keys import PROCESSES, RUNS, SERVICE
 from app.store.runs.processes import Maintained, ProcessStore
-from app.store.runs.tick import PendingHeartbeats
+from app.store.runs.tick import PendingHeartbeats, Tick
 from lachesis.wire.errors import StoreRefused
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 from tests.store.replay.moves import replay_moves
@@ -93,6 +96,27 @@ async def test_a_run_is_ticked_while_anything_can_expire(store: Store, make: Ste
     for _ in range(2):
         await store.tick()
         assert await is_due(store)
+
+
+@pytest.mark.parametrize(
+    ("what", "fact"),
+    [
+        ("a group in a buffer", "buffered"),
+        ("a payload to delete", "unreferenced"),
+        ("a lease", "leased"),
+        ("a group that grows too old", "aging"),
+        ("a replay buffer", "replay"),
+    ],
+)
+async def test_a_tick_says_what_there_is_to_do(store: Store, what: str, fact: str) -> None:
+    await BUSY[what](store)
+    true = {name for name, value in asdict(await store.tick()).items() if value is True}
+    assert true - {"environments", "held"} == {fact}
+
+
+def test_the_script_of_ticks_knows_every_fact_and_no_other() -> None:
+    noted = re.findall(r"^note\('(\w+)'", scripts.paths()["tick"].read_text(), re.M)
+    assert sorted(noted) == sorted(field.name for field in fields(Tick) if field.type is bool)
 
 
 async def _kept(store: Store) -> None:

@@ -4,11 +4,9 @@
 -- A run that sleeps is not ticked until something wakes it (`clock`), or until the time comes at which it has to forget
 -- something.
 --
--- Returns {run clock in ms, list of the members that expired, then 1 or 0 for each of these: buffers, unreferenced
--- payloads, marked hashes, leases, ends to forget, groups that grow too old by waiting, a replay buffer, curricula that
--- are being loaded, groups to check against the policy version, environments, any data}. If there is no such run (it
--- was forgotten, or does not exist yet), nothing is stored. {} if another process maintains runs; then nothing has
--- changed.
+-- Returns {run clock in ms, list of the members that expired, list of the fields of `Tick` that are true}. If there is
+-- no such run (it was forgotten, or does not exist yet), it returns {0, {}, {}} and stores nothing. {} if another
+-- process maintains runs; then nothing has changed.
 -- Cost: O(members forgotten), at most 1,000 at once. If groups were dropped: O(environments), at most every 5 s.
 --
 local RUN = KEYS[1]  -- hash: run clock, configuration
@@ -51,28 +49,33 @@ local most_events = ARGV[9]  -- about how many events to keep
 -- include record_drops
 
 if term ~= '' and redis.call('HGET', SERVICE, 'term') ~= term then return {} end
-if redis.call('EXISTS', RUN) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+if redis.call('EXISTS', RUN) == 0 then return {0, {}, {}} end
 local clock = advance_clock(RUN)
 local expired = expire_members(m, clock - member_ttl_ms)
-local facts = {clock, expired}
-for i, key in ipairs({BUFFERS, UNREFERENCED, MARKED_HASHES, LEASE_STATES}) do
-  facts[2 + i] = redis.call('EXISTS', key)
+local due_ms, facts = next_due(), {}
+
+-- Add a field of `Tick` to the reply if it is true.
+local function note(fact, holds)
+  if holds then facts[#facts + 1] = fact end
 end
-local due_ms = next_due()
-facts[#facts + 1] = due_ms <= clock and 1 or 0
-facts[#facts + 1] = redis.call('EXISTS', GROUPS) == 1 and tonumber(redis.call('HGET', RUN, 'aging') or 0) or 0
-facts[#facts + 1] = redis.call('EXISTS', REPLAY)
-facts[#facts + 1] = redis.call('EXISTS', CURRICULA_LOADING)
-facts[#facts + 1] = redis.call('HEXISTS', RUN, 'unswept')
-local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + record_drops(clock)
-for i = 3, #facts do busy = busy + facts[i] end
+
+note('buffered', redis.call('EXISTS', BUFFERS) == 1)
+note('unreferenced', redis.call('EXISTS', UNREFERENCED) == 1)
+note('marked_hashes', redis.call('EXISTS', MARKED_HASHES) == 1)
+note('leased', redis.call('EXISTS', LEASE_STATES) == 1)
+note('due', due_ms <= clock)
+note('aging', redis.call('EXISTS', GROUPS) == 1 and redis.call('HGET', RUN, 'aging') == '1')
+note('replay', redis.call('EXISTS', REPLAY) == 1)
+note('loading', redis.call('EXISTS', CURRICULA_LOADING) == 1)
+note('unswept', redis.call('HEXISTS', RUN, 'unswept') == 1)
+local busy = redis.call('EXISTS', MEMBERS_HEARD) + #expired + record_drops(clock) + #facts
 if clock - (redis.call('HGET', RUN, 'waited_ms') or -awaited_ms) < tonumber(awaited_ms) then busy = busy + 1 end
-facts[#facts + 1] = redis.call('EXISTS', ENVIRONMENTS)
+note('environments', redis.call('EXISTS', ENVIRONMENTS) == 1)
 local held = redis.call('HEXISTS', RUN, 'config') + redis.call('EXISTS', ENVIRONMENTS, KNOWN, BUFFERS, UNREFERENCED,
   MARKED_HASHES, LEASE_STATES, ENDED, REPLAY, GROUPS, CURRICULA_LOADING, MEMBERS, MEMBERS_HEARD, MEMBER_COUNTS, RUNNING,
   STARTED)
 local kept_until_ms = (redis.call('HGET', RUN, 'reset_ms') or -kept_after_reset_ms) + kept_after_reset_ms
 if kept_until_ms > clock then held, due_ms = held + 1, math.min(due_ms, kept_until_ms) end
-facts[#facts + 1] = math.min(held, 1)
+note('held', held > 0)
 if busy == 0 and held > 0 then fall_asleep(clock, due_ms) end
-return facts
+return {clock, expired, facts}
