@@ -6,6 +6,9 @@ from lachesis.wire.access import AccessMode
 from lachesis.wire.blockers import REASONS
 from lachesis.wire.limits import RateUse
 from lachesis.wire.ranks import BalanceInfo
+from lachesis.wire.states import DROP_REASONS, FILTERS
+
+_DROP_REASONS = ", ".join(f"`{reason}`" for reason in DROP_REASONS if reason not in FILTERS)
 
 
 class _StatusModel(BaseModel):
@@ -271,8 +274,7 @@ class RunStatus(_StatusModel):
     policy_version: int = Field(description="Weight updates so far, as the trainer reported.")
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
-        description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
-        "`too_long`, `payload_lost`, `corrupt`, or the name of the filter."
+        description=f"Groups dropped, by reason: {_DROP_REASONS}, or the name of the filter."
     )
     staleness_forecast: StalenessForecast | None = Field(
         default=None,

@@ -1,10 +1,15 @@
 """Every token is counted once, under what happened to it."""
 
+import re
+from typing import get_args
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.runs.ledger import WASTE, TokenLedger, ledger_of, ledger_of_run
-from lachesis.wire.states import DROP_REASONS
+from app.core.runs.ledger import WASTE, TokenLedger, WasteKind, ledger_of, ledger_of_run
+from lachesis.wire.states import DROP_REASONS, FILTERS
+from lachesis.wire.status import Ledger
 
 OUTCOMES = ("trained", "leased", "queued", *DROP_REASONS)
 groups = st.lists(st.tuples(st.sampled_from(OUTCOMES), st.none() | st.integers(0, 2), st.integers(0, 2**40)))
@@ -52,6 +57,13 @@ def test_the_ledger_of_a_run_is_the_sum_of_those_of_its_environments(every: list
 
 def test_each_reason_for_a_drop_is_a_kind_of_waste() -> None:
     assert WASTE.keys() == set(DROP_REASONS)
+
+
+@pytest.mark.parametrize("kind", get_args(WasteKind))
+def test_the_status_describes_waste_by_its_reasons(kind: WasteKind) -> None:
+    described = str(Ledger.model_fields[f"{kind}_tokens"].description)
+    reasons = {reason for reason, own in WASTE.items() if own == kind and reason not in FILTERS}
+    assert {*re.findall(r"`(\w+)`", described)} & {*DROP_REASONS} == reasons
 
 
 def test_costs_follow_from_tokens() -> None:
