@@ -1,10 +1,11 @@
 """Define the values of the replay buffer and its rules: what may come in, what is evicted, how often a chunk is used.
 
-fragment ──fragments_per_chunk consecutive ones of a worker──▶ chunk ──sampled──▶ reserved ──ack──▶ used
-                                                                ▲                   │
-                                                                └──nack, expiry─────┘
+fragment ──fragments_per_chunk consecutive ones of a worker──▶ sampleable ──samples hold all uses left──▶ reserved
+                                                                   ▲                                       │
+                                                                   └──────────────nack, expiry─────────────┘
 
-A chunk is sampleable until it is retired: stale, too old, of an old session, used up, or evicted for a newcomer.
+A sampled chunk stays sampleable while it has uses left. An ack counts as a use. A sampleable or reserved chunk is
+retired when it is stale, too old, of an old session, used up, or evicted for a newcomer.
 """
 
 import math
@@ -77,7 +78,6 @@ class ChunkRecord:
         priority: The largest priority of its fragments; `DEFAULT_PRIORITY` if none has one.
         uses: Acknowledged samples it was in.
         reserved: Leased samples that it is in.
-        retired: Whether it is held for inspection only.
     """
 
     chunk_id: int
@@ -91,7 +91,6 @@ class ChunkRecord:
     priority: float
     uses: int = 0
     reserved: int = 0
-    retired: bool = False
 
 
 DEFAULT_PRIORITY = 1.0
@@ -108,7 +107,7 @@ class ReplayContext:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The contents of the buffer, with retired chunks that are kept for inspection."""
+    """The contents of the buffer, with archived chunks."""
 
     chunks: int
     payload_bytes: int

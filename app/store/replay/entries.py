@@ -12,7 +12,6 @@ from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
 from app.store.groups.codec import Payload
 from lachesis.wire.replay import ReplaySettings
-from lachesis.wire.states import RESERVED, SAMPLEABLE
 
 WAITING = "-"
 """The chunk of a fragment that is in no chunk yet."""
@@ -163,7 +162,6 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
         priority=float(priority),
         uses=int(uses),
         reserved=int(held),
-        retired=place not in (SAMPLEABLE, RESERVED),
     )
     return StoredChunk(chunk, place, int(weight), tuple(ids.split(",")))
 

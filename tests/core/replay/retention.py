@@ -1,6 +1,6 @@
 """The rules of retention that only scripts carry out (`lua/replay`): which chunks go for a newcomer, and uses."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from app.core.replay.buffer import ChunkRecord, Occupancy, uses_open, within
@@ -22,22 +22,26 @@ class EvictionPlan:
 
 
 def make_room(
-    newcomer: ChunkRecord, held: Occupancy, candidates: Iterable[ChunkRecord], policy: ReplaySettings
+    newcomer: ChunkRecord,
+    held: Occupancy,
+    candidates: Iterable[ChunkRecord],
+    policy: ReplaySettings,
+    archived: Collection[int],
 ) -> EvictionPlan:
     """Return the chunks to evict so that a newcomer is within the capacity.
 
-    Retired chunks that are kept for inspection go first. The others follow in the order of `Eviction`; of equals, the
-    oldest first.
+    Archived chunks go first. The others follow in the order of `Eviction`; of equals, the oldest first.
 
     Args:
         newcomer: A chunk that may be inserted (`chunk_drop_reason`).
         held: The contents of the buffer, without the newcomer.
         candidates: Chunks in the buffer: all, or the first ones in the order of eviction.
         policy: The buffer's.
+        archived: The ids of archived chunks.
     """
     chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
     evicted = []
-    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy)):
+    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy, archived)):
         if within(chunks, payload_bytes, policy):
             break
         evicted.append(chunk)
@@ -45,14 +49,15 @@ def make_room(
     return EvictionPlan(tuple(evicted), within(chunks, payload_bytes, policy))
 
 
-def eviction_key(chunk: ChunkRecord, policy: ReplaySettings) -> tuple[bool, float, int]:
+def eviction_key(chunk: ChunkRecord, policy: ReplaySettings, archived: Collection[int]) -> tuple[bool, float, int]:
     """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
+    is_live = chunk.chunk_id not in archived
     match policy.eviction:
         case "most_used":
-            return not chunk.retired, -chunk.uses, chunk.chunk_id
+            return is_live, -chunk.uses, chunk.chunk_id
         case "lowest_priority":
-            return not chunk.retired, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
-    return not chunk.retired, 0, chunk.chunk_id
+            return is_live, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
+    return is_live, 0, chunk.chunk_id
 
 
 def reserve(chunk: ChunkRecord, policy: ReplaySettings) -> ChunkRecord:

@@ -1,6 +1,6 @@
 """Compare retention with brute force, and check uses as samples come and go."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import combinations
 from typing import get_args
@@ -21,20 +21,21 @@ CHUNKS = st.lists(
         payload_bytes=st.integers(1, 50),
         uses=st.integers(0, 3),
         priority=st.sampled_from([0.0, 0.5, 2.0]),
-        retired=st.booleans(),
     ),
     max_size=7,
 ).map(lambda chunks: [replace(each, chunk_id=place + 1) for place, each in enumerate(chunks)])
+ARCHIVED = st.sets(st.integers(1, 7))
+"""The ids of archived chunks."""
 
 
 def bytes_of(chunks: Iterable[ChunkRecord]) -> int:
     return sum(each.payload_bytes for each in chunks)
 
 
-def goes_before(one: ChunkRecord, other: ChunkRecord, eviction: Eviction) -> bool:
+def goes_before(one: ChunkRecord, other: ChunkRecord, eviction: Eviction, archived: Collection[int]) -> bool:
     """Return whether one goes first, as the documentation has it."""
-    if one.retired != other.retired:
-        return one.retired
+    if (one.chunk_id in archived) != (other.chunk_id in archived):
+        return one.chunk_id in archived
     if eviction == "most_used" and one.uses != other.uses:
         return one.uses > other.uses
     if eviction == "lowest_priority" and one.priority != other.priority:
@@ -44,10 +45,20 @@ def goes_before(one: ChunkRecord, other: ChunkRecord, eviction: Eviction) -> boo
 
 @examples(500)
 @given(
-    CHUNKS, st.integers(1, 60), st.integers(1, 8), st.none() | st.integers(60, 200), st.sampled_from(get_args(Eviction))
+    CHUNKS,
+    ARCHIVED,
+    st.integers(1, 60),
+    st.integers(1, 8),
+    st.none() | st.integers(60, 200),
+    st.sampled_from(get_args(Eviction)),
 )
 def test_the_fewest_that_come_first_go_for_a_newcomer(
-    chunks: list[ChunkRecord], payload_bytes: int, max_chunks: int, max_bytes: int | None, eviction: Eviction
+    chunks: list[ChunkRecord],
+    archived: set[int],
+    payload_bytes: int,
+    max_chunks: int,
+    max_bytes: int | None,
+    eviction: Eviction,
 ) -> None:
     policy = ReplaySettings(max_chunks=max_chunks, max_bytes=max_bytes, eviction=eviction)
     newcomer = chunk(0, payload_bytes)
@@ -58,7 +69,7 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
     def closed(gone: tuple[ChunkRecord, ...]) -> bool:
         """Nobody stays who goes before one that goes."""
         kept = [each for each in chunks if each not in gone]
-        return not any(goes_before(stays, goes, eviction) for stays in kept for goes in gone)
+        return not any(goes_before(stays, goes, eviction, archived) for stays in kept for goes in gone)
 
     possible = (
         gone
@@ -66,19 +77,19 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
         for gone in combinations(chunks, count)
         if closed(gone) and roomy([each for each in chunks if each not in gone])
     )
-    room = make_room(newcomer, Occupancy(len(chunks), bytes_of(chunks)), reversed(chunks), policy)
+    room = make_room(newcomer, Occupancy(len(chunks), bytes_of(chunks)), reversed(chunks), policy, archived)
     assert room.enough
     assert set(room.evicted) == set(next(possible))
 
 
-@given(CHUNKS, st.integers(0, 7), st.sampled_from(get_args(Eviction)))
+@given(CHUNKS, ARCHIVED, st.integers(0, 7), st.sampled_from(get_args(Eviction)))
 def test_the_first_few_candidates_are_enough_or_more_are_asked_for(
-    chunks: list[ChunkRecord], seen: int, eviction: Eviction
+    chunks: list[ChunkRecord], archived: set[int], seen: int, eviction: Eviction
 ) -> None:
     policy = ReplaySettings(max_chunks=3, max_bytes=70, eviction=eviction)
     held = Occupancy(len(chunks), bytes_of(chunks))
-    heads = sorted(chunks, key=lambda each: eviction_key(each, policy))[:seen]
-    whole, part = (make_room(chunk(0, 30), held, candidates, policy) for candidates in (chunks, heads))
+    heads = sorted(chunks, key=lambda each: eviction_key(each, policy, archived))[:seen]
+    whole, part = (make_room(chunk(0, 30), held, candidates, policy, archived) for candidates in (chunks, heads))
     assert part == (whole if len(whole.evicted) <= seen else EvictionPlan(tuple(heads), enough=False))
 
 

@@ -240,13 +240,12 @@ class ReplayModel:
         limits = ReplaySettings.model_validate(
             {"max_chunks": rules.max_chunks, "max_bytes": rules.max_bytes, "eviction": rules.eviction}
         )
-        newcomers = Chunk(0, [], 0.0, 0.0)
-        room = make_room(
-            replace(as_the_rule_sees(newcomers), payload_bytes=size), held, map(as_the_rule_sees, kept.values()), limits
-        )
+        newcomer = replace(as_the_rule_sees(Chunk(0, [], 0.0, 0.0)), payload_bytes=size)
+        archived = {chunk.id for chunk in kept.values() if chunk.place == "archived"}
+        room = make_room(newcomer, held, map(as_the_rule_sees, kept.values()), limits, archived)
         assert room.enough
         for gone in room.evicted:
-            self._retire(kept[gone.chunk_id], "old_session" if gone.retired else "evicted")
+            self._retire(kept[gone.chunk_id], "old_session" if gone.chunk_id in archived else "evicted")
 
     # Samples
 
@@ -409,5 +408,4 @@ def as_the_rule_sees(chunk: Chunk) -> rule.ChunkRecord:
         priority=chunk.priority,
         uses=chunk.uses,
         reserved=chunk.held,
-        retired=chunk.place == "archived",
     )

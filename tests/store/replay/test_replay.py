@@ -240,7 +240,8 @@ async def test_who_goes_for_a_newcomer_is_whom_the_rule_names(
     assert len(before.at("reserved")) == len(set(held))
     insertion, _, view = await moves.plan(fragment(5, size=90))
     (new,) = insertion.chunks
-    room = make_room(new.chunk, view.held, [entry.chunk for entry in before.chunks.values()], view.policy)
+    archived = {entry.chunk.chunk_id for entry in before.chunks.values() if entry.place == ARCHIVED}
+    room = make_room(new.chunk, view.held, [entry.chunk for entry in before.chunks.values()], view.policy, archived)
     assert room.enough
     assert len(room.evicted) >= 3
     assert await moves.replay.insert(RUN, insertion, view) == "inserted"
