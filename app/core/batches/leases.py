@@ -1,15 +1,15 @@
 """Follow leased batches through their states, and decide which are handed out again.
 
-commit ──▶ SENDING ──reply complete──▶ SENT ──next completed GET──▶ delivered           (Atropos)
+commit ──▶ sending ──reply complete──▶ sent ──next completed GET──▶ delivered           (Atropos)
               │ broke off, sender gone  │ a trainer registers again
               ▼                         ▼
-           RETURNED ◀───────────────────┘
-              │ taken again, delivery_count + 1: SENDING or HELD
-commit ──▶  HELD ──ack──▶ delivered                                                     (/v1)
-              │ nack: dissolved, its groups are at the front of their lanes; a rewound batch stays whole: RETURNED
-              │ deadline passed: handed out again, HELD under another lease; or, for the last time:
+           returned ◀───────────────────┘
+              │ taken again, delivery_count + 1: ``sending`` or ``held``
+commit ──▶  held ──ack──▶ delivered                                                     (/v1)
+              │ nack: dissolved, its groups are at the front of their lanes; a rewound batch stays whole: ``returned``
+              │ deadline passed: handed out again, ``held`` under another lease; or, for the last time:
               ▼
-          QUARANTINED ──nack──▶ dissolved, or dropped by an operator
+          quarantined ──nack──▶ dissolved, or dropped by an operator
 """
 
 from collections.abc import Iterable
@@ -174,8 +174,8 @@ def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_
     Args:
         lease: The lease.
         clock_ms: The run clock now.
-        max_deliveries: How often the run hands out a batch at most, ``>= 1``. Applies to HELD batches.
-        being_sent: Whether some process still sends it. Applies to SENDING batches.
+        max_deliveries: How often the run hands out a batch at most, ``>= 1``. Applies to ``held`` batches.
+        being_sent: Whether some process still sends it. Applies to ``sending`` batches.
     """
     match lease.state:
         case "sending":

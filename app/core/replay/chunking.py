@@ -18,7 +18,7 @@ from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import Arrival, ChunkDropReason, FragmentDropReason
 
 GAPS_REMEMBERED = 16
-"""The number of a worker's last gaps whose fragments get the answer LATE. Fragments of older gaps get REPEATED."""
+"""The number of a worker's last gaps whose fragments get the answer ``late``. Those of older gaps get ``repeated``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Track which API process sends which batch to a trainer of Atropos, because these trainers acknowledge nothing.
 
-A lease is SENDING in Redis while an API process writes its batch out. Only that process knows what it is really
+A lease is ``sending`` in Redis while an API process writes its batch out. Only that process knows what it is really
 sending. The others believe Redis as long as that process is alive.
 """
 

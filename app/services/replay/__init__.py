@@ -1,1 +1,1 @@
-"""Use cases of the replay buffer: insertion, sampling, upkeep, settings, snapshots, state."""
+"""Use cases of the replay buffer: insertion, sampling, cleanup, settings, snapshots, state."""

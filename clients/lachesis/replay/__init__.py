@@ -1,1 +1,1 @@
-"""A run's replay buffer: workers, samples and upkeep."""
+"""A run's replay buffer: workers, samples, settings and snapshots."""
