@@ -21,7 +21,7 @@ const TITLES = [
   ["Environment"],
   ["Sequences", "number"],
   ["Tokens", "number"],
-  ["Mean score", "number"],
+  ["Mean score", "number score"],
   ["Staleness", "number"],
   ["Item", "item"],
   ["Received", "number"],
@@ -124,7 +124,7 @@ function Row({ group, href }) {
     }
     <span role="cell" class="number">${number(group.size)}</span>
     <span role="cell" class="number">${known(group.tokens, compact)}</span>
-    <span role="cell" class="number">${known(group.mean_score, measured)}</span>
+    <span role="cell" class="number score">${known(group.mean_score, measured)}</span>
     <span role="cell" class="number">${known(group.staleness, number)}</span>
     <span role="cell" class="item">${known(group.item, (item) => shown(item, 60))}</span>
     <span role="cell" class="number">${duration(group.received_age_s)} ago</span>
