@@ -107,7 +107,7 @@ class RunFacts:
 
 
 class Status:
-    """Describes runs. As if a batch were taken, it drops groups that are too old."""
+    """Describes runs. This also drops groups that are too old, as taking a batch does."""
 
     def __init__(
         self,

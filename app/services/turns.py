@@ -80,7 +80,7 @@ class Turns:
     async def look(self, run: str) -> None:
         """Look now and then whether another process has the turn, while this one is busy with the run.
 
-        Without this, the others would lose to a process that never loses, and so never notes them.
+        A process that always wins never learns that others want the turn. So it must ask.
         """
         turn, now = self._turn(run), _now()
         is_busy, turn.busy = now < turn.busy + _LOOK_EACH_S, now

@@ -49,7 +49,7 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments)
 def scarce_after(
     scarce: Mapping[int, int], bounds: Mapping[int, Bounds], got: Mapping[int | None, int]
 ) -> dict[int, int]:
-    """Return the awaited environments that this batch does without. The next batch does not wait again for them.
+    """Return the awaited environments that this batch lacks. The next batch does not begin a new wait for them.
 
     Args:
         scarce: Since when batches wait for environments.

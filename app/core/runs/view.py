@@ -29,8 +29,8 @@ class QueueView:
         leases: In the order they were taken.
         totals: Groups and bytes by where they are.
         workers: API processes and the run clock at their last sign of life, ms.
-        debts: Sequences owed to environments because of relaxed batches; below 0:
-            `app.core.environments.shares.settle_debts`.
+        debts: Sequences owed to environments because of relaxed batches; below 0 for those that were overpaid (see
+            `app.core.environments.shares.settle_debts`).
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
         last_batch_ms: Run clock when the last batch was planned, or None.
         relaxed_batches: Batches served without keeping every minimum.

@@ -70,7 +70,7 @@ class Reading:
 class SharedDemand:
     """The last reading of each run.
 
-    Requests share a reading. It is at most 100 ms old, or 20 times as old as it took to compute. In a run of few
+    Requests share a reading for 100 ms, or for 20 times its computing time if that is longer. In a run of few
     environments each request gets a new one, as long as requests are few.
 
     Args:

@@ -22,8 +22,8 @@ class _WarningCheck:
 
     Attributes:
         epoch: The run's epoch then; another epoch means other environments or settings.
-        again_s: When a submission may check again, on the clock of the event loop: in a run of many environments not
-            for each of them that joins.
+        again_s: Event loop time from which a submission may check again, so that a run with many environments is not
+            checked at each join.
         lanes: The lanes it had then, and those that got groups since.
         warnings: The warnings found.
     """
