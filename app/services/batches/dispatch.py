@@ -177,16 +177,24 @@ class Dispatch:
         return found
 
     async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
-        """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first."""
+        """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first.
+
+        If its request repeats an earlier one, the trainer may have the batch from that. Then `let_expire` is right.
+        """
         lease = batch.lease
-        if _has_one_receiver(batch):
+        if batch.held_until_ms:
+            await self.let_expire(run, batch)
+        elif _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
 
     async def let_expire(self, run: str, batch: OutgoingBatch) -> None:
-        """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again."""
+        """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again.
+
+        The lease is never shorter than before a repeated request: the trainer may train on an earlier reply.
+        """
         lease = batch.lease
         soon_ms = (await self._runs.queue(run)).clock_ms + _RETRY_MS
-        if soon_ms < lease.deadline_ms and _has_one_receiver(batch):
+        if batch.held_until_ms <= soon_ms < lease.deadline_ms and _has_one_receiver(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def quarantine_exhausted(self, run: str, view: QueueView) -> None:
@@ -229,7 +237,8 @@ class Dispatch:
         waiting = _first_wanted(self._redeliverable(view), request)
         mine = None if request is None else request.own_lease(view, waiting)
         if request is not None and mine is not None:
-            return await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
+            again = await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
+            return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
         await self.quarantine_exhausted(run, view)
         if view.policy.serving_paused:
             return serving_paused()

@@ -127,6 +127,8 @@ class OutgoingBatch:
         payloads: The columns of the groups. A shard has only those of its sequences.
         view: The run that it was taken from.
         shard: The part that this is, if the batch is divided.
+        held_until_ms: The deadline of the lease before a repeated request extended it; 0 if this request took the
+            batch. An earlier reply may have arrived, so until then the batch stays with its trainer.
     """
 
     lease: Lease
@@ -134,6 +136,7 @@ class OutgoingBatch:
     payloads: tuple[bytes, ...]
     view: QueueView
     shard: BatchShard | None = None
+    held_until_ms: int = 0
 
     def without_payloads(self) -> "OutgoingBatch":
         """Return the batch without its payloads."""

@@ -7,15 +7,20 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
+from app.api.deps import Services
 from app.core.environments.registration import RegistrationRequest
+from app.core.ranks.requests import ShardRequest
+from app.core.ranks.sharding import ShardingSpec
 from app.core.runs.settings import Policy
-from app.services.batches.request import BatchRequest
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
-from lachesis.wire.errors import StoreUnavailable
+from lachesis.wire.errors import LeaseLost, StoreUnavailable
 from tests.lossy_line import LossyLine
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
+from tests.services.run_bodies import as_json
+from tests.services.run_model import Group
 from tests.waiting import wait_until
 
 COMMIT = scripts.load("commit_batch").digest.encode()
@@ -251,3 +256,55 @@ async def test_a_trainer_whose_reply_broke_off_has_ten_seconds_from_then(
     await services.batches.dispatch.let_expire(RUN, taken)
     (lease,) = (await services.runs.administration.get(RUN)).leases
     assert taken.view.clock_ms + 60_000 + 10_000 <= lease.deadline_ms < taken.lease.deadline_ms
+
+
+OF_A_TRAINER = BatchRequest("first", 600.0)
+OF_A_RANK = BatchRequest(lease_s=600.0, shard_request=ShardRequest(0, ShardingSpec(2)))
+
+
+async def _set_up(services: Services) -> None:
+    """Make a run with groups for one batch."""
+    await services.runs.administration.create(RUN, config(2), Policy())
+    body = as_json([Group("one", 2, None, None, 0)])
+    await services.groups.native.submit(RUN, await services.decoder.native(body))
+
+
+async def _taken(services: Services, request: BatchRequest) -> OutgoingBatch:
+    batch = (await services.batches.dispatch.take(RUN, request)).batch
+    assert batch is not None
+    return batch
+
+
+@pytest.mark.parametrize("ends", ["hand_on", "let_expire"])
+@pytest.mark.parametrize("asks", [OF_A_TRAINER, OF_A_RANK], ids=["a trainer", "a rank"])
+async def test_a_repeated_request_that_goes_away_takes_no_batch_from_its_trainer(
+    process: Callable[..., Process], asks: BatchRequest, ends: str
+) -> None:
+    """A proxy may repeat a request whose first reply has arrived."""
+    services, _ = process()
+    await _set_up(services)
+    first = await _taken(services, asks)
+    again = await _taken(services, asks)
+    await getattr(services.batches.dispatch, ends)(RUN, again)
+    (lease,) = (await services.runs.administration.get(RUN)).leases
+    assert (lease.state, lease.lease_id, lease.deadline_ms) == ("held", first.lease.lease_id, again.lease.deadline_ms)
+
+
+@pytest.mark.parametrize("ends", ["hand_on", "let_expire"])
+@pytest.mark.parametrize("asks", [OF_A_TRAINER, OF_A_RANK], ids=["a trainer", "a rank"])
+async def test_a_batch_of_which_no_reply_arrived_goes_to_another_trainer_soon(
+    process: Callable[..., Process], redis_client: Redis, asks: BatchRequest, ends: str
+) -> None:
+    services, _ = process()
+    await _set_up(services)
+    first = await _taken(services, asks)
+    await services.batches.dispatch.let_expire(RUN, first)
+    await getattr(services.batches.dispatch, ends)(RUN, await _taken(services, asks))
+    (lease,) = (await services.runs.administration.get(RUN)).leases
+    assert lease.lease_id == first.lease.lease_id, "its trainer may ask a third time"
+    await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", 10_001)  # type: ignore[misc]
+    batch = await _taken(services, BatchRequest("other", 600.0))
+    assert (batch.lease.batch_id, batch.lease.delivery_count) == (first.lease.batch_id, 2)
+    with pytest.raises(LeaseLost):
+        await services.batches.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
