@@ -145,6 +145,11 @@ class Store:
         """Recount the run."""
         return await books_of(self.redis, RUN)
 
+    async def versions(self) -> dict[str, int]:
+        """Return the ids and versions of the groups that wait and name a version."""
+        found = await self.redis.zrange(KEYS.versions, 0, -1, withscores=True)
+        return {group_id.decode(): int(version) for group_id, version in found}
+
     async def payloads(self) -> set[str]:
         """Return the ids of the payloads there are."""
         return {key.decode().rsplit(":", 1)[1] async for key in self.redis.scan_iter(KEYS.payload("*"))}

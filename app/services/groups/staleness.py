@@ -27,7 +27,7 @@ class _Page(NamedTuple):
     """A page of groups.
 
     Attributes:
-        changed: How many changed; none if others were faster.
+        changed: How many changed; 0 if no more groups need to.
         dropped: How many were dropped.
         view: The run, if the next page can be decided on it.
     """
@@ -93,12 +93,12 @@ class Staleness:
             return None
         if stale:
             return _Page(stale, stale, view)
-        future = f"({view.policy_version}", "+inf"
         if view.policy.future_versions == "refuse":
+            future = f"({view.policy_version}", "+inf"
             refused = await self._groups.drop_versions(run, future, DROPPED_AT_ONCE, "future_version", view)
             return None if refused is None else _Page(refused, refused)
-        restamped = await self._groups.of_versions(run, *future, DROPPED_AT_ONCE)
-        return _Page(await self._groups.restamp(run, restamped, view.policy_version) if restamped else 0, 0)
+        restamped = await self._groups.restamp(run, DROPPED_AT_ONCE, view)
+        return None if restamped is None else _Page(restamped, 0)
 
     async def sweep_ages(self, run: str) -> int:
         """Drop the groups that have waited longer than the run allows; return how many."""

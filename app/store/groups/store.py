@@ -295,22 +295,22 @@ class GroupStore:
         found = int(await self._connection.run(command))
         return None if found < 0 else found
 
-    async def of_versions(self, run: str, least: int | str, most: int | str, limit: int) -> list[str]:
-        """Read ids of groups that wait and were sampled by a policy version from ``least`` to ``most``.
+    async def restamp(self, run: str, limit: int, view: QueueView) -> int | None:
+        """Let groups that wait and were sampled by later policy versions count as sampled by the current one.
 
         Args:
             run: The run's name.
-            least: Smallest version, or ``-inf``.
-            most: Largest version, or ``+inf``.
-            limit: Most ids to read.
-        """
-        found = await self._connection.call("ZRANGEBYSCORE", RunKeys(run).versions, least, most, "LIMIT", 0, limit)
-        return [group_id.decode() for group_id in found]
+            limit: Most groups to change.
+            view: What the current version was read from.
 
-    async def restamp(self, run: str, group_ids: Sequence[str], version: int) -> int:
-        """Set the policy version of waiting groups; return how many there were."""
-        command = run_scripts.set_group_versions(RunKeys(run), policy_version=version, group_ids=group_ids)
-        return int(await self._connection.run(command))
+        Returns:
+            How many groups there were; None if the run has changed since the view was read, and nothing has changed.
+        """
+        command = run_scripts.set_group_versions(
+            RunKeys(run), epoch=view.epoch, policy_version=view.policy_version, limit=limit
+        )
+        found = int(await self._connection.run(command))
+        return None if found < 0 else found
 
     async def known(self, run: str, ids: Sequence[str]) -> dict[str, KnownGroup]:
         """Read groups that the run holds, or that left lately, by ids that their senders or the service gave them.

@@ -74,7 +74,7 @@ def reset_run(
 
 
 @script
-def set_group_versions(keys: RunKeys, *, policy_version: int, group_ids: Sequence[str]) -> None: ...
+def set_group_versions(keys: RunKeys, *, epoch: int, policy_version: int, limit: int) -> None: ...
 
 
 @script

@@ -152,7 +152,7 @@ async def test_a_batch_that_is_given_back_leaves_its_groups_where_they_were(stor
     assert (books["queued"], books["leased"]) == ({"one", "two", "three"}, set())
     (lane,) = await store.groups.heads(RUN, {(0, 2): (3, 3)})
     assert [head.group_id for head in lane.heads] == ["one", "two", "three"]
-    assert await store.groups.of_versions(RUN, 4, 4, 10) == ["one"]
+    assert await store.versions() == {"one": 4}
     assert (await store.view()).served == {0: 0}
     end = await store.batches.end_of(RUN, lease.batch_id)
     assert end is not None
@@ -283,7 +283,7 @@ async def test_a_group_restamped_after_it_was_planned_goes_back_with_its_new_ver
     """Planning is optimistic: what a manifest says of a version may be outdated by the time it is committed."""
     await store.admit(encoded(version=3), ids=["a"])
     planned = await store.leased(["a"])
-    assert await store.groups.restamp(RUN, ["a"], 5) == 1
+    assert await store.groups.restamp(RUN, 10, await store.view()) == 1
     lease = await store.take(groups=planned)
     assert await store.batches.dissolve(RUN, lease, planned, LASTING_MS)
     await store.books()

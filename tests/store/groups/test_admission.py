@@ -265,7 +265,7 @@ async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     assert await store.groups.admit(RUN, [submission], await store.preconditions()) == Stored([outcomes])
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
-    assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
+    assert await store.versions() == {"buffered": 1, "queued": 1}
 
 
 async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
@@ -298,21 +298,35 @@ async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) ->
     await store.books()
 
 
-async def test_groups_that_wait_can_count_as_of_another_version(store: Store) -> None:
+async def test_groups_of_later_versions_that_wait_can_count_as_of_the_current_one(store: Store) -> None:
     """Those that name none, or wait no more, are passed over; all else of a group stays."""
     await store.admit(encoded(1, given="a", version=7), encoded(2, version=7), encoded(3), ids=["one", "two", "none"])
     await store.take("two")
-    for _ in range(2):
-        assert await store.groups.restamp(RUN, ["one", "two", "none", "nobody's"], 4) == 1
+    await store.admit(encoded(version=3), encoded(version=9), ids=["old", "next"])
+    await store.runs.set_policy_version(RUN, 4, Trained())
+    view = await store.view()
+    assert [await store.groups.restamp(RUN, 1, view) for _ in range(3)] == [1, 1, 0]
     one, two, none = await store.groups.entries(RUN, ["one", "two", "none"])
     assert one is not None
     assert two is not None
     assert none is not None
     assert (one.policy_version, two.policy_version, none.policy_version) == (4, 7, None)
     assert (one.given_id, one.payload_bytes, one.lane) == ("a", 8, (0, 2))
-    assert await store.groups.of_versions(RUN, 4, 4, 10) == ["one"]
-    assert await store.groups.of_versions(RUN, 5, "+inf", 10) == []
+    assert await store.versions() == {"one": 4, "old": 3, "next": 4}
     await store.books()
+
+
+async def test_versions_that_were_decided_on_before_a_change_of_the_run_restamp_nothing(store: Store) -> None:
+    """A trainer may have set a later version, and a change of settings may refuse these groups."""
+    await store.admit(encoded(version=7), ids=["one"])
+    view = await store.view()
+    await store.runs.set_policy_version(RUN, 8, Trained())
+    assert await store.groups.restamp(RUN, 10, view) is None
+    await store.runs.set_policy_version(RUN, 5, Trained())
+    view = await store.view()
+    await store.runs.put(RUN, CONFIG, Policy(future_versions="refuse"), view.epoch)
+    assert await store.groups.restamp(RUN, 10, view) is None
+    assert await store.versions() == {"one": 7}
 
 
 async def test_entries_of_many_groups_come_in_the_order_asked_for(store: Store) -> None:
@@ -332,7 +346,7 @@ async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store
         assert await store.groups.release_buffered(RUN, planned) == released
         books = await store.books()
         assert (books["queued"], books["buffered"]) == ({"one"}, set())
-    assert await store.groups.of_versions(RUN, 3, 3, 10) == ["one"]
+    assert await store.versions() == {"one": 3}
 
 
 async def test_a_repetition_gets_the_outcome_of_the_first_time(store: Store) -> None:
