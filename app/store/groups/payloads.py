@@ -56,6 +56,8 @@ async def write_then_index(
 async def _mark(connection: RedisClient, keys: RunKeys, group_ids: Collection[str]) -> None:
     """Mark payloads that may have no index, and wake the run, which deletes those that nothing names.
 
+    A run that nobody made gets a clock, because maintenance looks only at runs that have one.
+
     Every attempt has ids of its own, so nothing names them later. These are plain commands: the reason may be that
     Redis lets its user load no scripts.
     """
@@ -64,4 +66,4 @@ async def _mark(connection: RedisClient, keys: RunKeys, group_ids: Collection[st
     pairs: list[tuple[Argument, ...]] = [(-1, group_id) for group_id in group_ids]
     marks: Command = ("ZADD", keys.unreferenced, *chain.from_iterable(pairs))
     with suppress(StoreUnavailable):  # the first error says more
-        await connection.pipeline([marks, ("ZADD", RUNS, 0, keys.name)])
+        await connection.pipeline([marks, ("HSETNX", keys.run, "clock_ms", 0), ("ZADD", RUNS, 0, keys.name)])

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
@@ -19,6 +20,8 @@ from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
 from app.store.runs.tick import PendingHeartbeats
+from lachesis.wire.errors import StoreRefused
+from tests.acl_user import restricted_url, unrestricted_url
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import Process
@@ -260,4 +263,32 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     assert before < one_by_one.sent
     await maintenance.look_after(RUN)
     await maintenance.look_after(RUN)
+    assert await keys_of(redis_client) == []
+
+
+@asynccontextmanager
+async def without_scripts(redis_url: str, redis_client: Redis) -> AsyncIterator[RedisClient]:
+    """Make Redis forget its scripts; gives a client whose user may load none."""
+    server = unrestricted_url(redis_url)
+    async with aclosing(RedisClient(restricted_url(server), 5.0)) as connection:
+        await redis_client.execute_command("ACL", "SETUSER", "lachesis", "-script")
+        await redis_client.script_flush()
+        try:
+            yield connection
+        finally:
+            restricted_url(server)
+
+
+async def test_what_a_run_that_nobody_made_could_not_index_is_deleted_and_the_run_forgotten(
+    process: Callable[..., Process], redis_client: Redis, redis_url: str
+) -> None:
+    """No script has given the run a clock."""
+    group = PendingGroup("one", encoded(2), Placement(None))
+    async with without_scripts(redis_url, redis_client) as connection:
+        with pytest.raises(StoreRefused):
+            await GroupStore(connection).admit(RUN, [[group]], Preconditions(0))
+    assert await redis_client.exists(KEYS.payload("one"))
+    _, maintenance = process()
+    for _ in range(2):  # the first pass deletes the payload
+        await maintenance.look_after(RUN)
     assert await keys_of(redis_client) == []
