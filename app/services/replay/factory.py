@@ -47,7 +47,7 @@ class ReplayServices:
             grids=ReplayGrids(stores.replay),
             insertion=insertion,
             samples=samples,
-            snapshots=ReplaySnapshots(stores.snapshots, cleanup),
+            snapshots=ReplaySnapshots(stores.runs, stores.snapshots, cleanup),
             groups=groups,
             mixing=ReplayMixing(stores.groups, stores.replay, stores.samples, sampling),
             reservations=reservations,

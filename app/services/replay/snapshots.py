@@ -6,14 +6,16 @@ from app.services.replay.cleanup import ReplayCleanup
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.view import ReplayView, no_buffer
-from lachesis.wire.errors import SnapshotNotFound
+from app.store.runs.store import RunStore
+from lachesis.wire.errors import InvalidField, SnapshotNotFound
 from lachesis.wire.replay import MAX_SNAPSHOTS
 
 
 class ReplaySnapshots:
     """Snapshots, which a trainer takes and restores together with its own state."""
 
-    def __init__(self, snapshots: SnapshotStore, upkeep: ReplayCleanup) -> None:
+    def __init__(self, runs: RunStore, snapshots: SnapshotStore, upkeep: ReplayCleanup) -> None:
+        self._runs = runs
         self._snapshots = snapshots
         self._upkeep = upkeep
 
@@ -50,12 +52,14 @@ class ReplaySnapshots:
         Raises:
             ReplayNotFound: The run has no buffer.
             SnapshotNotFound: The buffer has no snapshot of this name.
+            InvalidField: The snapshot is without groups, and the run fills batches up with them.
             StoreFull: There is no room for a second copy. Nothing was changed.
         """
         attempts = Attempts("restore a snapshot", run)
         while attempts.again():
             view, there = await self._look(run)
             snapshot = _of(there, name, run)
+            _check_groups(snapshot, (await self._runs.queue(run)).policy.fresh_fraction)
             # No sorted set says which chunks contain fragments of later versions than the current one.
             settle = not snapshot.settled or view.context.version < snapshot.policy_version
             ready = await self._snapshots.prepare(run, snapshot)
@@ -100,3 +104,9 @@ def _of(there: list[SnapshotRecord], name: str, run: str) -> SnapshotRecord:
         if snapshot.name == name:
             return snapshot
     raise SnapshotNotFound(f"the replay buffer of run {run} has no snapshot {name}")
+
+
+def _check_groups(snapshot: SnapshotRecord, fresh_fraction: float) -> None:
+    if fresh_fraction < 1 and not snapshot.policy.groups:
+        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with groups"
+        raise InvalidField(f"is of a buffer with `groups` false, but {needed}: set that to 1 first", ("name",))

@@ -348,6 +348,7 @@ class Replay(BlockingOwner[AsyncReplay]):
         The buffer retires chunks that are too stale for the current policy version. Leased samples end.
 
         Raises:
+            InvalidField: The snapshot has ``groups`` false, and the run's ``fresh_fraction`` is below 1.
             SnapshotNotFound: There is no snapshot with this name.
             ReplayNotFound: The run has no replay buffer.
         """

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
-from lachesis.wire.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
+from lachesis.wire.errors import InvalidField, LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
 from lachesis.wire.replay import RateLimiter, SamplingStrategy
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
@@ -174,6 +174,27 @@ async def test_what_the_version_in_force_makes_ineligible_is_retired_when_it_is_
     await buffer.set_version(version)
     await buffer.process[0].replay.snapshots.restore(RUN, "a")
     assert (await swept(buffer)).at("sampleable") == ([0] if version == 1 else [4])
+
+
+async def test_a_buffer_without_groups_is_not_restored_while_batches_are_filled_up_with_them(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client)
+    services = buffer.process[0]
+    await buffer.put(0)
+    await services.replay.snapshots.take(RUN, "a")
+    before = await buffer.books()
+    await buffer.configure(groups=True)
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
+    await buffer.put(1)
+    with pytest.raises(InvalidField, match=r"name: .* `fresh_fraction` is 0.5"):
+        await services.replay.snapshots.restore(RUN, "a")
+    assert (await services.replay.buffers.state(RUN)).policy.groups
+    assert len((await buffer.books()).chunks) == 2
+    await services.runs.administration.change(RUN, {"fresh_fraction": 1.0})
+    await services.replay.snapshots.restore(RUN, "a")
+    assert not (await services.replay.buffers.state(RUN)).policy.groups
+    assert whole(await swept(buffer)) == whole(before)
 
 
 async def test_no_number_means_two_chunks_whatever_is_restored(
