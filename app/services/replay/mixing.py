@@ -50,10 +50,17 @@ class ReplayCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The groups that a batch takes from the buffer, in order, and the random counter after they are taken."""
+    """The groups that a batch takes from the buffer.
+
+    Attributes:
+        groups: The groups, in order.
+        counter: The random counter after they are taken.
+        revision: The revision of the buffer that they were chosen from.
+    """
 
     groups: tuple[LeasedGroup, ...]
     counter: int
+    revision: str
 
 
 class ReplayMixing:
@@ -99,7 +106,7 @@ class ReplayMixing:
         if mixed is None:
             return None
         chosen = [candidates[position] for position in mixed.replayed]
-        mixture = Mixture(_leased(chosen, counts, sampling), counter)
+        mixture = Mixture(_leased(chosen, counts, sampling), counter, buffer.revision)
         scarce = scarce_after(view.scarce, live.bounds(batch_size), mixed.got)
         return Decision(mixed.fresh, debts=mixed.debts, scarce=scarce), mixture
 
@@ -109,13 +116,14 @@ class ReplayMixing:
         The reservation is a sample under the batch's id. `app.services.replay.reservations` ends it with the batch.
 
         Returns:
-            False if a group is no longer available, or the buffer changed during each attempt: plan again.
+            False if a group is no longer available, the settings of the buffer changed, or the buffer changed during
+            each attempt: plan again. A buffer that was made again has other groups under the same numbers.
         """
         chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
         draws = [ChunkDraw("order", chunk, chunk, 0) for chunk in chunks]
         for _ in range(_ATTEMPTS):
             view = await self._replay.view(run)
-            if view is None:
+            if view is None or view.revision != mixture.revision:
                 return False
             lease = replace(
                 batch,

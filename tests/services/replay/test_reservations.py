@@ -140,3 +140,26 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     batch = await taken_late(process(url), line, buffer, happens)
     assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])
     assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}
+
+
+async def test_no_use_is_reserved_in_a_buffer_that_was_made_again(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """It has other groups under the numbers that the chunks had."""
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    formation = services.batches.dispatch._formation
+    await submit(services, 10, 11)
+    _, mixture = await formation.decide(RUN, await services.environments.registry.view(RUN))
+    assert mixture is not None
+    lease = (await taken(services)).lease
+    await services.replay.snapshots.delete_buffer(RUN)
+    await services.runs.administration.change(RUN, {"fresh_fraction": 1.0})
+    await buffer.configure(groups=True)
+    await submit(services, *range(20, 28))
+    for _ in range(4):
+        await ack(services, await taken(services))
+    chunks = {entry.chunk.chunk_id for entry in (await buffer.books()).chunks.values()}
+    assert {group.replayed.chunk for group in mixture.groups if group.replayed is not None} <= chunks
+    assert not await formation._mixing.reserve(RUN, replace(lease, batch_id="lost"), mixture)
+    assert (await buffer.books()).samples == {}
