@@ -42,6 +42,7 @@ VOLUME /data
 EXPOSE 8000
 
 # Check that this process is alive. /readyz also checks Redis, but an outage of Redis must not kill the container.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+# At its start the embedded Valkey loads its data, which may take minutes. The first success ends this period.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --retries=3 \
     CMD ["python", "-m", "app.process.health_check"]
 CMD ["python", "-m", "app", "serve"]

