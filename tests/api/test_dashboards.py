@@ -22,7 +22,9 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGETS = [target for panel in PANELS for target in panel["targets"]]
 EXPRESSIONS = [target["expr"] for target in TARGETS] + [rule["expr"] for rule in RULES]
 
-MADE_BY_PROMETHEUS = {"up": {"job", "instance"}}
+OF_TARGETS = {"job", "instance"}
+"""Labels that Prometheus adds to every sample."""
+MADE_BY_PROMETHEUS = {"up": OF_TARGETS}
 ABSENT = {("status", "5..")}
 """Label and pattern that only a failing service has."""
 
@@ -72,7 +74,7 @@ def labels_of(page: Scraped, name: str) -> dict[str, set[str]]:
 
 async def test_every_metric_label_and_value_is_in_a_live_scrape(page: Scraped) -> None:
     for expression in EXPRESSIONS:
-        known: set[str] = set()
+        known = set(OF_TARGETS)
         for selector in selectors(expression):
             labels = labels_of(page, selector.name)
             assert labels, f"{selector.name} is no metric: {expression}"
@@ -119,6 +121,22 @@ def test_runs_are_read_as_all_processes_report_them() -> None:
                 inner = parts(part.expr)
                 if not any(isinstance(one, promql.AggregateExpr) for one in inner):
                     assert not {s.name for s in selectors(part.expr.prettify())} & of_runs, expression
+
+
+def test_alerts_fire_whichever_process_a_scrape_reaches() -> None:
+    """Behind a shared port a scrape reaches one process. The samples of the others end until their next turn."""
+    of_processes = {metric.name for metric in METRICS if metric.labels[0] == "process"}
+    seen_by_all = {"lachesis_store_up"}
+    of_the_panel = [expression for expression in EXPRESSIONS if "lachesis_upkeep_failing" in expression]
+    assert len(of_the_panel) == 2
+    for expression in [rule["expr"] for rule in RULES] + of_the_panel:
+        whole = list(parts(parse(expression)))
+        over_time = {part.vector_selector.name for part in whole if isinstance(part, promql.MatrixSelector)}
+        used = {selector.name for selector in selectors(expression)} & of_processes
+        assert used - over_time <= seen_by_all, expression
+        if used:
+            assert any(isinstance(part, promql.AggregateExpr) for part in whole), expression
+            assert "process" not in labels_named(expression), expression
 
 
 def test_the_dashboard_is_what_grafana_imports() -> None:
