@@ -289,10 +289,11 @@ def test_every_log_line_can_be_json(serve: Serve, workers: str) -> None:
         *[("lachesis.access", "warning")] * int(workers),
         ("lachesis.events", "info"),
         ("lachesis.audit", "info"),
-        ("uvicorn.error", "warning"),
+        ("lachesis.api", "warning"),
     ]
     assert all(datetime.fromisoformat(line["time"]).utcoffset() is not None for line in lines)
     assert (lines[-3]["message"], lines[-3]["run"]) == ("run created", "r")
+    assert (lines[-1]["message"], lines[-1]["caller"]) == ("refused what is not HTTP", "127.0.0.1")
 
 
 # Ending

@@ -12,9 +12,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.caller import MOST_SHOWN
+from app.api.http.caller import MOST_SHOWN, described, shown_path
 from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.refusals import Refusals
+from app.logs import LogBackoff
 from lachesis.wire import errors
 from lachesis.wire.problems import format_validation_error, wrong_value
 
@@ -23,6 +24,8 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 # The rest of a refused body is not read, so the connection cannot be used again. One too many must go.
 _CLOSING = (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding, errors.TooManyConnections)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 log = logging.getLogger("lachesis.api")
 
@@ -108,6 +111,7 @@ class Problems:
     def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
         self._app = app
         self._refusals = refusals
+        self._failures = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -132,8 +136,15 @@ class Problems:
                 if not started:
                     await bug(scope, receive, watched)
                 raise
+            if isinstance(error, errors.StoreRefused | errors.UnreadableRecord):
+                self._log(scope, error)
             error.__traceback__ = None  # its frames hold all of the request, and FastAPI's hold the error
         await reply(scope, receive, watched)  # it may wait
+
+    def _log(self, scope: Scope, failure: errors.ServiceError) -> None:
+        if self._failures.is_due(failure.code):
+            request = {"method": scope["method"], "path": shown_path(scope), "reason": failure.detail}
+            log.error("request failed", extra={"fields": request | described(scope)})
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
         await self._refusals.hold_back(scope)

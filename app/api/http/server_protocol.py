@@ -46,19 +46,20 @@ from app.api.http.gathering import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
+from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate
 from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
 _SEPARATORS_BYTES = len(": \r\n")
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 _PROTOCOL_STATE = (
     "app_state",
     "client",
     "cycle",
     "headers",
-    "logger",
     "loop",
     "parser",
     "pipeline",
@@ -74,6 +75,7 @@ _CYCLE_STATE = (
 )
 
 log = logging.getLogger("lachesis.api")
+_unparsed = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
 
 def _refusal(error: ServiceError) -> bytes:
@@ -301,8 +303,11 @@ class Protocol(HttpToolsProtocol):
             while data:
                 data = self._parse_to_upgrade(data)
         except httptools.HttpParserError:
-            self.logger.warning("Refused what is not HTTP, or has headers over %d bytes.", MAX_HEADER_BYTES)
-            self._refuse(_TOO_LARGE if self._limits.too_large else _NOT_HTTP)
+            too_large = self._limits.too_large
+            if _unparsed.is_due(too_large):
+                what = f"headers over {MAX_HEADER_BYTES} bytes" if too_large else "what is not HTTP"
+                log.warning("refused %s", what, extra={"fields": {"caller": self._address}})
+            self._refuse(_TOO_LARGE if too_large else _NOT_HTTP)
 
     def _parse_to_upgrade(self, data: bytes) -> bytes:
         """Parse up to the end of headers that ask for an upgrade. Return the bytes after these headers."""

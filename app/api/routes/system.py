@@ -12,10 +12,14 @@ from app.api.http.openapi import ACCESS_ERRORS, problem_responses
 from app.api.http.replies import compressed, json_reply
 from app.api.http.routing import GuardedRoute, requires
 from app.core.access.permissions import Permission
+from app.logs import LogBackoff
 from app.version import lachesis_version
 from lachesis.wire.errors import MaintenanceEnded, ServiceError
 
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 60.0
+
 log = logging.getLogger("lachesis.api")
+_not_ready = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
 router = APIRouter(tags=["system"], route_class=GuardedRoute)
 
@@ -46,7 +50,8 @@ async def readyz(services: ServicesDep) -> Response:
     except ServiceError as error:
         if not services.access.authenticator.required:
             raise
-        log.warning("not ready: %s", error.detail)
+        if _not_ready.is_due(error.code):
+            log.warning("not ready: %s", error.detail)
         raise type(error)("this process is not ready; its log says why") from error
     return json_reply({"status": "ready"})
 

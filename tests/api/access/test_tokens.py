@@ -20,6 +20,7 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.api.access.conftest import Tokens, bearer, id_of
 from tests.api.atropos_calls import registration
 from tests.api.conftest import Start, running_service
+from tests.api.log_capture import LogLines
 from tests.scenarios.native_calls import group
 from tests.waiting import wait_until
 
@@ -41,6 +42,22 @@ async def test_the_first_token_closes_the_service(start: Start, tokens: Tokens) 
     assert (await client.get("/v1/runs", headers=bearer(operator))).status_code == 200
     assert (await client.get("/healthz")).status_code == 200
     assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_closed_service_logs_why_it_is_not_ready_but_not_each_time(
+    start: Start, tokens: Tokens, log_lines: LogLines
+) -> None:
+    await tokens.make("operator")
+    client = await start()
+    (maintenance,) = [task for task in asyncio.all_tasks() if task.get_name() == "maintenance"]
+    maintenance.cancel()
+    await asyncio.wait([maintenance])
+    for _ in range(20):
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.json()["code"]) == (503, "maintenance_ended")
+    lines = [line["message"] for line in log_lines.all if line["message"].startswith("not ready")]
+    assert set(lines) == {"not ready: maintenance has ended in this process"}
+    assert len(lines) < 5, "a line after 0, 10, 30, 70, 130 s"
 
 
 async def test_a_token_is_a_password_too(start: Start, tokens: Tokens) -> None:

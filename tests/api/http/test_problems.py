@@ -7,10 +7,15 @@ from http import HTTPStatus
 import httpx
 import pytest
 from fastapi.exceptions import RequestValidationError
+from redis.asyncio import Redis
 
 from app.api.http.problems import as_service_error, problem
+from app.store.redis.keys import RunKeys
 from lachesis.wire import errors
 from lachesis.wire.problems import meaning, place
+from tests.api.conftest import Start
+from tests.api.log_capture import LogLines
+from tests.scenarios.native_calls import RUN, make_run
 
 
 @pytest.mark.parametrize("cls", errors.BY_CODE.values(), ids=errors.BY_CODE)
@@ -61,6 +66,23 @@ async def test_a_refused_path_or_method_is_answered_with_those_that_exist(client
     other = (await client.put("/v1/runs")).json()
     assert (other["code"], other["detail"]) == ("method_not_allowed", "/v1/runs takes GET, POST, not PUT")
     assert len((await client.get("/v1/" + 5000 * "x")).json()["detail"]) < 300
+
+
+async def test_the_log_says_why_redis_refuses_but_not_each_time(
+    start: Start, redis_client: Redis, log_lines: LogLines
+) -> None:
+    client = await start(relax_after_s=7)  # another application: the usual one may be silent still
+    await make_run(client)
+    await redis_client.hset(RunKeys("run").run, "config", "x")  # type: ignore[misc]
+    for _ in range(20):
+        assert (await client.get(RUN)).json()["code"] == "unreadable_record"
+    await redis_client.set(RunKeys("run").run, "x")
+    assert (await client.get(RUN)).json()["code"] == "store_refused"
+    lines = log_lines.of("request failed")
+    assert 2 <= len(lines) < 7, "a line after 0, 10, 30, 70, 150 s"
+    assert (lines[0]["method"], lines[0]["path"], lines[0]["caller"]) == ("GET", RUN, "127.0.0.1")
+    assert "run run" in lines[0]["reason"]
+    assert "WRONGTYPE" in lines[-1]["reason"]
 
 
 NAME = "\x7f" * 500_000  # it may stand raw in JSON, and is escaped in a sentence
