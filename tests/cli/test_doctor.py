@@ -77,7 +77,7 @@ async def test_a_redis_that_cannot_be_used_is_found_with_what_to_do(own_server: 
     code, found = await examined(tmp_path, redis_url=wrong)
     assert (code, found["redis"]["state"]) == (1, "problem")
     assert "invalid username-password" in found["redis"]["detail"]
-    assert "the password in LACHESIS_REDIS_URL" in found["redis"]["remedy"]
+    assert found["redis"]["remedy"] == "Correct them in LACHESIS_REDIS_URL."
     code, found = await examined(tmp_path, redis_url="redis://127.0.0.1:port")
     assert (code, found["redis"]["state"]) == (1, "problem")
     assert found["redis"]["detail"].startswith("LACHESIS_REDIS_URL is not a Redis URL: ")

@@ -124,12 +124,12 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
         while True:
             try:
                 return await probe(client)
-            except AuthenticationError as error:
-                raise StoreMisconfigured(
-                    f"Redis at {place_of(url)} refuses the user or password: {error}",
-                    remedy="Correct them in LACHESIS_REDIS_URL.",
-                ) from error
             except (RedisConnectionError, RedisTimeoutError) as error:
+                if isinstance(error.__cause__ or error, AuthenticationError):
+                    raise StoreMisconfigured(
+                        f"Redis at {place_of(url)} refuses the user or password: {error}",
+                        remedy="Correct them in LACHESIS_REDIS_URL.",
+                    ) from error
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):
                     raise StoreMisconfigured(
                         f"the certificate of Redis at {place_of(url)} is not to be trusted: {error}",

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.engine import Engine, find_server
-from app.store.server.probe import Durability, probe
+from app.store.server.probe import Durability, probe, probe_patiently
 from lachesis.wire.errors import StoreMisconfigured
 from lachesis.wire.states import EVERY_WRITE
 from tests.ports import free_port
@@ -77,6 +77,18 @@ async def test_a_server_that_drops_data_when_full_is_refused(client: Redis) -> N
     with pytest.raises(StoreMisconfigured, match="maxmemory-policy allkeys-lru") as refused:
         await probe(client)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("user", ["", "nobody:wrong@", ":wrong@"])
+async def test_a_server_that_refuses_the_password_is_not_waited_for(
+    client: Redis, server: EmbeddedRedis, user: str
+) -> None:
+    await client.config_set("requirepass", "secret")
+    try:
+        with pytest.raises(StoreMisconfigured, match="refuses the user or password"):
+            await probe_patiently(server.url.replace("unix://", f"unix://{user}"), 0.0)
+    finally:
+        await client.config_set("requirepass", "")
 
 
 async def test_a_replica_is_refused(client: Redis) -> None:
