@@ -1,6 +1,7 @@
 """The settings: ``LACHESIS_*`` variables of the environment, or lines of a ``.env`` file in the working directory.
 
-They are read once and passed in. An environment variable overrides a line of the file. Names end with their unit.
+They are read once and passed in. An environment variable overrides a line of the file, also if it is empty. An empty
+value means the default. Names end with their unit.
 """
 
 import difflib
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dotenv.parser import parse_stream
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.logs import LogFormat
@@ -58,11 +59,17 @@ def _none_or_enough(value: int) -> int:
 class ServiceSettings(BaseSettings):
     """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore")
 
-    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
+        # pydantic-settings would drop empty variables before it merges its sources: then lines of the file would win.
+        return {name: value for name, value in values.items() if value != ""}
+
+    host: Annotated[
+        str, Field(description="Address to listen on. `::` means all IPv6 addresses, and no IPv4 address.")
+    ] = "127.0.0.1"
     allowed_hosts: Annotated[
         tuple[str, ...] | None,
         NoDecode,
@@ -327,14 +334,17 @@ class InvalidSettings(Exception):
 
 
 def load_settings() -> ServiceSettings:
-    """Read the settings, and warn about misspelt names on stderr.
+    """Read the settings, and warn on stderr about misspelt names, and about those that only the environment can set.
 
     Raises:
-        InvalidSettings: A line of the ``.env`` file is not ``NAME=value``, or a value is wrong.
+        InvalidSettings: The ``.env`` file cannot be read, a line of it is not ``NAME=value``, or a value is wrong.
     """
-    for name in sorted({*os.environ, *_names_in_file()}):
+    in_file = _names_in_file()
+    for name in sorted({*os.environ, *in_file}):
         if name.startswith(PREFIX) and name not in known_variables():
             print(f"lachesis: warning: {name} is not a setting{_suggestion(name)}", file=sys.stderr)
+    for name in sorted((in_file & _READ_BY_THE_SDK) - {*os.environ}):
+        print(f"lachesis: warning: {name} in {ENV_FILE} has no effect: set it in the environment", file=sys.stderr)
     try:
         return ServiceSettings()
     except ValidationError as error:
@@ -352,10 +362,15 @@ def known_variables() -> set[str]:
 
 def _names_in_file() -> set[str]:
     """Return the names that the file sets. pydantic-settings would skip a malformed line; here it is an error."""
-    if not ENV_FILE.is_file():
-        return set()
-    with ENV_FILE.open() as stream:
-        bindings = list(parse_stream(stream))
+    try:
+        if not ENV_FILE.is_file():
+            return set()
+        with ENV_FILE.open(encoding="utf-8") as stream:
+            bindings = list(parse_stream(stream))
+    except OSError as error:
+        raise InvalidSettings(f"{ENV_FILE} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidSettings(f"{ENV_FILE} is not UTF-8") from error
     for binding in bindings:
         key = binding.key or ""
         if binding.error or (key.startswith(PREFIX) and (binding.value is None or not key.isidentifier())):

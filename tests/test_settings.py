@@ -13,7 +13,8 @@ from app.settings import InvalidSettings, ServiceSettings, known_variables, load
 def blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test in an empty working directory, without these variables."""
     monkeypatch.chdir(tmp_path)
-    for name in ("LACHESIS_PORT", "LACHESIS_WORKERS", "LACHESIS_LOG_LEVEL", "LACHESIS_REDIS_MAXMEMORY_BYTES"):
+    names = ("PORT", "WORKERS", "LOG_LEVEL", "REDIS_MAXMEMORY_BYTES", "REDIS_URL", "ALLOWED_HOSTS", "TOKEN")
+    for name in [f"LACHESIS_{name}" for name in names]:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -33,6 +34,40 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LACHESIS_PORT", "9001")
     settings = load_settings_from("LACHESIS_PORT=9002\nexport LACHESIS_WORKERS='3'\n# a comment\n")
     assert (settings.port, settings.workers) == (9001, 3)
+
+
+def test_an_empty_variable_hides_its_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "LACHESIS_REDIS_URL=redis://production\nLACHESIS_PORT=9002\nLACHESIS_ALLOWED_HOSTS=a.example\n"
+    for name in ("LACHESIS_REDIS_URL", "LACHESIS_PORT", "LACHESIS_ALLOWED_HOSTS"):
+        monkeypatch.setenv(name, "")
+    settings = load_settings_from(lines)
+    assert (settings.redis_url, settings.port, settings.allowed_hosts) == (None, 8000, None)
+
+
+def test_an_empty_line_of_the_file_means_the_default() -> None:
+    settings = load_settings_from("LACHESIS_REDIS_URL=\nLACHESIS_PORT=\n")
+    assert (settings.redis_url, settings.port) == (None, 8000)
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    Path(".env").write_bytes(b"LACHESIS_DATA_DIR=d\xe9\n")
+    with pytest.raises(InvalidSettings, match=r"^\.env is not UTF-8$"):
+        load_settings()
+    Path(".env").unlink()
+    Path(".env").symlink_to("/proc/self/mem")  # a file that can be opened, and not read
+    with pytest.raises(InvalidSettings, match=r"^\.env cannot be read: Input/output error$"):
+        load_settings()
+
+
+def test_variables_of_the_sdk_have_no_effect_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_settings_from("LACHESIS_TOKEN=canary\nLACHESIS_PORT=9002\n")
+    warning = "lachesis: warning: LACHESIS_TOKEN in .env has no effect: set it in the environment\n"
+    assert capsys.readouterr().err == warning
+    monkeypatch.setenv("LACHESIS_TOKEN", "canary")
+    load_settings()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -102,9 +137,3 @@ def test_other_variables_may_be_in_the_file() -> None:
 def test_a_misspelt_variable_of_the_file_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     load_settings_from("LACHESIS_WORKER=3\n")
     assert "LACHESIS_WORKER is not a setting; did you mean LACHESIS_WORKERS?" in capsys.readouterr().err
-
-
-def test_api_processes_read_the_same_file() -> None:
-    """Each builds its settings by itself, in the same working directory."""
-    Path(".env").write_text("LACHESIS_PORT=9002\n")
-    assert ServiceSettings().port == load_settings().port == 9002

@@ -162,7 +162,8 @@ def service_settings_page() -> str:
     return "\n".join(
         [
             heading("Settings of the service", "`app/settings.py`"),
-            "Environment variables, or lines of a `.env` file in the working directory. The environment wins.",
+            "Environment variables, or lines of a `.env` file in the working directory. The environment wins, also",
+            "with an empty value, which means the default.",
             "The SDK has [settings of its own](../how-to/python-sdk.md#settings).",
             "",
             "| variable | default | meaning |",

@@ -9,7 +9,6 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import typer
-from pydantic import ValidationError
 
 from app.settings import InvalidSettings, ServiceSettings, load_settings
 
@@ -34,10 +33,10 @@ class ServiceOfThisMachine:
         return own_url(usable_settings())
 
     def is_at(self, url: str) -> bool:
-        """Return whether this URL leads to it. With wrong settings none does."""
+        """Return whether this URL leads to it. With wrong settings, or a file that cannot be read, none does."""
         try:
             return own_url(ServiceSettings()) == url
-        except (ValidationError, NotOfThisMachine):
+        except (OSError, ValueError):
             return False
 
     def tls(self) -> ssl.SSLContext:
