@@ -75,15 +75,17 @@ class Team:
     def start(self) -> None:
         """Start all of them."""
         shared = {"WORLD_SIZE": str(len(self._commands)), "MASTER_PORT": str(_free_port())}  # as torchrun does
+        shared["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "clients"), os.environ.get("PYTHONPATH", "")])
         self._processes = []
         for rank, command in enumerate(self._commands):
             env = {**os.environ, **self._env, **shared, "RANK": str(rank)}
-            with self._log(rank).open("ab") as log:  # a session of its own: Ctrl-C reaches the supervisor alone
-                self._processes.append(
-                    subprocess.Popen(
-                        [*TIED, *command], stdout=log, stderr=log, env=env, cwd=ROOT, start_new_session=True
-                    )
+            # It does not run in the clone, whose `.env` file is for another service. It has a session of its own:
+            # Ctrl-C reaches the supervisor alone.
+            with self._log(rank).open("ab") as log:
+                process = subprocess.Popen(
+                    [*TIED, *command], stdout=log, stderr=log, env=env, cwd=self._folder, start_new_session=True
                 )
+            self._processes.append(process)
 
     def keep_alive(self) -> None:
         """If one has died, end the others and start all of them again."""

@@ -1,5 +1,8 @@
-"""The arithmetic of `examples/demo`; that it learns, and survives, is tested end to end (`tests/e2e/test_demo.py`)."""
+"""The parts of `examples/demo`; that it learns, and survives, is tested end to end (`tests/e2e/test_demo.py`)."""
 
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +11,20 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "demo"
+from tests.ports import free_port
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLE = REPOSITORY / "examples" / "demo"
+_SERVE = """
+import sys
+from pathlib import Path
+from demo import Demo, running
+
+demo = Demo(Path(sys.argv[1]), int(sys.argv[2]), groups=1, seed=0)
+with running(demo.service):
+    demo.wait_for_service()
+    print(demo.service.output())
+"""
 MODULES = ("task", "policy")
 
 
@@ -113,3 +129,26 @@ def test_a_saved_policy_learns_on_as_if_it_had_never_stopped(demo: Modules, tmp_
         stopped.descend(gradient)
     assert np.array_equal(going.weights, stopped.weights)
     assert [file.name for file in tmp_path.iterdir()] == ["policy.npz"]
+
+
+@pytest.mark.long
+def test_the_service_of_the_demo_does_not_use_the_settings_of_another(tmp_path: Path) -> None:
+    """The clone has a `.env` file, as operators write it."""
+    clone, folder = tmp_path / "clone", tmp_path / "demo"
+    folder.mkdir()
+    shutil.copytree(EXAMPLE, clone / "examples" / "demo", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("app", "clients"):
+        (clone / name).symlink_to(REPOSITORY / name)
+    lines = ("REDIS_URL=redis://127.0.0.1:1", "STORE_PATIENCE_S=0.1", "ADMIN_TOKEN_FILE=/nowhere", "TLS_CERT=/nowhere")
+    (clone / ".env").write_text("".join(f"LACHESIS_{line}\n" for line in lines))
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVE, folder, str(free_port())],
+        cwd=clone / "examples" / "demo",
+        env=env | {"PYTHONPATH": str(REPOSITORY / "clients")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"embedded Valkey 9.1.2 in {folder}/data/" in done.stdout
