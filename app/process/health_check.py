@@ -5,7 +5,7 @@ It reads the environment alone and imports little, because it runs every few sec
 
 import os
 import ssl
-from urllib.request import urlopen
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 _TIMEOUT_S = 4.0
 
@@ -21,8 +21,11 @@ def check_health() -> None:
     # The certificate is for the name of the service. The answer comes from this container in any case.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    address = f"{'https' if tls else 'http'}://127.0.0.1:{os.environ['LACHESIS_PORT']}"
-    urlopen(f"{address}/healthz", timeout=_TIMEOUT_S, context=context).close()  # noqa: S310 - our own address
+    host = os.environ.get("LACHESIS_HOST") or "127.0.0.1"  # on Linux, 0.0.0.0 and :: lead to this container, too
+    place = f"[{host}]" if ":" in host else host
+    address = f"{'https' if tls else 'http'}://{place}:{os.environ['LACHESIS_PORT']}"
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))  # Docker gives containers its HTTP_PROXY
+    opener.open(f"{address}/healthz", timeout=_TIMEOUT_S).close()
 
 
 if __name__ == "__main__":

@@ -66,6 +66,11 @@ def test_only_the_front_has_a_port_on_loopback_by_default() -> None:
     assert SERVICES["api"]["networks"] == SERVICES["redis"]["networks"] == ["inside"]
 
 
+def test_no_proxy_is_between_the_front_and_its_health_check() -> None:
+    """Docker may give containers `http_proxy`, which BusyBox uses for every address."""
+    assert "wget --quiet -Y off " in " ".join(SERVICES["front"]["healthcheck"]["test"])
+
+
 def test_containers_have_time_to_finish_requests() -> None:
     grace_s = ServiceSettings.model_fields["shutdown_grace_s"].default
     assert seconds(SERVICES["api"]["stop_grace_period"]) > grace_s
