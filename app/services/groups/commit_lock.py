@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 PATH_VARIABLE = "LACHESIS_COMMIT_LOCK"
 """The environment variable that tells API processes the path of their file."""
@@ -97,11 +98,12 @@ def shared_lock() -> Iterator[None]:
     Raises:
         OSError: There is no folder for temporary files, or its file system has no locks.
     """
-    with tempfile.NamedTemporaryFile(prefix="lachesis-commits-") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        fcntl.flock(file, fcntl.LOCK_UN)
-        os.environ[PATH_VARIABLE] = file.name
+    with tempfile.NamedTemporaryFile(prefix="lachesis-commits-", delete=False) as file:
         try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.environ[PATH_VARIABLE] = file.name
             yield
         finally:
-            del os.environ[PATH_VARIABLE]
+            os.environ.pop(PATH_VARIABLE, None)
+            Path(file.name).unlink(missing_ok=True)  # a system may remove old temporary files

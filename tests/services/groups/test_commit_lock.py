@@ -150,3 +150,9 @@ def test_processes_find_the_lock_until_their_supervisor_ends() -> None:
         assert not is_free(file)
     assert not file.exists()
     assert CommitLock.of_service() is None
+
+
+def test_the_service_ends_well_if_a_cleaner_has_removed_the_lock() -> None:
+    with shared_lock():
+        Path(os.environ[PATH_VARIABLE]).unlink()
+    assert CommitLock.of_service() is None
