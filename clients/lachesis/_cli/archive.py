@@ -12,6 +12,7 @@ So an export that was killed continues after its last whole part, and ends with 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import TypeVar
@@ -201,9 +202,9 @@ def _sha256(content: bytes) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once, and flush it to the disk."""
+    """Replace a file at once, and flush it to the disk. Only this user may read it: it has prompts and completions."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=partial(os.open, mode=0o600)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

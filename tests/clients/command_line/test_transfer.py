@@ -79,6 +79,7 @@ async def test_an_import_gives_back_what_was_exported(run: Settings, tmp_path: P
     where = {"LACHESIS_URL": run.url}
     code, out, err = await piped("export", str(tmp_path / "e"), "--run", "math", "--format", format_, **where)
     assert (code, out, err) == (0, "exported 3 groups in 1 part\n", "")
+    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "e").iterdir()} == {"0o600"}
     for _ in range(2):  # what is repeated counts once
         code, out, err = await piped("import", str(tmp_path / "e"), "--run", "copy", "--json", **where)
         assert (code, json.loads(out), err) == (0, {"accepted": 3}, "")
