@@ -10,6 +10,8 @@ import socket
 import sys
 from contextlib import ExitStack
 
+from pydantic import SecretStr
+
 from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.issuer_client import IssuerClient
 from app.core.access.loopback import TWO_WAYS, is_loopback
@@ -26,15 +28,15 @@ from lachesis.wire.errors import StoreUnavailable
 log = logging.getLogger("lachesis.serve")
 
 
-def serve(settings: ServiceSettings, app: str = "app.main:app") -> int:
+def serve(settings: ServiceSettings, app: str = "app.main:create_app") -> int:
     """Run the service until a signal ends it.
 
-    Prints one line to stdout once it is listening, another when it has stopped; the log goes to stderr. SIGTERM or
-    SIGINT finishes requests in flight, then stops Redis; a second one does not wait for them.
+    Prints one line to stdout once it is listening, another when it has stopped; the log goes to stderr. SIGTERM, SIGINT
+    or SIGHUP finishes requests in flight, then stops Redis. A second SIGTERM or SIGINT does not wait for them.
 
     Args:
-        settings: The settings. The API processes read the same ones from the environment and the file.
-        app: The ASGI application as ``module:attribute``.
+        settings: The settings of the service and of its API processes.
+        app: What makes the ASGI application from settings, as ``module:function``.
 
     Returns:
         The exit code: 0 after a signal, 1 if it could not start (one line on stderr says why).
@@ -68,7 +70,8 @@ def _serve(settings: ServiceSettings, app: str) -> int:
         for listener in listeners:
             until_the_end.enter_context(listener)
         store = until_the_end.enter_context(open_store(settings))
-        if not (has_sources or _may_listen(settings, address, store.url)):
+        may_listen = has_sources or needs_no_tokens(settings, address)
+        if not (may_listen or asyncio.run(is_closed(store.url, settings.store_patience_s))):
             return _fail(
                 f"LACHESIS_HOST={settings.host} is not a loopback address, and the service has no authentication: "
                 f"{TWO_WAYS}"
@@ -83,9 +86,9 @@ def _serve(settings: ServiceSettings, app: str) -> int:
                 port,
                 settings.published_on,
             )
-        os.environ["LACHESIS_REDIS_URL"] = store.url
         line = _announcement(settings, listeners[0], store)
-        code = run_workers(settings, app, listeners, tls, lambda: print(line, flush=True))
+        with_store = settings.model_copy(update={"redis_url": SecretStr(store.url)})
+        code = run_workers(with_store, app, listeners, tls, lambda: print(line, flush=True))
     if code == 0:
         try:
             print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
@@ -94,12 +97,9 @@ def _serve(settings: ServiceSettings, app: str) -> int:
     return code
 
 
-def _may_listen(settings: ServiceSettings, address: str, store_url: str) -> bool:
-    """Return whether a service without sources may listen on an address: it has tokens, or the address is loopback."""
-    published_on = settings.published_on or address
-    if is_loopback(address) or is_loopback(published_on) or settings.insecure:
-        return True
-    return asyncio.run(is_closed(store_url, settings.store_patience_s))
+def needs_no_tokens(settings: ServiceSettings, address: str) -> bool:
+    """Return whether a service may answer everyone who reaches this address: only this machine does, or it shall."""
+    return settings.insecure or is_loopback(address) or is_loopback(settings.published_on or address)
 
 
 def _fail(message: str) -> int:
@@ -108,11 +108,28 @@ def _fail(message: str) -> int:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address; of a name that has several, an IPv4 address is preferred."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
+    """Listen on the address of a host.
+
+    Raises:
+        OSError: The host has no address, or nobody can listen there.
+    """
+    family, address = resolve(host, port)
     # Listening, not only bound: otherwise two services could both hold the port.
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    return socket.create_server((address, port), family=family, backlog=BACKLOG)
+
+
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+    """Return the address to listen on. Of a name that has several, an IPv4 address is preferred.
+
+    Raises:
+        OSError: The host has none.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:  # such as `a..b`
+        raise socket.gaierror(socket.EAI_NONAME, "this is no host name") from error
+    family, _, _, _, place = min(addresses, key=lambda found: found[0] != socket.AF_INET)
+    return family, str(place[0])
 
 
 def one_each(listener: socket.socket, processes: int) -> list[socket.socket]:

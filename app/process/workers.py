@@ -5,13 +5,16 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
+import pkgutil
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -19,7 +22,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
-from app.logs import log_config
+from app.logs import LogBackoff, log_config
 from app.services.groups.commit_lock import shared_lock
 from app.settings import ServiceSettings
 from app.tuning import no_collection
@@ -30,6 +33,7 @@ BACKLOG = 2048
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no request meets a closing connection
 _HUNG_WORKER_S = 30
 _ORPHANED_WORKER_S = 1.5
+_RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -43,8 +47,8 @@ def run_workers(
     """Serve ``app`` until a signal ends it; requests in flight finish first.
 
     Args:
-        settings: The settings. The processes read the same ones from the environment and the file.
-        app: The ASGI application as ``module:attribute``.
+        settings: The settings of all processes, also of those that start later.
+        app: What makes the ASGI application from settings, as ``module:function``.
         listeners: Listening sockets: one for each process, or one that all share.
         tls: The certificates for TLS; None for plain HTTP.
         announce: Called once, when all processes serve.
@@ -73,7 +77,8 @@ def raise_on_stop_signals() -> None:
 
 def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
     return _UvicornConfig(
-        app,
+        partial(_application, app, settings),
+        factory=True,
         loop="uvloop",
         http=make_protocol(settings.header_timeout_s, tls),
         ws="none",
@@ -90,6 +95,11 @@ def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None
     )
 
 
+def _application(factory: str, settings: ServiceSettings) -> Any:
+    """Make the application in the process that serves it. The others need not import it."""
+    return pkgutil.resolve_name(factory)(settings)
+
+
 class _UvicornConfig(uvicorn.Config):
     """uvicorn's configuration. It imports and builds the application faster."""
 
@@ -99,7 +109,7 @@ class _UvicornConfig(uvicorn.Config):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server. It announces that it listens, and does not wait after a second signal."""
+    """uvicorn's server. It announces that it listens, and does not wait after a second signal to end."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -111,15 +121,18 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's
         # uvicorn raises each signal again at the end. The second one would interrupt our shutdown.
-        if self.should_exit:
+        if self.should_exit and sig != signal.SIGHUP:  # the end of a terminal may send several
             self.force_exit = True
             logging.getLogger("uvicorn.error").disabled = True  # it would log a traceback for each request
         self.should_exit = True
 
 
 def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> int:
+    server = _Server(config, announce)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, server.handle_exit)  # uvicorn handles the other two
     try:
-        _Server(config, announce).run([listener])
+        server.run([listener])
     except SystemExit:  # the application did not start; uvicorn has logged why
         return 1
     return 0
@@ -149,9 +162,10 @@ class _WorkerProcess(Process):
         return True
 
     def start(self) -> None:
-        # Ctrl-C reaches the whole process group. A worker must not see it: the supervisor ends it, once.
-        multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal if it were started below
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        # Ctrl-C and the end of a terminal reach the whole process group. A worker must not see them: the supervisor
+        # ends it, once.
+        multiprocessing.resource_tracker.ensure_running()  # it would unblock SIGINT if it were started below
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
         try:
             super().start()
         finally:
@@ -181,6 +195,7 @@ class _Supervisor(Multiprocess):
                 signal.signal(number, handler)
         self._announce = announce
         self._announced = False
+        self._restarts = LogBackoff(_RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S)
         self.failed = False
 
     def init_processes(self) -> None:
@@ -201,6 +216,8 @@ class _Supervisor(Multiprocess):
                 self.failed = True  # it would fail again; the worker has logged why
                 self.should_exit.set()
                 return
+            if not self._restarts.is_due(index):
+                continue
             logger.error("API process %s ended by itself (code %s); starting another", process.pid, process.exitcode)
             self.processes[index] = self._started(index)
         if not self._announced:
@@ -220,7 +237,7 @@ class _Supervisor(Multiprocess):
         for process in self.processes:
             while process.process.is_alive():
                 process.process.join(0.05)
-                if self.signal_queue or time.monotonic() > deadline:
+                if {*self.signal_queue} - {signal.SIGHUP} or time.monotonic() > deadline:
                     process.process.kill()
 
     def _announce_if_ready(self) -> None:
@@ -243,4 +260,5 @@ def _run_many(config: uvicorn.Config, listeners: Sequence[socket.socket], announ
         supervisor.run()
     finally:
         raise_on_stop_signals()  # uvicorn's supervisor leaves its own handlers
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal may send several
     return 1 if supervisor.failed else 0

@@ -20,20 +20,22 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import command_line, descendants, is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
+PATHS = f"{ROOT}{os.pathsep}{ROOT / 'clients'}"
 LINE = re.compile(r"Lachesis \S+ listening on (https?://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
 
 
 class Served:
-    """A service as a process, on a free port, with what it printed."""
+    """A service as a process, on a free port, with what it printed. It reads a `.env` file beside its folder."""
 
     def __init__(self, folder: Path, module: list[str], wait: bool, **settings: str) -> None:
         self.data_dir = Path(settings.get("LACHESIS_DATA_DIR", folder / "data"))
         self._out, self._err = folder / "stdout", folder / "stderr"
         own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-        env = {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(self.data_dir), "PYTHONPATH": "clients", **settings}
+        env = {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(self.data_dir), "PYTHONPATH": PATHS, **settings}
+        command = [sys.executable, "-m", *module]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *module], cwd=ROOT, env=own | env, stdout=out, stderr=err, start_new_session=True
+                command, cwd=folder.parent, env=own | env, stdout=out, stderr=err, start_new_session=True
             )
         if wait:
             wait_until("it listens or ends", lambda: "\n" in self.said or self.process.poll() is not None)
@@ -218,9 +220,19 @@ def test_data_in_use_is_reported_in_one_line_that_names_the_process(serve: Serve
     assert first.ask()
 
 
+def test_a_host_that_is_no_name_is_reported_in_one_line(serve: Serve) -> None:
+    assert "cannot listen on a..b:0: this is no host name" in failed_start(serve(LACHESIS_HOST="a..b"))
+
+
+def test_a_data_directory_that_cannot_be_written_is_reported_in_one_line(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "data" / "redis" / "redis.conf").mkdir(parents=True)
+    line = failed_start(serve(LACHESIS_DATA_DIR=str(tmp_path / "data")))
+    assert f"cannot start a server in LACHESIS_DATA_DIR={tmp_path}/data: " in line
+
+
 @workers
 def test_an_application_that_does_not_start_ends_the_service(serve: Serve, workers: str) -> None:
-    service = serve(FAIL_AT_START="1", LACHESIS_WORKERS=workers)
+    service = serve(FAIL_IF="/", LACHESIS_WORKERS=workers)
     assert service.process.wait(20) == 1
     assert service.said == ""
     assert "as told" in service.complained
@@ -314,13 +326,30 @@ def test_sigterm_finishes_a_request_in_flight_and_stops_redis_last(serve: Serve,
     assert last == f"Lachesis has stopped · {where} · every acknowledged write is fsynced"
 
 
-def test_ctrl_c_finishes_requests(serve: Serve) -> None:
-    service = serve(LACHESIS_WORKERS="2")
+@workers
+def test_ctrl_c_finishes_requests(serve: Serve, workers: str) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
     answer = service.in_flight("/slow/1")
     os.killpg(service.process.pid, signal.SIGINT)
     assert answer() > 0
     assert service.process.wait(10) == 0
     assert service.complained == ""
+
+
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="under nohup, the service ignores it")
+@workers
+def test_the_end_of_a_terminal_finishes_requests(serve: Serve, workers: str) -> None:
+    """The kernel and the shell each send a signal."""
+    service = serve(LACHESIS_WORKERS=workers)
+    redis = service.redis_pid
+    answer = service.in_flight("/slow/3")
+    os.killpg(service.process.pid, signal.SIGHUP)
+    wait_until("it is refused", service.refuses)
+    os.killpg(service.process.pid, signal.SIGHUP)
+    assert answer() > 0
+    assert service.process.wait(10) == 0
+    assert service.complained == ""
+    assert not is_running(redis)
 
 
 def is_importing(pid: int) -> bool:
@@ -365,35 +394,6 @@ def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, 
 
 
 # Killing
-
-
-def test_a_killed_worker_is_replaced_and_every_new_connection_is_answered(serve: Serve) -> None:
-    service = serve(LACHESIS_WORKERS="2")
-    killed, other = service.worker_pids(2)
-    os.kill(killed, signal.SIGKILL)
-    answered = {service.ask() for _ in range(10)}  # by the other one, or by the replacement when it is there
-    assert killed not in answered
-    (replacement,) = service.worker_pids(2) - {other}
-    assert replacement != killed
-    assert f"API process {killed} ended by itself (code -9)" in service.complained
-
-
-def test_a_worker_that_dies_during_a_health_check_is_replaced_at_once(serve: Serve) -> None:
-    """It is stopped, so that it is being waited for when it is killed."""
-    service = serve(LACHESIS_WORKERS="2")
-    killed, other = service.worker_pids(2)
-    os.kill(killed, signal.SIGSTOP)
-
-    def is_asked() -> bool:
-        service.process.send_signal(signal.SIGURG)
-        return service.complained.count(" in ping\n") > 25  # many looks: the other one answers at once
-
-    wait_until("the supervisor waits for its answer", is_asked)
-    os.kill(killed, signal.SIGKILL)
-    ended = f"API process {killed} ended by itself"
-    wait_until("its end is noticed", lambda: ended in service.complained, 15)  # the answer may take 30 s
-    (replacement,) = service.worker_pids(2) - {other}
-    assert replacement != killed
 
 
 @workers
