@@ -1,6 +1,7 @@
 """`python -m app doctor`: what is wrong on the server, and what to type."""
 
 import asyncio
+import contextlib
 import errno
 import math
 import resource
@@ -112,7 +113,8 @@ def _store(settings: ServiceSettings, others: Sequence[str]) -> Iterator[Finding
 
 
 def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Iterator[Finding]:
-    from app.core.access.loopback import TWO_WAYS, is_loopback
+    from app.core.access.loopback import TWO_WAYS
+    from app.process.serve import needs_no_tokens, resolve
     from app.store.access.store import AccessStore
     from app.store.redis.client import RedisClient
 
@@ -130,7 +132,10 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         yield problem("tokens", str(error.detail), error.remedy)
         return
     if not (state.closed or others):
-        if settings.insecure or is_loopback(settings.published_on or settings.host):
+        address = settings.host
+        with contextlib.suppress(OSError):  # `_port` says so
+            _, address = resolve(settings.host, settings.port)
+        if needs_no_tokens(settings, address):
             yield ok("tokens", "no tokens: the service answers everyone who reaches it")
         else:
             yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is no loopback address", TWO_WAYS)

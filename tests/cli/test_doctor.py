@@ -145,6 +145,15 @@ async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tm
     await tokens.connection.aclose()
 
 
+@pytest.mark.parametrize("setting", [{"published_on": "0.0.0.0"}, {"host": "127.1"}])
+async def test_a_service_on_a_loopback_address_needs_no_token(
+    own_server: EmbeddedRedis, tmp_path: Path, setting: dict[str, str]
+) -> None:
+    """As `serve` starts it: wherever a container would be published, and under another name of the address."""
+    code, found = await examined(tmp_path, redis_url=own_server.url, **setting)
+    assert (code, found["tokens"]["state"]) == (0, "ok"), found
+
+
 async def test_tokens_that_cannot_be_read_are_a_finding(own_server: EmbeddedRedis, tmp_path: Path) -> None:
     with Redis.from_url(own_server.url) as redis:
         redis.hset(ACCESS, "token:0f3a5c7e9b1d", "{}")
