@@ -36,13 +36,19 @@ async def healthz() -> Response:
     summary="Can this process serve?",
     responses={
         MaintenanceEnded.status: {
-            "description": "Redis does not answer or is a replica, or this process must be restarted."
+            "description": (
+                "Redis does not answer, loads its data, cannot write to its disk or is a replica, or this process must "
+                "be restarted."
+            )
         }
     },
 )
 @requires(Permission.OPEN)
 async def readyz(services: ServicesDep) -> Response:
-    """Return 200 if Redis takes writes and maintenance runs in this process, and an error otherwise."""
+    """Return 200 if Redis can be used and maintenance runs in this process, and an error otherwise.
+
+    Redis cannot be used while it does not answer, loads its data, cannot write to its disk, or is a replica.
+    """
     try:
         if not services.maintenance.goes_on:
             raise MaintenanceEnded("maintenance has ended in this process")

@@ -54,14 +54,15 @@ class RedisClient:
         await self.listeners.aclose()
 
     async def check_ready(self) -> None:
-        """Ask Redis once whether it takes writes.
+        """Ask Redis once whether it can be used.
 
         Raises:
-            StoreUnavailable: It did not answer, or with an error.
+            StoreUnavailable: It did not answer, it loads its data, or it cannot write to its disk.
             StoreMisconfigured: It is a replica.
         """
         try:
-            (replication,) = await self._pipeline.send([("INFO", "replication")])
+            # INFO is answered while Redis loads its data, and after an error of its disk; PING is refused.
+            _, replication = await self._pipeline.send([("PING",), ("INFO", "replication")])
         except (RedisError, OSError) as error:
             raise StoreUnavailable(f"Redis is not ready: {_said(error)}") from error
         if b"role:master" not in replication:

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Pipeline, packed, parse_error
 from app.store.server.embedded import EmbeddedRedis
+from app.store.server.engine import find_server
 from lachesis.wire.errors import StoreUnavailable
 from tests.acl_user import unrestricted_url
 from tests.clock import LoopClock
@@ -264,6 +267,53 @@ async def test_a_server_that_answers_with_an_error_is_not_ready(own_server: Embe
     connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 5)
     with pytest.raises(StoreUnavailable, match=r"not ready: .*permission"):
         await connection.check_ready()
+    await connection.aclose()
+
+
+@pytest.fixture
+def loading_url(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server that loads its data for a minute, until a test sets its key-load-delay to 0."""
+    folder, binary = tmp_path / "appendonlydir", find_server(None)[0]
+    folder.mkdir()
+    (folder / "appendonly.aof.1.incr.aof").write_bytes(b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n" * 300_000)
+    (folder / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
+    options = ["--port", "0", "--unixsocket", tmp_path / "s", "--dir", tmp_path, "--appendonly", "yes"]
+    command = [binary, *options, "--key-load-delay", "200"]  # in microseconds
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        yield f"unix://{tmp_path / 's'}"
+        server.kill()
+
+
+@pytest.mark.slow
+async def test_a_server_that_loads_its_data_is_not_ready(loading_url: str) -> None:
+    connection = RedisClient(loading_url, 120)
+    await connection.call("CONFIG", "GET", "port")  # it listens
+    with pytest.raises(StoreUnavailable, match=r"not ready: .*loading"):
+        await connection.check_ready()
+    await connection.call("CONFIG", "SET", "key-load-delay", 0)
+    assert await connection.call("GET", "n") == b"300000"
+    await connection.check_ready()
+    await connection.aclose()
+
+
+async def test_a_server_that_cannot_write_to_its_disk_is_not_ready(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    obstacle = Path(own_server.url.removeprefix("unix://")).with_name("dump.rdb")
+    obstacle.mkdir()
+
+    async def has_saved() -> bool:
+        return not (await own_redis.info("persistence"))["rdb_bgsave_in_progress"]
+
+    connection = RedisClient(own_server.url, 5)
+    await own_redis.config_set("save", "3600 1")
+    await connection.check_ready()
+    await own_redis.bgsave()
+    await wait_until(has_saved)
+    with pytest.raises(StoreUnavailable, match="not ready: MISCONF"):
+        await connection.check_ready()
+    obstacle.rmdir()
+    await own_redis.bgsave()
+    await wait_until(has_saved)
+    await connection.check_ready()
     await connection.aclose()
 
 
