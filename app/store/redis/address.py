@@ -14,9 +14,14 @@ def store_url(settings: ServiceSettings) -> str:
     redis-py reads the files of TLS from options of the URL. An option that the URL has already stays.
 
     Raises:
-        StoreMisconfigured: A file is missing or wrong, or the URL is not one of TLS.
+        StoreMisconfigured: The URL is wrong or not one of TLS, or a file is missing or wrong.
     """
     url = settings.redis_url.get_secret_value() if settings.redis_url else ""
+    if not _is_readable(url):
+        raise StoreMisconfigured(
+            "LACHESIS_REDIS_URL is not a Redis URL; check its port, and in its user, password and options write / as "
+            "%2F, ? as %3F, # as %23, @ as %40 and % as %25"
+        )
     files = {
         "ssl_ca_certs": ("LACHESIS_REDIS_CA", settings.redis_ca),
         "ssl_certfile": ("LACHESIS_REDIS_CERT", settings.redis_cert),
@@ -33,6 +38,16 @@ def store_url(settings: ServiceSettings) -> str:
     _check(settings.redis_ca, settings.redis_cert, settings.redis_key)
     parts = urlsplit(url)
     return urlunsplit(parts._replace(query=urlencode(given | dict(parse_qsl(parts.query)))))
+
+
+def _is_readable(url: str) -> bool:
+    """Return whether the host of a URL comes after its user and password. Otherwise it is a part of the password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its text has a part of the password, too
+        return False
+    return not parts.netloc or "@" not in parts.path + parts.query + parts.fragment
 
 
 def _check(ca: Path | None, cert: Path | None, key: Path | None) -> None:

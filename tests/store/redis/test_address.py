@@ -87,6 +87,39 @@ async def test_commands_and_listeners_use_the_files(tls_redis: tuple[Authority, 
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3/cr3t@host:6379/0",
+        "redis://:33/cr3t@host",
+        "redis://user:33#cr3t@host",
+        "rediss://user:33?cr3t@host",
+        "redis://:s3@cr3t/more@host",
+        "redis://:s3[cr3t@host",
+        "redis://:s3\u2100cr3t@host",  # which IDNA reads as a/c
+        "unix://:33/cr3t@/run/redis.sock",
+    ],
+)
+def test_a_password_that_ends_the_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(StoreMisconfigured, match=r"LACHESIS_REDIS_URL is not a Redis URL; .* / as %2F") as refused:
+        store_url(ServiceSettings(redis_url=SecretStr(url)))
+    assert not re.search("s3|33|cr3t", str(refused.value))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:s3%2Fcr3t%40@host:6379/0",
+        "redis://:s3@cr3t@host",
+        "redis://[::1]",
+        "unix:///run/a@b.sock?db=1",
+        "unix://user:s3%2F@/run/redis.sock",
+    ],
+)
+def test_a_url_that_can_be_read_is_used_as_it_is(url: str) -> None:
+    assert store_url(ServiceSettings(redis_url=SecretStr(url))) == url
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"redis_ca": Path("/nowhere")}, "LACHESIS_REDIS_CA=/nowhere: No such file"),
