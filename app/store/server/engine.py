@@ -78,6 +78,9 @@ def find_server(preferred: Path | None) -> tuple[Path, Engine]:
     A known version in the wheel beats whatever is on PATH. A candidate that cannot run here (another C
     library, no execute permission) is passed over, unless it was asked for.
 
+    Args:
+        preferred: A path, or a name on PATH.
+
     Returns:
         Its absolute path, and what it says it is.
 
@@ -85,11 +88,12 @@ def find_server(preferred: Path | None) -> tuple[Path, Engine]:
         StoreMisconfigured: ``preferred`` does not run or is too old, or there is no server at all.
     """
     if preferred is not None:
-        engine = _engine_of(preferred)
+        binary = Path(shutil.which(str(preferred)) or preferred).absolute()
+        engine = _engine_of(binary)
         if engine is None or not engine.supported:
             found = f"is {engine}" if engine else "does not run as a Redis or Valkey server"
             raise StoreMisconfigured(f"LACHESIS_REDIS_BIN={preferred} {found}; Redis >= 7.0 or Valkey is needed")
-        return preferred.absolute(), engine
+        return binary, engine
     for candidate in _candidates():
         engine = _engine_of(candidate)
         if engine is not None and engine.supported:

@@ -358,6 +358,13 @@ def test_a_binary_that_is_no_server_is_refused_by_the_name_of_its_setting(data_d
         EmbeddedRedis.start(data_dir, binary=Path("/bin/true"))
 
 
+def test_a_binary_may_be_a_name_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "a-server-elsewhere"
+    named.symlink_to(find_server(None)[0])
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_server(Path(named.name))[0] == named
+
+
 def test_an_impossible_data_directory_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreMisconfigured, match="LACHESIS_DATA_DIR"):
