@@ -39,6 +39,7 @@ _SHUTDOWN_S = 10.0
 _SETTLED_S = 10.0
 _LOOK_AT_FILE_S = 2.0
 _LARGE_FILE_BYTES = 1 << 30  # the server itself rewrites from here on, once the file has doubled
+_REWRITE_PAUSE_S, _LONGEST_REWRITE_PAUSE_S = 60.0, 3600.0  # after a failure; those of the server
 _UNUSED_BYTES = 1 << 30  # memory that is worth a restart
 _QUICK_TO_LOAD_BYTES = 64 << 20  # a restart with so much data takes a fifth of a second
 _LOOKS_BEFORE_RESTART = 5
@@ -64,6 +65,9 @@ class EmbeddedRedis:
         self._process: subprocess.Popen[bytes] | None = None
         self._supervisor: threading.Thread | None = None
         self._socket = directory.socket()
+        self._rewriting_pid = 0
+        self._rewrite_pause_s = 0.0
+        self._may_rewrite_s = float("-inf")
         self._looks_unused = 0
         self._restarted_s = float("-inf")
         self._client = Redis(unix_socket_path=str(self._socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
@@ -250,14 +254,33 @@ class EmbeddedRedis:
         """Rewrite a large append-only file that is mostly about deleted data.
 
         The server rewrites a file only once it has doubled. A deleted run would stay in it until then, and each start
-        would load it.
+        would load it. A rewrite that failed, or that the server did not survive, may have filled the disk. It is tried
+        again after growing pauses.
         """
         with contextlib.suppress(RedisError):  # a server that does not answer is dealt with by others
             file, used = self._client.info("persistence"), self._client.info("memory")["used_memory"]
-            under_way = file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
-            if not under_way and file["aof_current_size"] > max(_LARGE_FILE_BYTES, 2 * used):
+            if file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]:
+                return
+            if self._rewriting_pid:
+                self._note_rewrite(self._rewriting_pid == self.pid and file["aof_last_bgrewrite_status"] == "ok", used)
+            large = file["aof_current_size"] > max(_LARGE_FILE_BYTES, 2 * used)
+            if large and time.monotonic() >= self._may_rewrite_s:
+                self._rewriting_pid = self.pid
                 self._client.bgrewriteaof()
                 self._client.memory_purge()
+
+    def _note_rewrite(self, succeeded: bool, used_bytes: int) -> None:
+        self._rewriting_pid = 0
+        pause_s = min(max(2 * self._rewrite_pause_s, _REWRITE_PAUSE_S), _LONGEST_REWRITE_PAUSE_S)
+        self._rewrite_pause_s = 0.0 if succeeded else pause_s
+        self._may_rewrite_s = time.monotonic() + self._rewrite_pause_s
+        if not succeeded:
+            logger.warning(
+                "%s could not rewrite its append-only file (up to %d MB of disk); the next attempt is in %g s",
+                self.engine,
+                used_bytes >> 20,
+                pause_s,
+            )
 
     def _return_memory(self) -> None:
         """Restart a server that is almost empty and holds much memory of deleted data.

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import signal
 import stat
@@ -403,6 +404,50 @@ def test_what_was_deleted_leaves_the_append_only_file(data_dir: Path, monkeypatc
         client.set("more", b"x" * (11 << 20))
         server._rewrite_what_was_deleted()
         assert client.info("stats")["total_forks"] == rewrites, "data that is there is no reason"
+
+
+@pytest.mark.slow
+def test_a_rewrite_that_fails_is_tried_again_after_growing_pauses(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("_LARGE_FILE_BYTES", 10 << 20), ("_LOOK_AT_FILE_S", 0.1), ("_REWRITE_PAUSE_S", 0.5)):
+        monkeypatch.setattr(embedded, name, value)
+    obstacle = data_dir / "redis" / "appendonlydir" / "temp-appendonly.aof.manifest"
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+
+        def size() -> int:
+            return int(client.info("persistence")["aof_current_size"])
+
+        obstacle.mkdir()
+        client.set("payload", b"x" * (11 << 20))
+        client.delete("payload")
+        wait_until("it has failed twice", lambda: caplog.text.count("could not rewrite") >= 2)
+        assert re.findall(r"next attempt is in (\S+) s", caplog.text)[:2] == ["0.5", "1"]
+        obstacle.rmdir()
+        wait_until("the file is rewritten", lambda: size() < 1 << 20)
+
+
+@pytest.mark.slow
+def test_a_rewrite_that_failed_is_not_tried_at_each_look(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("_LARGE_FILE_BYTES", 10 << 20), ("_LOOK_AT_FILE_S", 0.1), ("_REWRITE_PAUSE_S", 3600.0)):
+        monkeypatch.setattr(embedded, name, value)
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        (data_dir / "redis" / "appendonlydir" / "temp-appendonly.aof.manifest").mkdir()
+        client.set("payload", b"x" * (11 << 20))
+        client.delete("payload")
+        wait_until("it has failed", lambda: "could not rewrite" in caplog.text)
+        before, own_calls = info_calls(client), 0
+
+        def has_looked() -> bool:
+            nonlocal own_calls
+            own_calls += 1
+            return info_calls(client) - before - own_calls > 4 * 10  # each look asks four times
+
+        wait_until("it has looked ten times", has_looked)
+        assert client.info("commandstats")["cmdstat_bgrewriteaof"]["calls"] == 1
+        assert caplog.text.count("could not rewrite") == 1
 
 
 def responds(client: Redis) -> bool:
