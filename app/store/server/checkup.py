@@ -92,9 +92,9 @@ def examine_redis(url: str, facts: StoreFacts) -> Iterator[Finding]:
 def _engine(home: Path, engine: Engine) -> Finding:
     try:
         written_by = recorded_engine(home) or engine
-    except (OSError, ValueError, TypeError) as error:
-        record = home / "engine.json"
-        return problem("engine", f"{record} cannot be read: {error}", f"restore a backup, or repair {record}")
+    except StoreMisconfigured as error:
+        text, _, remedy = str(error.detail).rpartition("; ")
+        return problem("engine", text, remedy)
     if not engine.can_open(written_by):
         remedy = f"LACHESIS_REDIS_BIN=/path/to/{written_by.name.lower()}-server of this version or a newer one"
         return problem("engine", f"the data was written by {written_by}; {engine} may not be able to read it", remedy)

@@ -4,7 +4,7 @@ data_dir/                  0700 if this service creates it; an existing one keep
 data_dir/redis/            0700, and so are directories in it; files have 0600
   lock                     held by the service that owns it; names its process
   engine.json              which engine wrote the data
-  socket-path              where the socket is, if this path is too long for one
+  socket.json              where the socket is, if this path is too long for one; and of which directory it is
   redis.conf  redis.pid  redis.log  redis.sock  appendonlydir/
 """
 
@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from typing import BinaryIO, Self
 from app.store.server.engine import Engine
 from lachesis.wire.errors import StoreMisconfigured
 
-_ENGINE = "engine.json"
+_ENGINE, _SOCKET = "engine.json", "socket.json"
 _SOCKET_PATH_BYTES = 100  # the kernel takes 107 (macOS 103)
 _LOG_BYTES = 4 * 1024 * 1024
 
@@ -56,10 +55,11 @@ class ServerDir:
         """Unlock; remove what is needed only while a server runs."""
         if self._lock is None:
             return
-        record = self.home / "socket-path"
-        if record.exists():
-            shutil.rmtree(Path(record.read_text()).parent, ignore_errors=True)
-            record.unlink()
+        if (socket := _recorded_socket(self.home)) is not None:
+            with contextlib.suppress(OSError):
+                socket.unlink(missing_ok=True)
+                socket.parent.rmdir()
+        (self.home / _SOCKET).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = None
 
@@ -71,23 +71,20 @@ class ServerDir:
         inside = self.home / "redis.sock"
         if len(os.fsencode(inside)) <= _SOCKET_PATH_BYTES:
             return inside
-        record = self.home / "socket-path"
-        if record.exists():
-            recorded = Path(record.read_text())
-            if _is_ours_alone(recorded.parent):
-                return recorded
+        if (recorded := _recorded_socket(self.home)) is not None:
+            return recorded
         base = tempfile.gettempdir()
         fits = len(os.fsencode(base)) < _SOCKET_PATH_BYTES // 2
         short = base if fits else "/tmp"  # noqa: S108 - mkdtemp makes it private
         elsewhere = Path(tempfile.mkdtemp(prefix="lachesis-", dir=short)) / "redis.sock"
-        _write_whole(record, str(elsewhere))
+        write_whole(self.home / _SOCKET, json.dumps({"socket": str(elsewhere), "directory": _identity(self.home)}))
         return elsewhere
 
     def claim_data(self, engine: Engine) -> None:
         """Note that ``engine`` writes the data from now on.
 
         Raises:
-            StoreMisconfigured: A newer or another engine wrote it; nothing was changed.
+            StoreMisconfigured: A newer or another engine wrote it, or the note cannot be read; nothing was changed.
         """
         written_by = recorded_engine(self.home)
         if written_by is not None and not engine.can_open(written_by):
@@ -96,7 +93,13 @@ class ServerDir:
                 "set LACHESIS_REDIS_BIN to that engine or a newer one, or LACHESIS_DATA_DIR to another place"
             )
         version = ".".join(map(str, engine.version))
-        _write_whole(self.home / _ENGINE, json.dumps({"name": engine.name, "version": version}))
+        write_whole(self.home / _ENGINE, json.dumps({"name": engine.name, "version": version}))
+
+    def remove_temporary_files(self) -> None:
+        """Remove what a server that was killed had begun to write. No server may run."""
+        for pattern in ("temp-*.aof", "temp-*.rdb"):
+            for path in self.home.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def running_server(self) -> int | None:
         """Return the process id of the server on this directory, if the pid file names a process that is one."""
@@ -137,7 +140,7 @@ class ServerDir:
             **chosen,
         }
         path = self.home / "redis.conf"
-        _write_whole(path, "".join(f"{name} {value}\n" for name, value in settings.items()))
+        write_whole(path, "".join(f"{name} {value}\n" for name, value in settings.items()))
         return path
 
     def open_log(self) -> BinaryIO:
@@ -159,18 +162,27 @@ def has_data(data_dir: Path) -> bool:
 
 
 def recorded_engine(home: Path) -> Engine | None:
-    """Return which engine wrote the data; None if that is not noted."""
+    """Return which engine wrote the data; None if that is not noted.
+
+    Raises:
+        StoreMisconfigured: The note cannot be read.
+    """
     record = home / _ENGINE
-    return Engine.parse(**json.loads(record.read_text())) if record.exists() else None
+    try:
+        return Engine.parse(**json.loads(record.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreMisconfigured(
+            f"{record} cannot be read: {error}; "
+            "remove it if the same engine or a newer one runs now, or restore a backup"
+        ) from error
 
 
 def known_socket(data_dir: Path) -> Path:
     """Return where the server of another process on ``data_dir`` listens, if one runs. Changes nothing."""
     home = data_dir.absolute() / "redis"
-    record = home / "socket-path"
-    if record.exists() and _is_ours_alone(Path(record.read_text()).parent):
-        return Path(record.read_text())
-    return home / "redis.sock"
+    return _recorded_socket(home) or home / "redis.sock"
 
 
 def _lock(home: Path) -> int:
@@ -192,6 +204,21 @@ def _lock(home: Path) -> int:
     return lock
 
 
+def _recorded_socket(home: Path) -> Path | None:
+    """Return the recorded socket, if the record is of this directory and no copy of another one's."""
+    try:
+        record = json.loads((home / _SOCKET).read_text())
+        socket, directory = Path(record["socket"]), record["directory"]
+        return socket if directory == _identity(home) and _is_ours_alone(socket.parent) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _identity(home: Path) -> list[int]:
+    found = home.stat()
+    return [found.st_dev, found.st_ino]
+
+
 def _is_ours_alone(directory: Path) -> bool:
     # Anyone may make a directory of that name in a shared temporary directory once ours has been cleaned away.
     try:
@@ -206,10 +233,13 @@ def _quoted(path: Path) -> str:
     return f'"{escaped}"'
 
 
-def _write_whole(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    with open(part, "w", opener=private) as file:
-        file.write(text)
+def write_whole(path: Path, text: str) -> None:
+    """Write a file for this user alone. After a power cut it has all of the text, or what it had before."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb", opener=private) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)
 
 

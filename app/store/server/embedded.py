@@ -28,7 +28,7 @@ from app.liveness import process_exists
 from app.settings import Fsync
 from app.store.server.data_dir import ServerDir, known_socket
 from app.store.server.engine import Engine, find_server, half_of_memory
-from lachesis.wire.errors import StoreUnavailable
+from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
 
 logger = logging.getLogger("lachesis.redis")
 
@@ -97,8 +97,8 @@ class EmbeddedRedis:
             max_value_bytes: Largest single value that will be stored.
 
         Raises:
-            StoreMisconfigured: Another service has the directory, its data is of a newer engine, or there is no
-                usable server binary.
+            StoreMisconfigured: Another service has the directory, its data is of a newer engine, the server on its
+                socket works elsewhere, or there is no usable server binary.
             StoreUnavailable: The server did not start; the message has the end of its log.
             redis.exceptions.RedisError: The server answered with an error.
         """
@@ -152,6 +152,7 @@ class EmbeddedRedis:
         while True:
             try:
                 info = self._client.info("server")
+                works_in = self._client.config_get("dir")["dir"] or ""
                 break
             except RedisError:
                 orphan = self._directory.running_server()
@@ -162,6 +163,11 @@ class EmbeddedRedis:
                     _end(orphan, partial(process_exists, orphan), _HUNG_S)  # safe: what it acknowledged is in its file
                     return False
             time.sleep(_WATCH_S)
+        if Path(works_in) != self._directory.home.resolve():
+            raise StoreMisconfigured(
+                f"the server at {self._socket} (pid {info['process_id']}) works in {works_in}, not in "
+                f"{self._directory.home}; end it, or set LACHESIS_DATA_DIR to another place"
+            )
         self.pid, self.adopted = int(info["process_id"]), True
         self.engine = Engine.reported(info)
         self._await_answer()
@@ -172,6 +178,7 @@ class EmbeddedRedis:
 
     def _launch(self) -> None:
         self._directory.claim_data(self._installed)
+        self._directory.remove_temporary_files()
         if self._installed.torn_multi_bug and self._installed.check_aof_is_safe:
             self._repair_append_only_file()
         config = self._directory.write_configuration(self._chosen)

@@ -280,16 +280,6 @@ def test_stopping_leaves_neither_process_nor_temporary_directory(any_data_dir: P
     server.stop()  # twice is once
 
 
-def test_a_recorded_socket_directory_that_others_could_have_made_is_not_used(tmp_path: Path) -> None:
-    data_dir, planted = tmp_path.joinpath(*["deeply-nested"] * 15), tmp_path / "planted"
-    (data_dir / "redis").mkdir(parents=True)
-    planted.mkdir(mode=0o755)
-    (data_dir / "redis" / "socket-path").write_text(str(planted / "redis.sock"))
-    with EmbeddedRedis.start(data_dir) as server:
-        assert "planted" not in server.url
-        assert answers(server)
-
-
 def test_an_older_engine_does_not_touch_newer_data(data_dir: Path) -> None:
     (data_dir / "redis").mkdir(parents=True)
     record = data_dir / "redis" / "engine.json"
