@@ -108,6 +108,35 @@ async def test_data_that_others_can_read_a_full_disk_and_a_newer_engine_are_foun
     assert (code, found["engine"]["state"]) == (1, "problem")
 
 
+async def test_a_file_that_the_server_deletes_meanwhile_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedRedis.start(tmp_path):
+        pass
+    old, rglob = tmp_path / "redis" / "old.incr.aof", Path.rglob
+
+    def listed(folder: Path, pattern: str) -> list[Path]:
+        found = list(rglob(folder, pattern))
+        old.unlink(missing_ok=True)
+        return found
+
+    old.touch(0o600)
+    monkeypatch.setattr(Path, "rglob", listed)
+    code, found = await examined(tmp_path)
+    assert (code, found["data directory"]["state"]) == (0, "ok"), found
+    assert not old.exists()
+
+
+async def test_an_engine_that_cannot_be_read_is_found(tmp_path: Path) -> None:
+    (tmp_path / "redis").mkdir(mode=0o700)
+    record = tmp_path / "redis" / "engine.json"
+    record.touch(0o600)
+    code, found = await examined(tmp_path)
+    assert (code, found["engine"]["state"]) == (1, "problem")
+    assert found["engine"]["detail"].startswith(f"{record} cannot be read")
+    assert found["engine"]["remedy"].startswith("remove it if the same engine")
+
+
 async def test_wrong_settings_ports_and_limits_are_found(tmp_path: Path, start: Start) -> None:
     code, found = await examined(tmp_path, port="many")
     assert (code, found["settings"]["state"]) == (1, "problem")

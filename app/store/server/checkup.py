@@ -1,5 +1,6 @@
 """Examine a running Redis, and the data directory of the embedded one, for an operator. Nothing is changed."""
 
+import contextlib
 import os
 import shutil
 import stat
@@ -41,7 +42,7 @@ def examine_data_dir(data_dir: Path, binary: Path | None) -> Iterator[Finding]:
         return
     yield _engine(home, engine)
     try:
-        found = {path: path.lstat() for path in (home, *home.rglob("*"))}
+        found = dict(_present(home))
     except OSError as error:
         yield problem("data directory", f"cannot read {home}: {error.strerror}", f"sudo chown -R $USER {home}")
         return
@@ -99,6 +100,12 @@ def _engine(home: Path, engine: Engine) -> Finding:
         remedy = f"LACHESIS_REDIS_BIN=/path/to/{written_by.name.lower()}-server of this version or a newer one"
         return problem("engine", f"the data was written by {written_by}; {engine} may not be able to read it", remedy)
     return ok("engine", f"{engine}; the data was written by {written_by}")
+
+
+def _present(home: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in (home, *home.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # the server deletes files, for instance after a rewrite
+            yield path, path.lstat()
 
 
 def _holds(mode: int) -> bool:
