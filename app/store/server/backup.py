@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from app.store.redis.keys import FORMAT
-from app.store.server.data_dir import ServerDir, private
+from app.store.server.data_dir import ServerDir, private, write_whole
 from app.store.server.engine import Engine, find_server
 from lachesis.wire.errors import StoreUnavailable
 
@@ -76,27 +76,38 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
         if any(target.iterdir()):
             raise BackupFailed(f"{target} is not empty: name a directory that is missing or empty")
         with _alone(home), Redis.from_url(url) as client:
-            before, keys = home / "dump.rdb", _save(client)
-            with before.open("rb") as saved, _new_file(target / _DATA) as copy:
-                size, digest = _copy(saved, copy)
-            before.unlink()
-            engine = Engine.reported(client.info("server"))
-        manifest = BackupManifest(
-            layout=_LAYOUT,
-            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            lachesis=lachesis,
-            store_format=FORMAT,
-            engine=engine.name,
-            engine_version=".".join(map(str, engine.version)),
-            keys=keys,
-            bytes=size,
-            sha256=digest,
-        )
-        _write(target / _MANIFEST, manifest.model_dump_json(indent=2))
+            snapshot = home / "dump.rdb"
+            try:
+                return _back_up(client, snapshot, target, lachesis)
+            except BaseException:
+                _cancel_save(client)
+                (target / _DATA).unlink(missing_ok=True)
+                raise
+            finally:
+                snapshot.unlink(missing_ok=True)
     except OSError as error:
         raise BackupFailed(f"cannot back up {data_dir} into {target}: {error}") from error
     except RedisError as error:
         raise StoreUnavailable(f"the server did not save its data: {error}") from error
+
+
+def _back_up(client: Redis, snapshot: Path, target: Path, lachesis: str) -> BackupManifest:
+    keys, engine = _save(client), Engine.reported(client.info("server"))
+    with snapshot.open("rb") as saved, _new_file(target / _DATA) as copy:
+        size, digest = _copy(saved, copy)
+    manifest = BackupManifest(
+        layout=_LAYOUT,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        lachesis=lachesis,
+        store_format=FORMAT,
+        engine=engine.name,
+        engine_version=".".join(map(str, engine.version)),
+        keys=keys,
+        bytes=size,
+        sha256=digest,
+    )
+    write_whole(target / _MANIFEST, manifest.model_dump_json(indent=2))
+    _sync(target)
     return manifest
 
 
@@ -132,8 +143,9 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupM
         with (source / _DATA).open("rb") as saved, _new_file(part / _BASE) as copy:
             if _copy(saved, copy) != (manifest.bytes, manifest.sha256):
                 raise BackupFailed(f"{source / _DATA} has changed while it was read: repeat the command")
-        _write(part / _REST, "")
-        _write(part / "appendonly.aof.manifest", f"file {_BASE} seq 1 type b\nfile {_REST} seq 1 type i\n")
+        write_whole(part / _REST, "")
+        write_whole(part / "appendonly.aof.manifest", f"file {_BASE} seq 1 type b\nfile {_REST} seq 1 type i\n")
+        _sync(part)
         directory.claim_data(written_by)
         part.rename(directory.home / "appendonlydir")
         _sync(directory.home)
@@ -207,6 +219,14 @@ def _save(client: Redis) -> int:
     return keys
 
 
+def _cancel_save(client: Redis) -> None:
+    """End a save that has no backup any more. Redis cannot cancel it, and leaves the file when it ends."""
+    with contextlib.suppress(RedisError):
+        client.execute_command("BGSAVE CANCEL")  # type: ignore[no-untyped-call]
+        while client.info("persistence")["rdb_bgsave_in_progress"]:
+            time.sleep(_LOOK_S)
+
+
 def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
     """Copy a file, and flush it to the disk. Return its bytes and its SHA-256."""
     digest, size = hashlib.sha256(), 0
@@ -217,16 +237,6 @@ def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
     target.flush()
     os.fsync(target.fileno())
     return size, digest.hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    with _new_file(part) as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    _sync(path.parent)
 
 
 def _new_file(path: Path) -> BinaryIO:

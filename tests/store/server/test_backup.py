@@ -1,0 +1,65 @@
+"""A backup that fails or is interrupted leaves nothing behind. tests/cli/test_backups.py has those that succeed."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from app.store.server.backup import BackupFailed, make_backup
+from app.store.server.embedded import EmbeddedRedis
+from tests.clients.command_line.terminal import environment
+from tests.e2e.processes import wait_until
+
+
+@contextmanager
+def room_for(most_bytes: int) -> Iterator[None]:
+    """Let this process write no larger files, as if a disk were full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_backup_that_cannot_be_written_leaves_no_files_and_can_be_repeated(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    data_dir, target = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "backup"
+    with Redis.from_url(own_server.url) as redis:
+        redis.set("lachesis:test", os.urandom(3 << 20))
+    with room_for(1 << 20), pytest.raises(BackupFailed, match="File too large"):
+        make_backup(own_server.url, data_dir, target, "0.1.0")
+    assert list(target.iterdir()) == []
+    assert not (data_dir / "redis" / "dump.rdb").exists()
+    assert make_backup(own_server.url, data_dir, target, "0.1.0").bytes > 3 << 20
+    assert not (data_dir / "redis" / "dump.rdb").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+    if own_server.engine.name != "Valkey":
+        pytest.skip("Redis cannot cancel a save")
+    data_dir, target = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "backup"
+    with Redis.from_url(own_server.url) as redis:
+
+        def saves() -> bool:
+            return bool(redis.info("persistence")["rdb_bgsave_in_progress"])
+
+        redis.set("lachesis:test", "1")
+        redis.config_set("rdb-key-save-delay", 600_000_000)  # a save that does not end
+        command = [sys.executable, "-m", "app", "backup", target]
+        with subprocess.Popen(command, env=environment(LACHESIS_DATA_DIR=str(data_dir))) as backup:
+            wait_until("the server saves", saves)
+            backup.send_signal(signal.SIGINT)
+            assert backup.wait(100) == 130
+        assert not saves()
+        assert list(target.iterdir()) == []
+        assert [path.name for path in (data_dir / "redis").glob("*.rdb")] == []
