@@ -108,7 +108,7 @@ async def test_data_that_others_can_read_a_full_disk_and_a_newer_engine_are_foun
     assert (code, found["engine"]["state"]) == (1, "problem")
 
 
-async def test_a_file_that_the_server_deletes_meanwhile_is_no_problem(
+async def test_a_file_that_the_server_deletes_in_the_meantime_is_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EmbeddedRedis.start(tmp_path):
