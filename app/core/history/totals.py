@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+from app.core.history.charts import DROPPED
+from app.core.history.series import MOST_ENVIRONMENTS
+
 Counts = Mapping[str, float]
 RUN = ""
 """The name under which totals of the run are, beside those of its environments by name."""
@@ -10,12 +13,19 @@ RUN = ""
 def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, dict[str, float]]:
     """Return how much each total has grown, by environment and name; those of the run under `RUN`.
 
-    A total of the run that is smaller than before began again at 0, after a reset. So did those of environments then.
+    A total that is smaller than before has not grown. But what was dropped stays dropped: if the run has dropped fewer
+    groups than before, it was reset, and all totals began again at 0.
+
+    Args:
+        before: The totals at the last look.
+        now: The totals now, of at most `MOST_ENVIRONMENTS`, also of those without any. One that was not among that many
+            before may have moved up. How much it has grown is not known then.
     """
     of_run, own = before.get(RUN, {}), now.get(RUN, {})
-    began_again = any(own.get(name, 0) < total for name, total in of_run.items())
+    began_again = any(own.get(name, 0) < total for name, total in of_run.items() if name.startswith(DROPPED))
     known = {} if began_again else before
-    return {owner: _grown(known.get(owner, {}), counts) for owner, counts in now.items()}
+    was_full = len(known) > MOST_ENVIRONMENTS  # the run's are beside them
+    return {owner: _grown(known.get(owner, counts if was_full else {}), counts) for owner, counts in now.items()}
 
 
 def of_others(grown: Mapping[str, Counts]) -> dict[str, float]:

@@ -26,7 +26,7 @@ from app.store.replay.store import ReplayStore
 _LONGEST_S = 20.0  # between two looks: what happened in a longer gap is not known
 _MOST_BATCHES = 64  # between two looks; if there were more, the latest ones stand for all
 _REPLAY = {
-    "replay_samples": "samples",
+    "replay_samples": "sampled_chunks",
     "replay_staleness": "sampled_staleness",
     "replay_retired_chunks": "retired_chunks",
     "replay_retired_uses": "retired_uses",
@@ -125,9 +125,9 @@ class HistorySampler:
                 add_items(span.run, name, census.counts.spans, census.counts.length(ItemIndex.UNSEEN))
 
     async def _totals_of(self, run: str, view: RunView, *, replay: bool) -> Totals:
-        totals: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        totals[RUN] = {DROPPED + reason: groups for reason, groups in view.dropped_by_reason.items()}
         named = set(islice(view.environments, MOST_ENVIRONMENTS))
+        totals: dict[str, dict[str, float]] = {series_name(one, view.environments): {} for one in named}
+        totals[RUN] = {DROPPED + reason: groups for reason, groups in view.dropped_by_reason.items()}
         for (reason, environment), groups in view.dropped.items():
             if environment in named:
                 totals[series_name(environment, view.environments)][DROPPED + reason] = groups

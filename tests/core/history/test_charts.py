@@ -10,7 +10,6 @@ from app.core.history.causes import HELD, cause_of
 from app.core.history.charts import Histograms, environment_series, histograms, run_series
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan
 from app.core.history.sketch import LARGEST, Sketch
-from app.core.history.totals import RUN, increases, of_others
 from lachesis.wire.blockers import Blocker
 from lachesis.wire.history import CAUSES
 
@@ -140,35 +139,3 @@ def test_each_blocker_is_a_cause_or_no_concern_of_a_trainer() -> None:
     assert cause_of(Blocker.TOO_FEW_SEQUENCES, starving=True) == "starvation"
     assert cause_of(Blocker.SERVING_PAUSED, starving=True) == "paused"
     assert set(causes.values()) | {None, HELD, "starvation"} == {None, *CAUSES}
-
-
-counts = st.dictionaries(st.sampled_from(["stale", "expired"]), st.integers(0, 5))
-
-
-@given(st.lists(st.dictionaries(st.sampled_from(["math", "code", "other"]), counts), max_size=5))
-def test_what_has_grown_adds_up(steps: list[dict[str, dict[str, int]]]) -> None:
-    """Of `other`, only the run's totals tell."""
-    totals: dict[str, Counter[str]] = {name: Counter() for name in ("math", "code", "other", RUN)}
-    before: dict[str, dict[str, float]] = {}
-    for step in steps:
-        for name, more in step.items():
-            totals[name].update(more)
-            totals[RUN].update(more)
-        now = {name: dict(found) for name, found in totals.items() if name != "other"}
-        grown = increases(before, now)
-        expected = {name: {reason: by for reason, by in more.items() if by} for name, more in step.items()}
-        assert {name: found for name, found in grown.items() if found and name != RUN} == {
-            name: found for name, found in expected.items() if found and name != "other"
-        }
-        assert of_others(grown) == expected.get("other", {})
-        before = now
-
-
-def test_totals_that_began_again_have_grown_from_nothing() -> None:
-    before = {RUN: {"stale": 9.0}, "math": {"stale": 2.0}}
-    assert increases(before, {RUN: {"stale": 4.0}, "math": {"stale": 3.0}}) == {RUN: {"stale": 4}, "math": {"stale": 3}}
-
-
-def test_an_environment_that_was_forgotten_drops_nothing_again() -> None:
-    before = {RUN: {"stale": 9.0}, "math": {"stale": 2.0}}
-    assert of_others(increases(before, {RUN: {"stale": 9.0}})) == {}

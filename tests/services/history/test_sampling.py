@@ -4,12 +4,15 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from redis.asyncio import Redis
+
 from app.core.history.causes import HELD
 from app.core.history.charts import BLOCKED, LOOKED_S
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from tests.services.conftest import RUN, Process
 from tests.services.history.history_runs import group, make_run, sampler_of
+from tests.services.replay.moves import buffer_of
 
 
 async def test_a_trainer_holds_a_batch_only_while_it_does(process: Callable[..., Process]) -> None:
@@ -34,3 +37,39 @@ async def test_a_trainer_holds_a_batch_only_while_it_does(process: Callable[...,
     for seen in (first, second):
         assert 0 < seen.run.counts[BLOCKED + HELD] <= time.monotonic() - began_s
         assert seen.run.counts[LOOKED_S] == 10.0
+
+
+async def test_a_sample_that_is_given_back_counts_as_sampled_and_repeats_no_drops(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """It lowers a total of the replay buffer, which is no reset of the run."""
+    services, _ = one = process()
+    math, stores = await make_run(services), Stores.on(services.connection)
+    buffer, sampler = await buffer_of(one, redis_client), sampler_of(services, stores)
+    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    await services.groups.deletion.delete(RUN, "a")
+    await buffer.put(0)
+    sample = await buffer.take(1)
+    first, totals = await sampler.sample(RUN, replay=True)
+    assert (first.run.counts["dropped:deleted"], first.run.counts["replay_samples"]) == (1, 1)
+    assert await stores.histories.append(RUN, first, totals)
+
+    await buffer.nack(sample)
+    second, totals = await sampler.sample(RUN, replay=True)
+    assert await stores.histories.append(RUN, second, totals)
+    assert not second.run.counts.keys() & {"dropped:deleted", "replay_samples"}
+    assert not any(facts.counts for facts in second.environments.values())
+
+    await buffer.set_version(2)
+    for _ in range(2):
+        await buffer.nack(await buffer.take(1))
+    third, _ = await sampler.sample(RUN, replay=True)
+    assert (third.run.counts["replay_samples"], third.run.counts["replay_staleness"]) == (2, 4)
+
+
+async def test_totals_name_environments_that_have_dropped_nothing_too(process: Callable[..., Process]) -> None:
+    """So the next look knows which environments were looked at."""
+    services, _ = process()
+    await make_run(services)
+    _, totals = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    assert totals == {"": {}, "math": {}}
