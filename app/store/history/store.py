@@ -107,6 +107,8 @@ class HistoryStore:
     ) -> bool:
         """Add a span to a coarser stream, and drop what is too old; False if it is there already.
 
+        A stream drops spans when they are added up from it. The coarsest does so when spans are added to it.
+
         Args:
             run: The run's name.
             fine: The resolution that the span was added up from. What follows the span is kept in it.
@@ -124,7 +126,7 @@ class HistoryStore:
             begin_ms=begin_s * 1000,
             facts=encode_span(span),
             fine_before_ms=min(end_s, int(now_s) - fine.kept_s) * 1000,
-            coarse_before_ms=max(0, int(now_s) - coarse.kept_s) * 1000,
+            coarse_before_ms=max(0, int(now_s) - coarse.kept_s) * 1000 if coarse == KEPT[-1] else 0,
             kept_ms=_KEPT_MS,
         )
         return bool(await self._connection.run(command))

@@ -276,6 +276,23 @@ async def test_coarser_spans_are_sums_of_finer_ones(
     assert total((await read(one, ago_s=600)).environments["math"]["groups_in"]) == 4
 
 
+async def test_what_was_written_before_a_long_stop_is_added_up_after_it(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """It is older than minutes are kept."""
+    services, _ = process()
+    await make_run(services)
+    begin_s = ((await redis_client.time())[0] - 2 * 86_400) // 900 * 900
+    text = encode_span(HistorySpan(environments={"math": Facts({"groups_in": 1})}))
+    for step_s, after_s in ((60, 0), (60, 60), (10, 120), (10, 130), (10, 200)):
+        await redis_client.xadd(KEYS.series(step_s), {"facts": text}, f"{(begin_s + after_s) * 1000}-0")
+    await keep(services)
+    for step_s in (900, 6 * 3600):
+        found = await services.history.reading.of(RUN, begin_s - 6 * 3600, begin_s + 6 * 3600, least_step_s=step_s)
+        assert total(found.environments["math"]["groups_in"]) == 5
+    assert await redis_client.xlen(KEYS.series(60)) == 0, "its spans are added up"
+
+
 async def test_a_young_history_is_shown_from_its_begin(process: Callable[..., Process], redis_client: Redis) -> None:
     (services, _), (other, _) = process(), process()
     await make_run(services)
