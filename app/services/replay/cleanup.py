@@ -16,6 +16,7 @@ from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE, ChunkDropReason
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, RESERVED)
 _BY_VERSION: tuple[ReplayPart, ...] = ("versions", "reserved")
+_BY_AGE: tuple[ReplayPart, ...] = ("order", "reserved_order")
 
 
 class ReplayCleanup:
@@ -104,15 +105,12 @@ class ReplayCleanup:
     async def _sweep_ages(self, run: str) -> int:
         """Retire the chunks that are too old. Chunks are in order of insertion, so these are at the front."""
         retired = 0
-        while keys := [key for key, _ in await self._replay.ranked(run, "order", 0, _AT_ONCE - 1)]:
-            done = await self._apply_rules(run, await self._replay.entries(run, keys))
-            retired += done
-            if done < len(keys):
-                break
-        reserved = [key for key, _ in await self._replay.ranked(run, "reserved", 0, -1)]
-        for first in range(0, len(reserved), _AT_ONCE):
-            entries = await self._replay.entries(run, reserved[first : first + _AT_ONCE])
-            retired += await self._apply_rules(run, entries)
+        for part in _BY_AGE:
+            while keys := [key for key, _ in await self._replay.ranked(run, part, 0, _AT_ONCE - 1)]:
+                done = await self._apply_rules(run, await self._replay.entries(run, keys))
+                retired += done
+                if done < len(keys):
+                    break
         return retired
 
     async def _make_room(self, run: str) -> int:

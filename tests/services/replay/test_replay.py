@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from app.core.replay.buffer import Versions
+from app.services.replay import cleanup
 from app.services.replay.request import ReplaySampleRequest
 from app.store.replay.store import ReplayStore
 from lachesis.wire.errors import (
@@ -20,6 +22,7 @@ from lachesis.wire.errors import (
     SampleNotFound,
 )
 from lachesis.wire.replay import RateLimiter, Sampling
+from tests.services.batches.test_round_trips import calls
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
 
@@ -223,6 +226,22 @@ async def test_settings_change_while_it_runs_and_chunks_follow(buffer: Buffer) -
     assert (await swept(buffer)).at("sampleable") == [4]
     with pytest.raises(InvalidField):
         await buffer.configure(limiter=RateLimiter(samples_per_insert=3.0, min_diff=0.0, max_diff=5.0))
+
+
+async def test_a_sweep_of_old_chunks_reads_no_young_ones(buffer: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them samples hold."""
+    monkeypatch.setattr(cleanup, "_AT_ONCE", 2)
+    await buffer.configure(fragments_per_chunk=1, max_reuse=1, max_age_s=1000.0)
+    sweep = partial(cleanup.ReplayCleanup(ReplayStore(buffer.process[0].connection)).sweep, RUN)
+    reads = []
+    for first, last in ((0, 3), (3, 9)):
+        await buffer.put(*range(first, last))
+        await buffer.take(last - first, lease_s=10_000)
+        counted = await calls(buffer.redis, sweep)
+        reads.append([counted[name] for name in ("zrange", "hmget")])
+    assert reads[0] == reads[1]
+    await buffer.pass_time(1_000_001)
+    assert (await buffer.books()).at("expired") == list(range(9)), "samples hold them still"
 
 
 async def test_a_change_of_max_reuse_holds_at_once_for_held_chunks_too(buffer: Buffer) -> None:
