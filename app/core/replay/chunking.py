@@ -94,6 +94,8 @@ def arrive(
 def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock_ms: int) -> ChunkingStep:
     """Give up gaps that delayed later fragments for too long, and drop the fragments of a silent worker.
 
+    First, chunks are cut off that are complete since chunks have fewer fragments.
+
     Args:
         state: The progress of the worker.
         version: The policy version in force.
@@ -101,7 +103,7 @@ def pass_time(state: WorkerProgress, version: int, policy: ReplaySettings, clock
         clock_ms: The run clock, milliseconds.
     """
     silent = state.heard_ms + policy.fragment_ttl_s * 1000 <= clock_ms
-    step = ChunkingStep(state)
+    step = _in_order(state, version, policy) if _has_whole_chunk(state, policy) else ChunkingStep(state)
     while step.state.waiting and (silent or _overdue(step.state, policy, clock_ms)):
         step = _followed(step, _given_up(step.state, version, policy))
     if not silent or not step.state.open_part:
@@ -123,10 +125,16 @@ def due_ms(state: WorkerProgress, policy: ReplaySettings) -> int | None:
     """Return the run clock at which `pass_time` next changes anything, milliseconds; None: never."""
     if not state.open_part and not state.waiting:
         return None
+    if _has_whole_chunk(state, policy):
+        return state.heard_ms
     times = [policy.fragment_ttl_s * 1000 + state.heard_ms]
     if state.waiting:
         times.append(policy.reorder_window_s * 1000 + _waiting_since_ms(state))
     return math.ceil(min(times))
+
+
+def _has_whole_chunk(state: WorkerProgress, policy: ReplaySettings) -> bool:
+    return len(state.open_part) >= policy.fragments_per_chunk
 
 
 def _recognised(state: WorkerProgress, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from app.store.replay.entries import GROUP_WORKER, FragmentRecord, StoredChunk, 
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import FragmentNotFound, InvalidField, RunNotFound
+from lachesis.wire.errors import FragmentNotFound, InvalidField, RunNotFound, StoreFull
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import (
     ARCHIVED,
@@ -116,6 +117,9 @@ class ReplayBuffers:
             if await self._put(run, view, policy, session):
                 note_settings("replay buffer", {"run": run}, old, policy)
                 break
+        if old is not None and policy.fragments_per_chunk < old.fragments_per_chunk:
+            with suppress(StoreFull):  # maintenance cuts off what is complete later
+                await self._look_after_workers(run, "+inf")
         await self._upkeep.sweep(run)
         return await self.state(run)
 

@@ -119,6 +119,14 @@ def test_what_a_silent_worker_left_expires() -> None:
     assert arrive(gone.state, fragment(6, 20_000), 3, PAIRS)[0] == "stored"
 
 
+def test_what_is_a_chunk_since_chunks_are_smaller_does_not_expire() -> None:
+    _, step = sent(fragment(0), fragment(1), fragment(2), policy=PAIRS.model_copy(update={"fragments_per_chunk": 4}))
+    assert due_ms(step.state, PAIRS) == 0
+    gone = pass_time(step.state, 3, PAIRS, 10_000)
+    assert numbers(gone) == [[0, 1]]
+    assert gone.dropped == ((fragment(2), "expired"),)
+
+
 def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
     policy = PAIRS.model_copy(update={"max_staleness": 1})
     _, step = sent(fragment(0), policy=policy)
@@ -218,6 +226,8 @@ class Plain:
                 break
 
     def wait(self, clock_ms: int) -> None:
+        if self.edge - self.start >= self.policy.fragments_per_chunk:
+            self.cut()
         silent = clock_ms - self.heard_ms >= self.policy.fragment_ttl_s * 1000
         while self.behind and (
             silent or clock_ms - min(each.accepted_ms for each in self.behind) >= self.policy.reorder_window_s * 1000
@@ -261,7 +271,9 @@ POLICIES = st.builds(
 )
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["fragment"] * 12 + ["conflict", "old", "time", "time", "session", "version", "version"]),
+        st.sampled_from(
+            ["fragment"] * 12 + ["conflict", "old", "time", "time", "session", "version", "version", "size"]
+        ),
         st.integers(0, 6) | st.integers(0, 14),
         st.sampled_from([0, 0, 0, 100, 600, 1500, 5000]),
     ),
@@ -289,6 +301,9 @@ def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[
         elif kind == "version":
             plain.version = max(1, plain.version + number - 2)
             continue
+        elif kind == "size":
+            plain.policy = policy = policy.model_copy(update={"fragments_per_chunk": 1 + number % 4})
+            continue
         else:
             offset = max(offset, whole.state.next_number - 4)  # numbers go on as chunks are formed
             new = fragment(offset + number, clock_ms, "other" * (kind == "conflict"), session - (kind == "old"))
@@ -304,7 +319,7 @@ def test_it_does_what_the_plain_model_does(policy: ReplaySettings, events: list[
         places = [*in_chunks, *state.open_part, *state.waiting, *(each for each, _ in whole.dropped)]
         assert sorted(places, key=key) == sorted(stored, key=key)
         assert len(state.waiting) <= policy.max_waiting
-        assert len(state.open_part) < policy.fragments_per_chunk
+        assert len(state.open_part) < policy.fragments_per_chunk or kind == "old"
 
 
 def key(each: Fragment) -> tuple[int, int]:

@@ -228,6 +228,14 @@ async def test_settings_change_while_it_runs_and_chunks_follow(buffer: Buffer) -
         await buffer.configure(limiter=RateLimiter(samples_per_insert=3.0, min_diff=0.0, max_diff=5.0))
 
 
+async def test_fewer_fragments_per_chunk_make_chunks_of_what_waits(buffer: Buffer) -> None:
+    await buffer.configure(fragments_per_chunk=4)
+    await buffer.put(0, 1, 2)
+    await buffer.configure(fragments_per_chunk=1)
+    books = await swept(buffer)
+    assert (books.at("sampleable"), books.total("waiting_fragments")) == ([0, 1, 2], 0)
+
+
 async def test_a_sweep_of_old_chunks_reads_no_young_ones(buffer: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many of them samples hold."""
     monkeypatch.setattr(cleanup, "_AT_ONCE", 2)
