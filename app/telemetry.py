@@ -268,7 +268,12 @@ REPLAY_STALENESS = Metric(
     "Staleness of chunks when trainers sampled them, policy versions. Samples that were given back count, too. "
     "`_sum / _count` is `avg_staleness`.",
 )
-REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples that trainers hold.")
+REPLAY_SAMPLES_HELD = Metric(
+    "lachesis_replay_samples_held",
+    Kind.GAUGE,
+    ("run",),
+    "Samples that trainers hold, and batches with replayed groups.",
+)
 REPLAY_LIMITER_ERROR = Metric(
     "lachesis_replay_limiter_error_chunks",
     Kind.GAUGE,

@@ -54,7 +54,7 @@ class BufferState:
         limiter_error: Inserts times samples per insert, minus samples, in chunks; None without a limiter.
         inserts_blocked: Why a chunk may not be inserted now, or None.
         samples_blocked: Why a chunk may not be sampled now, or None.
-        samples_held: Samples that trainers hold.
+        samples_held: Samples that trainers hold, and batches with replayed groups.
         avg_reuse: Mean uses of retired chunks; None before the first.
         avg_staleness: Mean staleness of the chunks sampled so far, when they were taken; None before the first.
         fragments_per_s: Recent rate of accepted fragments, per second.

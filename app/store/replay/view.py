@@ -102,7 +102,7 @@ class ReplaySummary:
         reserved: Chunks whose uses are all reserved.
         archived: Chunks of former sessions, kept for inspection.
         retired_in_use: Retired chunks that samples still hold.
-        samples: Samples that trainers hold.
+        samples: Samples that trainers hold, and batches with replayed groups.
     """
 
     view: ReplayView

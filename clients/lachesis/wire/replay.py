@@ -251,7 +251,7 @@ class ReplayState(BaseModel):
         description="Sampleable chunks by uses. The largest number includes all higher numbers of uses."
     )
     limiter: LimiterPosition = Field(description="The position of the rate limiter, and what it blocks.")
-    samples_held: int = Field(description="Leased samples.")
+    samples_held: int = Field(description="Leased samples, and leased batches with replayed groups.")
     avg_reuse: float | None = Field(description="Mean uses of retired chunks; null before the first.")
     avg_staleness: float | None = Field(description="Mean staleness of sampled chunks; null before the first.")
     fragments_per_s: float = Field(description="Fragments accepted per second lately.")

@@ -89,6 +89,7 @@ async def test_a_batch_has_the_required_fresh_groups_and_is_filled_with_replayed
     assert (group.replayed.uses, group.replayed.probability, group.replayed.importance) == (0, 0.25, 1)
     counted = await books(buffer)
     assert counted.samples == {batch.lease.batch_id: [f"{group.replayed.chunk:012d}"]}
+    assert (await services.replay.buffers.state(RUN)).samples_held == 1
     await ack(services, batch)
     counted = await books(buffer)
     assert counted.samples == {}
