@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Places = NDArray[np.int64]
 
 _PATIENCE = 16  # a race costs as much as one draw for every 16 places
+_AT_ONCE = 2**18  # places that race at once, which bounds the memory
 
 
 def skip_taken(places: Places, gone: Places) -> Places:
@@ -71,7 +72,12 @@ def sample_without_replacement(
     first = np.fromiter(found, np.int64, len(found))[:wanted]
     if len(first) == wanted:
         return first
-    left = np.delete(np.arange(places), first)
-    arrivals = np.log(generator.standard_exponential(len(left))) - log_weights(left)
-    soonest = np.argpartition(arrivals, wanted - len(first) - 1)[: wanted - len(first)]
-    return np.concatenate([first, left[soonest[np.argsort(arrivals[soonest])]]])
+    missing, left = wanted - len(first), places - len(first)
+    soonest, arrivals = np.empty(0, np.int64), np.empty(0)
+    for begin in range(0, left, _AT_ONCE):
+        racers = skip_taken(np.arange(begin, min(begin + _AT_ONCE, left)), first)
+        arrivals = np.append(arrivals, np.log(generator.standard_exponential(len(racers))) - log_weights(racers))
+        soonest = np.append(soonest, racers)
+        kept = np.argpartition(arrivals, min(missing, len(arrivals)) - 1)[:missing]
+        soonest, arrivals = soonest[kept], arrivals[kept]
+    return np.concatenate([first, soonest[np.argsort(arrivals)]])

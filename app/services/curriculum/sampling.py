@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from lachesis.wire.states import Missing
 
 _LOOKED_UP = 512
 """Items looked up to estimate bin probabilities where there is no formula; candidates of `thompson`."""
+
+_MANY_PLACES = 100_000  # a draw from these takes at most some ten milliseconds
 
 _AGAIN = "handed out before, to the same request"
 
@@ -100,9 +103,11 @@ class SamplingDistribution:
         """Return the indexes to look ranks up in. The first is by mean reward, which gives the bin."""
         return tuple(dict.fromkeys((ItemIndex.MEAN_REWARD, *(part.index for part in self.parts))))
 
-    def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
-        """Draw places without repetition."""
-        draws = sampling.choose(self.parts, wanted, self.seed, counter)
+    async def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
+        """Draw places without repetition, in a thread if that may take as long as there are many items."""
+        choose = partial(sampling.choose, self.parts, wanted, self.seed, counter)
+        is_long = sum(part.size for part in self.parts) > _MANY_PLACES
+        draws = await asyncio.to_thread(choose) if is_long else choose()
         return draws, self.named(draws)
 
     def named(self, draws: Sequence[ItemDraw]) -> list[Place]:
@@ -270,7 +275,7 @@ class CurriculumSamples:
             places = best[:more] if own.attempt == 0 else best  # other samples rarely took many of them since
             whys = [distribution.parts[0].why] * len(places)
         else:
-            draws, places = distribution.places(more, counter)
+            draws, places = await distribution.places(more, counter)
             whys = [draw.component.why for draw in draws]
         taken = await self._items.take(view, own, wanted, places, distribution.indexes, request_id)
         if taken is None:

@@ -85,7 +85,7 @@ class StrategyComparisons:
             best = await self._samples.best(view, distribution, wanted)
             found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
         elif distribution.parts:
-            draws, places = distribution.places(wanted, distribution.counter)
+            draws, places = await distribution.places(wanted, distribution.counter)
             looked_up = await self._items.look(view, places, distribution.indexes)
             unlike: dict[str, DrawnItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):

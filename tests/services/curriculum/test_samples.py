@@ -7,12 +7,15 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
+from app.core.curriculum.sampling import Chances
 from app.main import build_services
-from app.services.curriculum.sampling import CurriculumSampleRequest
+from app.services.curriculum.sampling import CurriculumSampleRequest, SamplingDistribution
 from app.settings import ServiceSettings
+from app.store.curriculum.store import Census
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
-from lachesis.wire.curricula import CurriculumStrategy
+from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
@@ -146,3 +149,25 @@ async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(proc
 
     await asyncio.gather(*map(worker, range(6)))
     assert (await one.curriculum.administration.facts(RUN, NAME)).census.in_flight == 0
+
+
+async def test_a_draw_from_very_many_items_holds_up_no_other_request() -> None:
+    """Nearly all probability is on fewer items than wanted, so a draw looks at all of them."""
+    few, many = (
+        MixtureComponent(ItemIndex.MEAN_REWARD, first, size, probability, "")
+        for first, size, probability in ((0, 20, 1 - 1e-9), (20, 200_000, 1e-9))
+    )
+    census = Census(ItemCounts({}), counter=0, updates=0, reward_sum=0.0, left_out=0, in_flight=0)
+    drawing = SamplingDistribution(
+        CurriculumSettings(), census, census.counts, (few, many), Chances((few, many)), seed=0, counter=0
+    )
+    served = []
+
+    async def serve() -> None:
+        served.append("another request")
+
+    other = asyncio.create_task(serve())
+    draws, places = await drawing.places(64, 0)
+    assert served
+    await other
+    assert len({draw.rank for draw in draws}) == len(places) == 64
