@@ -67,6 +67,8 @@ async def test_an_acknowledgement_may_be_repeated(processes: list[Services]) -> 
     lease = await take(processes[0])
     for services in (processes[0], processes[0], processes[1]):
         await acknowledge(services, lease)
+        run = await services.runs.administration.get(RUN)
+        assert (run.leases, run.totals.leased_groups, run.totals.delivered_groups) == ((), 0, 1)
 
 
 async def test_an_acknowledgement_under_another_lease_ends_nothing(processes: list[Services]) -> None:
