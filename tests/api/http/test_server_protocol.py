@@ -22,7 +22,6 @@ from tests.api.http.raw_service import (
     read_reply,
     read_until_closed,
 )
-from tests.api.log_capture import captured_log
 from tests.authority import Authority
 
 POST = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
@@ -194,15 +193,12 @@ def test_what_is_not_http_gets_400(service: Service) -> None:
     assert problem_of(reply) == (400, "bad_request", "not an HTTP request")
 
 
-def test_not_every_refusal_of_what_is_not_http_is_logged(service: Service) -> None:
-    with captured_log() as lines:
-        for _ in range(20):
-            with service.connect() as client:
-                client.sendall(b"nonsense\r\n\r\n")
-                replies_until_closed(client)
-    logged = lines.of("refused what is not HTTP")
-    assert len(logged) < 5, "a line after 0, 10, 30, 70, 150 s"
-    assert all(line == {"caller": "127.0.0.1"} for line in logged)
+def test_not_every_refusal_of_what_is_not_http_is_logged(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        with service.connect() as client:
+            client.sendall(b"nonsense\r\n\r\n")
+            replies_until_closed(client)
+    assert caplog.text.count("what is not HTTP") < 5, "a line after 0, 10, 30, 70, 150 s"
 
 
 @pytest.mark.parametrize("stray", [b"x", b"GET / HTTP/1.1\r\nx: " + b"y" * MAX_HEADER_BYTES + b"\r\n\r\n"])
