@@ -78,7 +78,7 @@ async def test_a_redis_that_cannot_be_used_is_found_with_what_to_do(own_server: 
     assert (code, found["redis"]["state"]) == (1, "problem")
     assert "invalid username-password" in found["redis"]["detail"]
     assert found["redis"]["remedy"] == "Correct them in LACHESIS_REDIS_URL."
-    code, found = await examined(tmp_path, redis_url="redis://127.0.0.1:port")
+    code, found = await examined(tmp_path, redis_url="http://127.0.0.1")
     assert (code, found["redis"]["state"]) == (1, "problem")
     assert found["redis"]["detail"].startswith("LACHESIS_REDIS_URL is not a Redis URL: ")
     assert found["redis"]["remedy"].startswith("Use redis://HOST:PORT")
@@ -134,7 +134,7 @@ async def test_an_engine_that_cannot_be_read_is_found(tmp_path: Path) -> None:
     code, found = await examined(tmp_path)
     assert (code, found["engine"]["state"]) == (1, "problem")
     assert found["engine"]["detail"].startswith(f"{record} cannot be read")
-    assert found["engine"]["remedy"].startswith("remove it if the same engine")
+    assert found["engine"]["remedy"].startswith("Remove it if the same engine")
 
 
 async def test_wrong_settings_ports_and_limits_are_found(tmp_path: Path, start: Start) -> None:

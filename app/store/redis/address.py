@@ -19,8 +19,9 @@ def store_url(settings: ServiceSettings) -> str:
     url = settings.redis_url.get_secret_value() if settings.redis_url else ""
     if not _is_readable(url):
         raise StoreMisconfigured(
-            "LACHESIS_REDIS_URL is not a Redis URL; check its port, and in its user, password and options write / as "
-            "%2F, ? as %3F, # as %23, @ as %40 and % as %25"
+            "LACHESIS_REDIS_URL is not a Redis URL",
+            remedy="Check its port. In its user, password and options write / as %2F, ? as %3F, # as %23, @ as %40 and "
+            "% as %25.",
         )
     files = {
         "ssl_ca_certs": ("LACHESIS_REDIS_CA", settings.redis_ca),

@@ -94,8 +94,7 @@ def _engine(home: Path, engine: Engine) -> Finding:
     try:
         written_by = recorded_engine(home) or engine
     except StoreMisconfigured as error:
-        text, _, remedy = str(error.detail).rpartition("; ")
-        return problem("engine", text, remedy)
+        return problem("engine", error.detail, error.remedy)
     if not engine.can_open(written_by):
         remedy = f"LACHESIS_REDIS_BIN=/path/to/{written_by.name.lower()}-server of this version or a newer one"
         return problem("engine", f"the data was written by {written_by}; {engine} may not be able to read it", remedy)

@@ -89,8 +89,8 @@ class ServerDir:
         written_by = recorded_engine(self.home)
         if written_by is not None and not engine.can_open(written_by):
             raise StoreMisconfigured(
-                f"the data in {self.home} was written by {written_by}, which {engine} may not be able to read; "
-                "set LACHESIS_REDIS_BIN to that engine or a newer one, or LACHESIS_DATA_DIR to another place"
+                f"the data in {self.home} was written by {written_by}, which {engine} may not be able to read",
+                remedy="Set LACHESIS_REDIS_BIN to that engine or a newer one, or LACHESIS_DATA_DIR to another place.",
             )
         version = ".".join(map(str, engine.version))
         write_whole(self.home / _ENGINE, json.dumps({"name": engine.name, "version": version}))
@@ -174,8 +174,8 @@ def recorded_engine(home: Path) -> Engine | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise StoreMisconfigured(
-            f"{record} cannot be read: {error}; "
-            "remove it if the same engine or a newer one runs now, or restore a backup"
+            f"{record} cannot be read: {error}",
+            remedy="Remove it if the same engine or a newer one runs now, or restore a backup.",
         ) from error
 
 

@@ -166,7 +166,8 @@ class EmbeddedRedis:
         if Path(works_in) != self._directory.home.resolve():
             raise StoreMisconfigured(
                 f"the server at {self._socket} (pid {info['process_id']}) works in {works_in}, not in "
-                f"{self._directory.home}; end it, or set LACHESIS_DATA_DIR to another place"
+                f"{self._directory.home}",
+                remedy="End it, or set LACHESIS_DATA_DIR to another place.",
             )
         self.pid, self.adopted = int(info["process_id"]), True
         self.engine = Engine.reported(info)

@@ -100,7 +100,7 @@ async def test_commands_and_listeners_use_the_files(tls_redis: tuple[Authority, 
     ],
 )
 def test_a_password_that_ends_the_url_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(StoreMisconfigured, match=r"LACHESIS_REDIS_URL is not a Redis URL; .* / as %2F") as refused:
+    with pytest.raises(StoreMisconfigured, match=r"LACHESIS_REDIS_URL is not a Redis URL\. .* / as %2F") as refused:
         store_url(ServiceSettings(redis_url=SecretStr(url)))
     assert not re.search("s3|33|cr3t", str(refused.value))
 

@@ -57,7 +57,7 @@ def test_records_are_on_the_disk_before_they_have_their_names(data_dir: Path, mo
 def test_an_engine_that_cannot_be_read_is_refused_with_what_to_do(data_dir: Path, record: str) -> None:
     (data_dir / "redis").mkdir(parents=True)
     (data_dir / "redis" / "engine.json").write_text(record)
-    with pytest.raises(StoreMisconfigured, match=r"engine\.json cannot be read: .*; remove it if"):
+    with pytest.raises(StoreMisconfigured, match=r"engine\.json cannot be read: .*\. Remove it if"):
         EmbeddedRedis.start(data_dir)
 
 
