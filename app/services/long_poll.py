@@ -40,7 +40,7 @@ class Line:
         self._outage: StoreUnavailable | None = None
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def attempt(self) -> AsyncIterator[None]:
         """Make an attempt when those before it have ended. The time until then is no work, so it causes no rest.
 
         Raises:

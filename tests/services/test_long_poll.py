@@ -273,7 +273,7 @@ async def test_those_behind_an_attempt_without_an_answer_of_redis_fail_with_it()
     line, gate, made = Line(), asyncio.Event(), []
 
     async def attempt(name: str, error: LachesisError | None) -> str:
-        async with line.turn():
+        async with line.attempt():
             made.append(name)
             await gate.wait()
             if error is not None:

@@ -104,7 +104,7 @@ class Dispatch:
     async def _take(self, run: str, request: BatchRequest | None, *, compete: bool) -> BatchResult | None:
         """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
         # Concurrent requests would plan the same batch. Within one process they wait for each other.
-        async with self._line(run).turn():
+        async with self._line(run).attempt():
             if request is not None:
                 await self._turns.look(run)
             view = await self._runs.queue(run)
@@ -155,7 +155,7 @@ class Dispatch:
         Returns:
             Positions in ``requests``, ascending.
         """
-        async with self._line(run).turn():  # the first attempt of a repeated request may be in progress
+        async with self._line(run).attempt():  # the first attempt of a repeated request may be in progress
             view = await self._runs.queue(run)
         redeliverable = self._redeliverable(view)
         may_begin = not view.policy.serving_paused

@@ -49,7 +49,7 @@ class Metrics:
         batches: Counts batches and requests that wait.
         replay: Counts requests that wait.
         requests: Counts requests.
-        upkeep: Failures of maintenance.
+        failures: Failures of maintenance.
         environment_ttl_ms: Silence after which an environment no longer counts as alive.
         edge: Yield samples of the HTTP edge of this process.
         read_anyway: How many of the runs that have not changed a scrape reads, those read longest ago.
@@ -61,7 +61,7 @@ class Metrics:
         batches: BatchServices,
         replay: ReplayServices,
         requests: RequestCounts,
-        upkeep: RunFailures,
+        failures: RunFailures,
         environment_ttl_ms: int,
         edge: Sequence[Callable[[], Iterable[telemetry.Sample]]] = (),
         read_anyway: int = _READ_ANYWAY,
@@ -70,7 +70,7 @@ class Metrics:
         self._batches = batches
         self._replay = replay
         self._requests = requests
-        self._upkeep = upkeep
+        self._failures = failures
         self._reading = RunFailures("reading the metrics of a run")
         self._ttl_ms = environment_ttl_ms
         self._edge = edge
@@ -140,7 +140,7 @@ class Metrics:
         samples = Samples()
         for run in runs:
             samples.add(telemetry.RUN_READABLE, (run,), run not in failures)
-            samples.add(telemetry.UPKEEP_FAILING, (self._process, run), self._upkeep.of(run) is not None)
+            samples.add(telemetry.UPKEEP_FAILING, (self._process, run), self._failures.of(run) is not None)
         return samples.lines()
 
     def _of_process(self, store_up: bool) -> Lines:

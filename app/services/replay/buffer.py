@@ -75,7 +75,7 @@ class ReplayBuffers:
         entering: GroupIntake,
         reservations: UseReservations,
         samples: ReplaySamples,
-        upkeep: ReplayCleanup,
+        cleanup: ReplayCleanup,
     ) -> None:
         self._runs = runs
         self._groups = groups
@@ -84,7 +84,7 @@ class ReplayBuffers:
         self._entering = entering
         self._reservations = reservations
         self._samples = samples
-        self._upkeep = upkeep
+        self._cleanup = cleanup
 
     async def configure(self, run: str, changes: Mapping[str, Any], *, keep: bool = False) -> BufferState:
         """Change the buffer while it runs, or make it with defaults for all other settings.
@@ -120,7 +120,7 @@ class ReplayBuffers:
         if old is not None and policy.fragments_per_chunk < old.fragments_per_chunk:
             with suppress(StoreFull):  # maintenance cuts off what is complete later
                 await self._look_after_workers(run, "+inf")
-        await self._upkeep.sweep(run)
+        await self._cleanup.sweep(run)
         return await self.state(run)
 
     async def state(self, run: str) -> BufferState:
@@ -148,7 +148,7 @@ class ReplayBuffers:
                 raise InvalidField(f"session {view.context.session} has begun, which is later", ("session",))
             if await self._put(run, view, view.policy, session):
                 break
-        retired = await self._upkeep.settle(run, await self._replay.existing(run))
+        retired = await self._cleanup.settle(run, await self._replay.existing(run))
         await self._look_after_workers(run, "+inf")
         emit(ReplaySessionStarted(run=run, session=session, retired_chunks=retired))
         return retired
@@ -299,7 +299,7 @@ class ReplayBuffers:
         await self._reservations.settle(run)
         await self._entering.take_in(run)
         await self._look_after_workers(run, view.context.clock_ms)
-        await self._upkeep.sweep(run)
+        await self._cleanup.sweep(run)
 
     async def _look_after_workers(self, run: str, until_ms: int | str) -> None:
         """Handle workers with waiting fragments, and those to forget."""

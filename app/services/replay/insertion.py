@@ -125,7 +125,7 @@ class ReplayInsertion:
         return self._workers.setdefault((run, name), _Worker(name))
 
     async def _attempt(self, run: str, request: _Insert, ahead: Sequence[_Insert], _: bool) -> _Outcome:
-        async with request.worker.line.turn():
+        async with request.worker.line.attempt():
             return await self._insert(run, request, ahead)
 
     async def _insert(self, run: str, request: _Insert, ahead: Sequence[_Insert]) -> _Outcome:

@@ -107,37 +107,37 @@ def plan_insertion(
         FragmentExists: A number belongs to a fragment with other contents.
     """
     context, policy = view.context, view.policy
-    account = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
+    plan = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
     if known.state.session < context.session:
-        account.follow(change_session(known.state, context.session))
+        plan.follow(change_session(known.state, context.session))
     else:
-        account.follow(pass_time(known.state, context.version, policy, context.clock_ms))
+        plan.follow(pass_time(known.state, context.version, policy, context.clock_ms))
     outcomes: list[tuple[int, str, str | None]] = []
     stored: dict[str, NewFragment] = {}
     for encoded in fragments:
         fragment = _fragment(encoded, context.clock_ms)
         reason = chunk_drop_reason(chunk_of([fragment], context.clock_ms), context, policy)
         if reason in FRAGMENT_REFUSALS:
-            account.counts[f"refused:{reason}"] += 1
+            plan.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason, None))
             continue
-        arrival, step = arrive(account.worker.state, fragment, context.version, policy, account.recent)
+        arrival, step = arrive(plan.worker.state, fragment, context.version, policy, plan.recent)
         if arrival == "conflict":
             raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
         if arrival == "stored":
-            fragment_id = account.ids[encoded.number] = new_id()
+            fragment_id = plan.ids[encoded.number] = new_id()
             stored[fragment_id] = NewFragment(fragment_id, encoded.payload, fragment_rest(fragment, encoded.facts))
             outcomes.append((encoded.number, arrival, fragment_id))
         else:
-            account.counts["refused:late"] += arrival == "late"
-            outcomes.append((encoded.number, arrival, account.ids.get(encoded.number)))
-        account.follow(step)
-    account.drop_what_has_no_room()
-    receipts = [_receipt(*outcome, account.dropped) for outcome in outcomes]
-    if fragments and not _changed(known, account) and not +account.counts:
+            plan.counts["refused:late"] += arrival == "late"
+            outcomes.append((encoded.number, arrival, plan.ids.get(encoded.number)))
+        plan.follow(step)
+    plan.drop_what_has_no_room()
+    receipts = [_receipt(*outcome, plan.dropped) for outcome in outcomes]
+    if fragments and not _changed(known, plan) and not +plan.counts:
         return None, receipts
-    forgotten = not fragments and not account.ids and _long_silent(account.worker.state, view)
-    return _insertion(worker, known, account, stored, victims, "" if forgotten else new_id()), receipts
+    forgotten = not fragments and not plan.ids and _long_silent(plan.worker.state, view)
+    return _insertion(worker, known, plan, stored, victims, "" if forgotten else new_id()), receipts
 
 
 def _fragment(encoded: EncodedFragment, clock_ms: int) -> Fragment:
@@ -152,32 +152,32 @@ def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[s
     return FragmentResult(number, outcome, fragment_id)
 
 
-def _changed(known: StoredWorker, account: _InsertionPlan) -> bool:
-    return replace(known.state, heard_ms=0) != replace(account.worker.state, heard_ms=0) or bool(account.dropped)
+def _changed(known: StoredWorker, plan: _InsertionPlan) -> bool:
+    return replace(known.state, heard_ms=0) != replace(plan.worker.state, heard_ms=0) or bool(plan.dropped)
 
 
 def _insertion(
     worker: str,
     known: StoredWorker,
-    account: _InsertionPlan,
+    plan: _InsertionPlan,
     stored: dict[str, NewFragment],
     victims: Sequence[str],
     token: str,
 ) -> Insertion:
-    view, state = account.view, account.worker.state
+    view, state = plan.view, plan.worker.state
     clock_ms = view.context.clock_ms
     before = (*known.state.open_part, *known.state.waiting)
     after = (*state.open_part, *state.waiting)
-    account.counts["accepted_fragments"] += len(stored)
-    account.counts["waiting_fragments"] += len(after) - len(before)
-    account.counts["waiting_bytes"] += _bytes(after) - _bytes(before)
-    for reason, count in Counter(account.dropped.values()).items():
-        account.counts[f"dropped:{reason}"] += count
+    plan.counts["accepted_fragments"] += len(stored)
+    plan.counts["waiting_fragments"] += len(after) - len(before)
+    plan.counts["waiting_bytes"] += _bytes(after) - _bytes(before)
+    for reason, count in Counter(plan.dropped.values()).items():
+        plan.counts[f"dropped:{reason}"] += count
     since = known.rate if known.text else Rate(clock_ms, clock_ms)
     now = replace(
-        account.worker,
-        ids=account.ids,
-        recent=dict(sorted(account.recent.items())[-_RECOGNISED:]),
+        plan.worker,
+        ids=plan.ids,
+        recent=dict(sorted(plan.recent.items())[-_RECOGNISED:]),
         accepted=known.accepted + len(stored),
         rate=since.after(len(stored), clock_ms),
     )
@@ -187,12 +187,12 @@ def _insertion(
         seen=known.text,
         text=worker_text(now, token) if token else "",
         due_ms=(state.heard_ms + view.memory_ms if due is None else due) if token else None,
-        fragments=tuple(new for fragment_id, new in stored.items() if fragment_id not in account.dropped),
-        chunks=tuple(account.chunks),
-        victims=tuple(victims) if account.chunks else (),
-        freed=tuple(fragment_id for fragment_id in account.dropped if fragment_id not in stored),
-        most_inserts=_most_inserts(view, len(account.chunks)),
-        counts={name: count for name, count in account.counts.items() if count},
+        fragments=tuple(new for fragment_id, new in stored.items() if fragment_id not in plan.dropped),
+        chunks=tuple(plan.chunks),
+        victims=tuple(victims) if plan.chunks else (),
+        freed=tuple(fragment_id for fragment_id in plan.dropped if fragment_id not in stored),
+        most_inserts=_most_inserts(view, len(plan.chunks)),
+        counts={name: count for name, count in plan.counts.items() if count},
     )
 
 

@@ -25,7 +25,7 @@ from lachesis.wire.states import LeaseOutcome
 log = logging.getLogger("lachesis.replay")
 
 
-class LeasedSamples(LeaseKind[ReplayView]):
+class SampleLeaseKind(LeaseKind[ReplayView]):
     """Samples that trainers hold under leases."""
 
     noun = "sample"
@@ -76,7 +76,7 @@ class ReplaySamples:
     ) -> None:
         self._replay = replay
         self._samples = samples
-        self._leased = LeasedSamples(replay, samples)
+        self._leased = SampleLeaseKind(replay, samples)
         self._chunk_sampling = chunk_sampling
         policy = WaitPolicy[ReplaySampleRequest, _Outcome](
             attempt=self._attempt,
@@ -107,7 +107,7 @@ class ReplaySamples:
         self, run: str, request: ReplaySampleRequest, ahead: Sequence[ReplaySampleRequest], _: bool
     ) -> _Outcome:
         # Concurrent samples of one process would make each other retry.
-        async with self._lines.setdefault(run, Line()).turn():
+        async with self._lines.setdefault(run, Line()).attempt():
             return await self._take(run, request, ahead)
 
     async def _overtaking(self, run: str, requests: Sequence[ReplaySampleRequest]) -> list[int]:

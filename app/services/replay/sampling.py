@@ -24,10 +24,10 @@ class AlreadyTaken:
 class ChunkSampling:
     """Takes the chunks that a strategy draws."""
 
-    def __init__(self, replay: ReplayStore, samples: SampleStore, upkeep: ReplayCleanup) -> None:
+    def __init__(self, replay: ReplayStore, samples: SampleStore, cleanup: ReplayCleanup) -> None:
         self._replay = replay
         self._samples = samples
-        self._upkeep = upkeep
+        self._cleanup = cleanup
 
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
@@ -61,7 +61,7 @@ class ChunkSampling:
             if found.why == "repeated":
                 return AlreadyTaken()
             if found.why == "short":  # ineligible chunks have not been swept yet
-                await self._upkeep.sweep(run)
+                await self._cleanup.sweep(run)
             seen = await self._replay.view(run)
         return LimiterBlock("chunks", 1, f"chunks come and go faster than {wanted} of them can be drawn")
 

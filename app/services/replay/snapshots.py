@@ -14,10 +14,10 @@ from lachesis.wire.replay import MAX_SNAPSHOTS
 class ReplaySnapshots:
     """Snapshots, which a trainer takes and restores together with its own state."""
 
-    def __init__(self, runs: RunStore, snapshots: SnapshotStore, upkeep: ReplayCleanup) -> None:
+    def __init__(self, runs: RunStore, snapshots: SnapshotStore, cleanup: ReplayCleanup) -> None:
         self._runs = runs
         self._snapshots = snapshots
-        self._upkeep = upkeep
+        self._cleanup = cleanup
 
     async def all(self, run: str) -> tuple[list[SnapshotRecord], int]:
         """Return the snapshots, oldest first, and the run clock in milliseconds.
@@ -66,7 +66,7 @@ class ReplaySnapshots:
             if ready and await self._snapshots.restore(run, snapshot, view, settle=settle):
                 break
         emit(ReplaySnapshotRestored(run=run, snapshot=name))
-        await self._upkeep.sweep(run)
+        await self._cleanup.sweep(run)
 
     async def drop(self, run: str, name: str) -> None:
         """Delete a snapshot.

@@ -162,7 +162,7 @@ async def _ready(sender: Sender) -> tuple[Finding, int]:
         await sender.send(get_json("/readyz"))
     except LachesisError as error:
         return problem("ready", str(error), "python -m app doctor, on the server"), code_of(error)
-    return ok("ready", "Redis takes writes, and maintenance runs"), WELL
+    return ok("ready", "Redis can be used, and maintenance runs"), WELL
 
 
 async def _token(settings: Settings, sender: Sender) -> tuple[Finding, int]:
