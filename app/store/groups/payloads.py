@@ -30,26 +30,26 @@ async def write_then_index(
     each payload is written by its own command after a script has noted it as pending. Then the index is written. A
     write torn by a crash leaves a pending payload, which is deleted later, and never half a group. Safe to repeat.
 
-    Redis does not roll a transaction back if its script fails. Then the payloads are marked, so that they are deleted
-    unless something names them. They stay for good if this process dies before, or if Redis goes away.
+    Redis writes payloads although it refuses a script. Then the payloads are marked, so that they are deleted unless
+    something names them. They stay for good if this process dies before, or if Redis goes away.
     """
     # The run may have been announced and then forgotten. So its name is added in the same transaction as its data, or
     # after its reservations. Before the reservations, the name could be removed again in between.
     announce: Command = ("ZADD", RUNS, "NX", 0, keys.name)
     written = [(keys.payload(name), payload) for name, payload in payloads.items()]
     total_bytes = sum(map(len, payloads.values()))
-    if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
-        # One command for all payloads: in a transaction, Redis answers each command with a system call.
-        together: list[Command] = [("MSET", *chain.from_iterable(written))] if written else []
-        try:
+    try:
+        if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
+            # One command for all payloads: in a transaction, Redis answers each command with a system call.
+            together: list[Command] = [("MSET", *chain.from_iterable(written))] if written else []
             replies = await connection.transact([announce, *together, index(reserved=False)])
-        except StoreRefused:  # not StoreFull: Redis does nothing of a transaction for which it lacks memory
-            await _mark(connection, keys, payloads)
-            raise
-    else:
-        reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
-        each: list[Command] = [("SET", *pair) for pair in written]
-        replies = await connection.pipeline([*reserve, announce, *each, index(reserved=True)])
+        else:
+            reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))] if payloads else []
+            each: list[Command] = [("SET", *pair) for pair in written]
+            replies = await connection.pipeline([*reserve, announce, *each, index(reserved=True)])
+    except StoreRefused:  # not StoreFull: then Redis writes no payload, or it is pending
+        await _mark(connection, keys, payloads)
+        raise
     return replies[-1]
 
 

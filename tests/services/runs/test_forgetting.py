@@ -279,12 +279,14 @@ async def without_scripts(redis_url: str, redis_client: Redis) -> AsyncIterator[
             restricted_url(server)
 
 
+@pytest.mark.parametrize("transacts", [True, False])
 async def test_what_a_run_that_nobody_made_could_not_index_is_deleted_and_the_run_forgotten(
-    process: Callable[..., Process], redis_client: Redis, redis_url: str
+    process: Callable[..., Process], redis_client: Redis, redis_url: str, *, transacts: bool
 ) -> None:
     """No script has given the run a clock."""
     group = PendingGroup("one", encoded(2), Placement(None))
     async with without_scripts(redis_url, redis_client) as connection:
+        connection.transacts = transacts
         with pytest.raises(StoreRefused):
             await GroupStore(connection).admit(RUN, [[group]], Preconditions(0))
     assert await redis_client.exists(KEYS.payload("one"))
