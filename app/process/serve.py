@@ -111,7 +111,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Listen on the address of a host.
 
     Raises:
-        OSError: The host has no address, or nobody can listen there.
+        OSError: The host has no address, or the address cannot be used.
     """
     family, address = resolve(host, port)
     # Listening, not only bound: otherwise two services could both hold the port.

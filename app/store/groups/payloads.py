@@ -56,7 +56,7 @@ async def write_then_index(
 async def _mark(connection: RedisClient, keys: RunKeys, group_ids: Collection[str]) -> None:
     """Mark payloads that may have no index, and wake the run, which deletes those that nothing names.
 
-    A run that nobody made gets a clock, because maintenance looks only at runs that have one.
+    A run that does not exist yet gets a clock: maintenance looks only at runs with one.
 
     Every attempt has ids of its own, so nothing names them later. These are plain commands: the reason may be that
     Redis lets its user load no scripts.
