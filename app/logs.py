@@ -93,7 +93,9 @@ class LogBackoff:
         clock: Returns the time now, seconds.
     """
 
-    def __init__(self, first_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, first_s: float = 10.0, longest_s: float = 600.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
         self._clock = clock

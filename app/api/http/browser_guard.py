@@ -26,7 +26,6 @@ from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
 _OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed
 _MOST_KNOWN = 1000
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:@/\s]+))(?::\d+)?")
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 log = logging.getLogger("lachesis.api")
 
@@ -87,7 +86,7 @@ class BrowserGuard:
         self._app = app
         self._hosts = hosts
         self._may_be_linked = may_be_linked
-        self._refusals = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._refusals = LogBackoff()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -25,8 +25,6 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 # The rest of a refused body is not read, so the connection cannot be used again. One too many must go.
 _CLOSING = (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding, errors.TooManyConnections)
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
-
 log = logging.getLogger("lachesis.api")
 
 
@@ -111,7 +109,7 @@ class Problems:
     def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
         self._app = app
         self._refusals = refusals
-        self._failures = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._failures = LogBackoff()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -19,7 +19,6 @@ BURST_S, LONGEST_WAIT_S = 2.5, 20.0
 below the 30 s after which clients give up."""
 
 _MANY = 1024  # senders, before those that had few refusals lately are forgotten
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 log = logging.getLogger("lachesis.api")
 
@@ -34,7 +33,7 @@ class Refusals:
     def __init__(self, each_s: float) -> None:
         self._pace = SenderPace(each_s, BURST_S, LONGEST_WAIT_S)
         self._free_at_s: dict[str, float] = {}
-        self._log_backoff = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._log_backoff = LogBackoff()
 
     async def hold_back(self, scope: Scope) -> None:
         """Wait before a request is refused, if its sender had many refusals. It ends with the client or the server."""

@@ -53,7 +53,6 @@ from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooM
 MAX_HEADER_BYTES = 32 * 1024
 _SEPARATORS_BYTES = len(": \r\n")
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 _PROTOCOL_STATE = (
     "app_state",
@@ -75,7 +74,7 @@ _CYCLE_STATE = (
 )
 
 log = logging.getLogger("lachesis.api")
-_unparsed = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+_unparsed = LogBackoff()
 
 
 def _refusal(error: ServiceError) -> bytes:

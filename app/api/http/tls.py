@@ -16,10 +16,9 @@ from app.api.http.certificates import TlsContexts
 from app.logs import LogBackoff
 
 _READ_BYTES = 256 * 1024
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
 
 log = logging.getLogger("lachesis.api")
-_failures = LogBackoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+_failures = LogBackoff()
 
 
 class TlsConnection(asyncio.Protocol):
