@@ -1,7 +1,8 @@
-"""uvicorn's HTTP protocol, with seven additions.
+"""uvicorn's HTTP protocol, with eight additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
+- A limit of requests that a client sends ahead of their replies (pipelining).
 - A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
 - A request learns whether its reply was read (`app.api.http.client_connection`).
@@ -51,6 +52,8 @@ from app.services.access.credentials import PeerCertificate
 from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
+MAX_PIPELINED = 16
+"""Requests that may wait for the reply to an earlier one of their connection. Each takes about 3 kB."""
 _SEPARATORS_BYTES = len(": \r\n")
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
@@ -88,6 +91,9 @@ def _refusal(error: ServiceError) -> bytes:
 
 
 _TOO_LARGE = _refusal(HeadersTooLarge(f"the headers are over {MAX_HEADER_BYTES} bytes"))
+_TOO_FAR_AHEAD = _refusal(
+    BadRequest(f"over {MAX_PIPELINED} requests wait for earlier replies on this connection: read the replies first")
+)
 _NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
 _NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
 _TOO_MANY = {exceeded: _refusal(TooManyConnections(message)) for exceeded, message in REFUSALS.items()}
@@ -201,6 +207,7 @@ class Protocol(HttpToolsProtocol):
         self._receiving = False  # from a request's first byte to its body's last, maybe after an early reply
         self._url = b""  # of the request that is read
         self._upgrading = False
+        self._is_too_far_ahead = False
         self._open: OpenConnection | None = None  # if connections are counted
         self._turned_away = b""  # the answer, if there are too many connections
         self._refusal = b""  # to be sent after the replies under way
@@ -302,11 +309,14 @@ class Protocol(HttpToolsProtocol):
             while data:
                 data = self._parse_to_upgrade(data)
         except httptools.HttpParserError:
-            too_large = self._limits.too_large
-            if _unparsed.is_due(too_large):
-                what = f"headers over {MAX_HEADER_BYTES} bytes" if too_large else "what is not HTTP"
+            what, refusal = "what is not HTTP", _NOT_HTTP
+            if self._limits.too_large:
+                what, refusal = f"headers over {MAX_HEADER_BYTES} bytes", _TOO_LARGE
+            elif self._is_too_far_ahead:
+                what, refusal = "requests too far ahead of their replies", _TOO_FAR_AHEAD
+            if _unparsed.is_due(what):
                 log.warning("refused %s", what, extra={"fields": {"caller": self._address}})
-            self._refuse(_TOO_LARGE if too_large else _NOT_HTTP)
+            self._refuse(refusal)
 
     def _parse_to_upgrade(self, data: bytes) -> bytes:
         """Parse up to the end of headers that ask for an upgrade. Return the bytes after these headers."""
@@ -347,6 +357,9 @@ class Protocol(HttpToolsProtocol):
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._is_too_far_ahead = True
+            raise ValueError("too many requests ahead of their replies")  # the parser stops
         super().on_message_begin()
         self._url = b""
         self._receiving = True

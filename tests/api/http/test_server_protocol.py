@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.api.http.certificates import TlsContexts, TlsFiles
-from app.api.http.server_protocol import MAX_HEADER_BYTES, missing_state, protocol_unless
+from app.api.http.server_protocol import MAX_HEADER_BYTES, MAX_PIPELINED, missing_state, protocol_unless
 from lachesis.wire.errors import BY_CODE
 from tests.api.http.raw_service import (
     GET,
@@ -222,6 +222,25 @@ def test_a_broken_body_is_refused_after_the_replies_before_it(service: Service, 
     assert problem_of(refusal)[0] == 400
 
 
+def test_requests_far_ahead_of_their_replies_are_not_parsed(service: Service) -> None:
+    """A request of 18 bytes becomes an object of 3 kB, and refused ones may wait for 20 s each."""
+    with service.connect() as client:
+        client.sendall((GET % b"/unwatched") * 5000)
+        service.release()
+        *answers, refusal = replies_until_closed(client)
+    assert [reply[:12] for reply in answers] == [b"HTTP/1.1 200"] * (1 + MAX_PIPELINED)
+    assert problem_of(refusal)[:2] == (400, "bad_request")
+    assert service.answered.qsize() == 1 + MAX_PIPELINED
+
+
+@pytest.mark.parametrize("at_once", [1 + MAX_PIPELINED, 3])
+def test_a_client_may_send_requests_ahead_of_their_replies_again_and_again(service: Service, at_once: int) -> None:
+    with service.connect() as client:
+        for _ in range(10):
+            client.sendall((GET % b"/ahead") * at_once)
+            read_replies(client, at_once)
+
+
 def test_upgrade_is_ignored_and_the_body_is_read(service: Service) -> None:
     """The parser would stop behind the headers, and take the body for the next request."""
     head = POST % (b"/h2c", 4)
@@ -241,7 +260,7 @@ def test_a_websocket_upgrade_gets_the_answer_of_a_plain_request(service: Service
     upgrade = (
         b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n\r\n"
     )
-    for asked in (1, 2000):  # also of very many at once
+    for asked in (1, MAX_PIPELINED):
         with service.connect() as client:
             client.sendall(((GET % b"/")[:-2] + upgrade) * asked + GET % b"/last")
             read_replies(client, asked + 1)
