@@ -134,7 +134,7 @@ class Demand:
         return GroupAllowance(groups, answer, self._horizon, view.policy_version)
 
     def who_must_act(self) -> str | None:
-        """Return who must act if credits alone lead to no batch. None means that credits lead to a batch.
+        """Return who must act if credits alone lead to no batch. None means that more groups may start, or may come.
 
         Call this method if a trainer that asks now gets no batch.
         """
@@ -152,8 +152,19 @@ class Demand:
             return f"{said}: start another environment, or change a group size, a max_share or the batch size"
         if self._horizon == 0:
             return awaited_version(self.view)
-        asked = self.completion.needed if self._nobody_may_start() else None
-        return None if asked is None else self.asked(asked)
+        if not self._nobody_may_start():
+            return None
+        needed = self.completion.needed
+        return self._who_is_awaited() if needed is None else self.asked(needed)
+
+    def _who_is_awaited(self) -> str | None:
+        """Return which environment runs the most sequences. A worker may report groups that never come."""
+        running = {key: self.view.running.get(key, 0) * env.group_size for key, env in self._alive.items()}
+        most = max(running, key=running.__getitem__)
+        if running[most] <= 0:
+            return None
+        whose = f"environment {most} ({self.view.environments[most].name}) runs the most"
+        return f"no group may start until running ones arrive; {whose}, {self.view.running[most]}"
 
     def _nobody_is_awaited(self) -> str:
         alive = sorted(self.view.live(self._ttl_ms).records)

@@ -131,6 +131,20 @@ def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> N
     assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
+def test_who_runs_the_most_is_named_while_nobody_may_start_a_group() -> None:
+    """A worker that reports groups which it does not run takes the credits of all."""
+    environments = {0: environment(0, group_size=4), 1: environment(1, group_size=4)}
+    view = replace(EMPTY, environments=environments, running={0: 2, 1: 1000})
+    demand = Demand("run", view, TTL_MS)
+    assert demand.of(0).groups == 0
+    assert demand.who_must_act() == (
+        "no group may start until running ones arrive; environment 1 (env1_0) runs the most, 1000"
+    )
+    few = Demand("run", replace(view, running={1: 1}), TTL_MS)
+    assert few.of(0).groups > 0
+    assert few.who_must_act() is None
+
+
 def test_a_batch_with_replayed_groups_may_also_be_fresh() -> None:
     """Groups of 24 and 32 never make the fresh 108 of a batch of 144, but six of 24 make all of it."""
     environments = {0: environment(0, 24), 1: environment(1, 32)}
