@@ -4,6 +4,7 @@ from functools import partial
 
 from starlette.types import Scope
 
+from app.core.access.addresses import sender_of_address
 from app.core.access.identity import Identity
 from app.events import caller
 from app.services.access.tokens import described_identity
@@ -32,7 +33,7 @@ def described(scope: Scope) -> dict[str, str]:
         ``agent`` (its software) and ``forwarded_for`` (the client behind a proxy).
     """
     said = {_SHOWN[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _SHOWN}
-    return {"caller": sender_of(scope)} | described_identity(scope.get(IDENTITY)) | said
+    return {"caller": address_of(scope)} | described_identity(scope.get(IDENTITY)) | said
 
 
 def shown_path(scope: Scope) -> str:
@@ -46,7 +47,12 @@ def account_of(scope: Scope) -> str | None:
     return None if identity is None else identity.account
 
 
-def sender_of(scope: Scope) -> str:
-    """Return the sender for limits: its address."""
+def address_of(scope: Scope) -> str:
+    """Return the address of the sender, for the log."""
     client = scope.get("client")
     return client[0] if client else UNIX_SOCKET
+
+
+def sender_of(scope: Scope) -> str:
+    """Return the sender for limits, by its address (`sender_of_address`)."""
+    return sender_of_address(address_of(scope))

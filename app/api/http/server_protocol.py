@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with eight additions.
+"""uvicorn's HTTP protocol, with nine additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
@@ -6,6 +6,7 @@
 - A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
 - A request learns whether its reply was read (`app.api.http.client_connection`).
+- Trailers of a chunked body are ignored. They are no headers: they come after these were checked.
 - A body that comes in one piece is not copied.
 - TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
 
@@ -47,6 +48,7 @@ from app.api.http.gathering import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
+from app.core.access.addresses import sender_of_address
 from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate
 from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
@@ -242,7 +244,7 @@ class Protocol(HttpToolsProtocol):
         connections: OpenConnections | None = self.app_state.get(STATE_KEY)
         if connections is None:
             return None
-        entered = connections.enter(self._address)
+        entered = connections.enter(sender_of_address(self._address))
         if not isinstance(entered, OpenConnection):
             return entered
         self._open = entered
@@ -381,7 +383,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._limits.count_parsed(len(name) + len(value) + _SEPARATORS_BYTES)
-        super().on_header(name, value)
+        if self._unfinished is not None:  # else a trailer of a chunked body, which uvicorn would add to the headers
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._limits.stop()

@@ -35,6 +35,7 @@ class Service:
         self.broken: queue.Queue[str] = queue.Queue()
         self.answered: queue.Queue[str] = queue.Queue()
         self.bodies: queue.Queue[bytes] = queue.Queue()
+        self.headers: queue.Queue[dict[bytes, bytes]] = queue.Queue()  # as they are once the body is read
         self.arrived: queue.Queue[bool] = queue.Queue()
         self.released = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -78,6 +79,7 @@ class Service:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.bodies.put(body)
+        self.headers.put(dict(scope["headers"]))
         connection = connection_of(scope)
         assert connection is not None
         if path in self.HELD:

@@ -43,7 +43,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def service(running: Service) -> Service:
     running.broken, running.answered = queue.Queue(), queue.Queue()
-    running.bodies, running.arrived = queue.Queue(), queue.Queue()
+    running.bodies, running.arrived, running.headers = queue.Queue(), queue.Queue(), queue.Queue()
     running.released = threading.Event()
     return running
 
@@ -220,6 +220,18 @@ def test_a_broken_body_is_refused_after_the_replies_before_it(service: Service, 
         *answers, refusal = replies_until_closed(client)
     assert len(answers) == (1 if before else 0)
     assert problem_of(refusal)[0] == 400
+
+
+def test_trailers_of_a_body_are_no_headers(service: Service) -> None:
+    """A proxy and the check of tokens look at the headers before these come."""
+    chunks = b"4\r\nbody\r\n0\r\nauthorization: Bearer x\r\n\r\n"
+    with service.connect() as client:
+        client.sendall(b"POST /chunked HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+        client.sendall(GET % b"/next")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+    assert service.bodies.get(timeout=60) == b"body"
+    assert service.headers.get(timeout=60) == {b"host": b"x", b"transfer-encoding": b"chunked"}
 
 
 def test_requests_far_ahead_of_their_replies_are_not_parsed(service: Service) -> None:
