@@ -161,7 +161,7 @@ CASES: dict[type[errors.ServiceError], Call] = {
     errors.ForeignHost: lambda client: _in(client, "GET", "", headers={"Host": "evil.example"}),
     errors.DatasetNotFound: lambda client: client.post("/v1/shards/plan", json={"ranks": 2, "path": "d"}),
     errors.RunNotFound: lambda client: client.get("/v1/runs/r"),
-    errors.EnvironmentNotFound: lambda client: _in(client, "GET", "/environments/0"),
+    errors.EnvironmentNotFound: lambda client: _in(client, "POST", "/groups", json=GROUP | {"environment": 7}),
     errors.MemberNotFound: _member_not_found,
     errors.EnvironmentSettingsDiffer: _environment_settings_differ,
     errors.GroupNotFound: lambda client: _in(client, "GET", "/groups/g"),

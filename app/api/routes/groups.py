@@ -91,6 +91,7 @@ _TEXT_COPIES = 6  # of values in 32 bits: as Redis has them, and as JSON with up
 
 _SUBMIT: Responses = body_responses(
     errors.RunNotFound,
+    errors.EnvironmentNotFound,
     errors.UnsupportedMediaType,
     errors.RunArchived,
     errors.GroupExists,

@@ -20,6 +20,7 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import (
+    EnvironmentNotFound,
     IntakePaused,
     InvalidField,
     PermissionDenied,
@@ -121,7 +122,7 @@ class Admission:
                     raise
                 relieved = True  # only once: if the store is full again, the sender must wait
                 continue
-            except (IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound):
+            except (EnvironmentNotFound, IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound):
                 if fresh:
                     raise
                 outcomes = None  # the run may have changed since it was read

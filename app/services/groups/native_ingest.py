@@ -11,7 +11,7 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
-from lachesis.wire.errors import InvalidField, RunNotFound
+from lachesis.wire.errors import EnvironmentNotFound, InvalidField, RunNotFound
 
 
 class NativeIngest:
@@ -41,7 +41,8 @@ class NativeIngest:
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: An environment is not registered, or two groups have one id.
+            EnvironmentNotFound: The run has no environment with the id that a group names.
+            InvalidField: A group has no id, or two have the same one.
             PermissionDenied: A group is not of environment ``only``.
             RunArchived, IntakePaused, QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
@@ -54,8 +55,8 @@ class NativeIngest:
                 raise RunNotFound(f"there is no run {run}")
             repeated = group.group_id in known
             if not repeated and group.environment is not None and group.environment not in context.environments:
-                where = (*group.place, "environment")
-                raise InvalidField(f"environment {group.environment} is not registered", where)
+                why = f"run {run} has no environment {group.environment}, which group {group.group_id} names"
+                raise EnvironmentNotFound(why)
             return _place(group, context, known=repeated)
 
         attempts = Attempts("store groups", run)
@@ -65,7 +66,7 @@ class NativeIngest:
                     run, groups, place, announce=False, limited=True, only=only, account=account
                 )
                 return admitted.outcomes
-            except InvalidField:
+            except (EnvironmentNotFound, InvalidField):
                 # A known group gets its first outcome again, even if it would be refused now.
                 found = await self._groups.recognised(run, ids)
                 if found <= known:

@@ -10,7 +10,7 @@ import re
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from typing_extensions import Self
@@ -36,7 +36,7 @@ from lachesis.errors import (
 )
 from lachesis.groups.group import Group
 from lachesis.wire.environments import Credits, EnvironmentCreate
-from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
+from lachesis.wire.groups import MAX_GROUPS, GroupOutcome, Receipts
 from lachesis.wire.status import Warned
 
 _LEAVING_S = 5.0
@@ -179,7 +179,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             NotSent: The service refused groups that were submitted earlier. Submit this group again.
             RunNotFound: The run was deleted.
         """
-        parcel = Parcel(group.id, group.packed(self.id), trace_headers())
+        parcel = Parcel(group.id, group.packed(None), trace_headers())
         async with self._changed:
             await self._changed.wait_for(lambda: self._broken or self._outbox.has_room(len(parcel.payload)))
             self._raise_failures()
@@ -222,8 +222,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             try:
                 return await self._beat(start_groups, budget_s)
             except (MemberNotFound, EnvironmentNotFound) as error:
-                log.warning("%s. Joining again", error)
-                await self._join_again()
+                await self._join_again(error, budget_s)
                 return await self._beat(start_groups, budget_s)
 
     async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
@@ -236,12 +235,15 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     def _retries(self) -> int:
         return self._sender.retries - self._before_joining
 
-    async def _join_again(self) -> None:
+    async def _join_again(
+        self, reason: LachesisError, budget_s: float | None, note: Callable[[LachesisError], None] | None = None
+    ) -> None:
+        log.warning("%s. Joining again", reason)
         try:
-            joined = await self._sender.send(self._calls.join(self._joining))
+            joined = await self._sender.send(self._calls.join(self._joining), budget_s, note)
         except EnvironmentSettingsDiffer:  # they changed after this process joined, which then was a member under them
             in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
-            joined = await self._sender.send(self._calls.join(in_force))
+            joined = await self._sender.send(self._calls.join(in_force), budget_s, note)
         self._id = joined.id
 
     def permit(self, wait_s: float | None = None) -> AsyncPermit:
@@ -343,9 +345,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             async with self._changed:
                 await self._changed.wait_for(lambda: self._outbox)
                 parcels = self._outbox.next()
-            call = self._calls.submit([parcel.payload for parcel in parcels], parcels[0].trace)
             try:
-                receipts = await self._sender.send(call, math.inf, self._note)
+                receipts = await self._sent(parcels)
             except LachesisError as error:
                 self._outbox.refused(parcels, error)
             else:
@@ -354,6 +355,21 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
                 self._outbox.arrived(parcels)
             self._trouble = None
             await self._tell()
+
+    async def _sent(self, parcels: Sequence[Parcel]) -> Receipts:
+        """Send groups until they are answered.
+
+        The id of the environment is void if the run was deleted and created again. Then it joins again, as it does
+        after a heartbeat, and the groups are sent under its new id.
+        """
+        while True:
+            environment = self.id
+            blobs = [parcel.addressed(environment) for parcel in parcels]
+            try:
+                return await self._sender.send(self._calls.submit(blobs, parcels[0].trace), math.inf, self._note)
+            except EnvironmentNotFound as error:
+                if self.id == environment:  # else a heartbeat has joined in the meantime
+                    await self._join_again(error, math.inf, self._note)
 
     def _warn(self, warnings: Sequence[Warned]) -> None:
         """Log warnings of the run about this environment, each kind once."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from lachesis._transport.tracing import TraceHeaders, go_together
 from lachesis.errors import LachesisError
+from lachesis.wire import blob
 
 MOST_GROUPS_SENT = 64
 MOST_BYTES_SENT = 8 * 1024 * 1024
@@ -14,11 +15,16 @@ MOST_BYTES_SENT = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A group as it is sent, and the headers of the span in which it was submitted."""
+    """A group that names no environment yet, and the headers of the span in which it was submitted."""
 
     group: str
     payload: bytes
     trace: TraceHeaders = field(default_factory=dict)
+
+    def addressed(self, environment: int) -> bytes:
+        """Return the payload, as that of a group of this environment."""
+        header = blob.read_header(self.payload)
+        return blob.with_metadata(self.payload, header, {**header.metadata, "environment": str(environment)})
 
 
 class Outbox:

@@ -192,7 +192,6 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "an environment below 0": (said(environment="-1"), 422, "environment: "),
     "an environment that is no number": (said(environment="math"), 422, "environment: "),
     "an environment beyond doubles": (said(environment=str(2**53)), 422, "environment: "),
-    "an environment nobody registered": (said(environment="7"), 422, "environment: environment 7 is not registered"),
     "a version of its own": (said(policy_version="5"), 422, "policy_version: is not 4"),
     "an infinite cost": (said(cost="inf"), 422, "cost: "),
     "a cost that is no number": (said(cost="nan"), 422, "cost: "),

@@ -147,6 +147,21 @@ async def test_other_settings_than_those_in_force_are_refused(run: Settings, tra
             assert (await shown(trainer)).group_size == 8
 
 
+async def test_groups_of_a_run_that_was_created_again_count_for_their_environment(
+    run: Settings, trainer: AsyncTrainer
+) -> None:
+    """The first group that is sent joins again: neither environment sends a heartbeat while this lasts."""
+    algebra, geometry = (AsyncEnvironment(name, run, heartbeat_s=600) for name in ("algebra", "geometry"))
+    async with algebra, geometry:
+        assert (algebra.id, geometry.id) == (0, 1)
+        await trainer.delete_run()
+        await trainer.create_run(batch_size=2)
+        await submitted(geometry, [group(1), group(2)])
+        assert (await shown(trainer)).name == "geometry"
+        assert [one.environment_name for one in (await trainer.list_groups()).groups] == ["geometry"] * 2
+        assert (geometry.id, geometry.outcomes) == (0, {"accepted": 2})
+
+
 async def test_a_worker_that_the_service_lost_sight_of_joins_again(
     run: Settings, trainer: AsyncTrainer, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

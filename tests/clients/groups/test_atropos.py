@@ -11,7 +11,7 @@ import pytest
 
 from lachesis import AsyncTrainer, Group, Settings
 from lachesis.atropos import BinarySubmission, settings_of
-from lachesis.errors import InvalidField
+from lachesis.errors import EnvironmentNotFound, InvalidField
 from lachesis.wire.columns import DETAIL_FIELDS
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts
@@ -154,7 +154,7 @@ async def test_what_is_wrong_is_said_and_nothing_of_its_list_is_stored(env: Env,
     with pytest.raises(InvalidField, match=r"masks\[0\]: has 1 values where tokens has 2"):
         await env.send([scored(1), {**scored(1, 2), "masks": [[1]]}])
     env.env_id = 77
-    with pytest.raises(InvalidField, match="environment 77 is not registered"):
+    with pytest.raises(EnvironmentNotFound, match=r"no environment 77, which group .* names"):
         await env.send([scored(1)])
     assert (await counts(trainer))["queued"] == 0
 

@@ -22,7 +22,13 @@ from app.store.environments.members import MemberStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Command
-from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, MemberNotFound, RunNotFound
+from lachesis.wire.errors import (
+    EnvironmentNotFound,
+    EnvironmentSettingsDiffer,
+    InvalidField,
+    MemberNotFound,
+    RunNotFound,
+)
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -108,6 +114,27 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     await services.batches.retention.forget(RUN)
     assert not await stays()
     assert sum((await services.environments.registry.view(RUN)).served.values()) == 2
+
+
+async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_forgotten(
+    alone: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new group of the environment is refused, and the message names the group."""
+    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 1)
+    services, _ = alone
+    await services.runs.administration.change(RUN, {"keep_batches": 0})
+    environment = (await join(services, "math")).environment
+    group = encoded(2, 0, environment)._replace(group_id="g")
+    (first,) = await services.groups.native.submit(RUN, [group])
+    batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
+    assert batch is not None
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.environments.registry.leave(RUN, environment, "one")
+    await join(services, "another")
+    assert await names(alone) == ["another"]
+    assert await services.groups.native.submit(RUN, [group]) == [first._replace(repeated=True)]
+    with pytest.raises(EnvironmentNotFound, match="no environment 0, which group new names"):
+        await services.groups.native.submit(RUN, [group, group._replace(group_id="new")])
 
 
 async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monkeypatch: pytest.MonkeyPatch) -> None:
