@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import numpy as np
@@ -29,6 +29,9 @@ from lachesis.errors import LachesisError, NotFound, ReplayNotFound, RunNotFound
 from lachesis.wire.blob import Buffer
 
 T = TypeVar("T")
+
+Note: TypeAlias = Callable[[LachesisError], None]
+"""Receives each error after which a call is sent again."""
 
 _LOG_PERIOD_S = 60.0
 _ASK_AGAIN_S = 0.5
@@ -84,9 +87,7 @@ class Sender:
             trust_env=proxy and (settings.url.startswith("https:") or not self._credentials.given),
         )
 
-    async def send(
-        self, call: Call[T], budget_s: float | None = None, note: Callable[[LachesisError], None] | None = None
-    ) -> T:
+    async def send(self, call: Call[T], budget_s: float | None = None, note: Note | None = None) -> T:
         """Send a call until it is answered.
 
         Args:

@@ -10,7 +10,7 @@ import re
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from typing_extensions import Self
@@ -18,7 +18,7 @@ from typing_extensions import Self
 from lachesis._compat import timeout
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
-from lachesis._transport.http import OwnsSender, Sender
+from lachesis._transport.http import Note, OwnsSender, Sender
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings, settings_from
 from lachesis._transport.tracing import create_untraced_task, trace_headers
@@ -142,7 +142,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         self._reporting = asyncio.Lock()
         self._before_joining = 0  # retries until then
         self._reported = 0  # running groups, as the service counts them
-        self._permits = Permits(name, functools.partial(self._report, start_groups=1), self._tell)
+        self._permits = Permits(name, functools.partial(self._report, 1, math.inf), self._tell)
         self._trouble: LachesisError | None = None
         self.outcomes = Counter()
 
@@ -165,8 +165,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why groups cannot be sent now, such as no answer or an expired token. None if the last request has ended."""
-        return self._trouble
+        """Why groups or the request for a permit wait, such as no answer or an expired token. None if they do not."""
+        return self._trouble or self._permits.trouble
 
     async def submit(self, group: Group) -> str:
         """Put a ``group`` into the outbox, which is sent in the background. Waits for room in the outbox.
@@ -212,7 +212,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         """
         return await self._report()
 
-    async def _report(self, start_groups: int = 0, budget_s: float | None = None) -> Credits:
+    async def _report(self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None) -> Credits:
         """Report how many groups run here, and ask to start more.
 
         Reports are sent one at a time, so that they arrive in order. A member that the service has forgotten, for
@@ -220,14 +220,14 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         """
         async with self._reporting:
             try:
-                return await self._beat(start_groups, budget_s)
+                return await self._beat(start_groups, budget_s, note)
             except (MemberNotFound, EnvironmentNotFound) as error:
-                await self._join_again(error, budget_s)
-                return await self._beat(start_groups, budget_s)
+                await self._join_again(error, budget_s, note)
+                return await self._beat(start_groups, budget_s, note)
 
-    async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
+    async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
         call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups, self._retries)
-        answer = await self._sender.send(call, budget_s)
+        answer = await self._sender.send(call, budget_s, note)
         self._reported = self.running_groups + answer.granted_groups
         return answer
 
@@ -235,9 +235,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     def _retries(self) -> int:
         return self._sender.retries - self._before_joining
 
-    async def _join_again(
-        self, reason: LachesisError, budget_s: float | None, note: Callable[[LachesisError], None] | None = None
-    ) -> None:
+    async def _join_again(self, reason: LachesisError, budget_s: float | None, note: Note | None) -> None:
         log.warning("%s. Joining again", reason)
         try:
             joined = await self._sender.send(self._calls.join(self._joining), budget_s, note)
@@ -249,7 +247,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     def permit(self, wait_s: float | None = None) -> AsyncPermit:
         """Wait until another group may start, and count the group as running until the block ends.
 
-        Submit the group in the block. You can hold several permits at once. A long wait is logged with its reason.
+        Submit the group in the block. You can hold several permits at once. A long wait is logged with its reason. It
+        goes on while the service does not answer or refuses the token, as groups in the outbox wait.
 
         Args:
             wait_s: Maximum time to wait, seconds, ``> 0``. None means no limit.
@@ -259,6 +258,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
         Raises:
             NoPermit: No group could start in time. The message says why.
+            RunNotFound: The run was deleted.
         """
         return AsyncPermit(self._permits, wait_s)
 

@@ -9,12 +9,14 @@ from types import TracebackType
 
 from lachesis._compat import timeout
 from lachesis._public import ForAsyncio, Shown
+from lachesis._transport.http import Note
 from lachesis._transport.logs import LOG_WAIT_AFTER_S, RateLimitedLog
-from lachesis.errors import NoPermit
+from lachesis.errors import LachesisError, NoPermit
 from lachesis.wire.environments import Credits
 
 _PAUSE_S = 0.5
 _LOG_PERIOD_S = 300.0
+_NO_ANSWER = "the service has not answered yet"
 
 log = logging.getLogger(__name__)
 
@@ -42,25 +44,34 @@ class AsyncPermit(Shown, ForAsyncio):
 
 
 class Permits:
-    """The permits of one environment. If several tasks wait for permits, one of them sends requests."""
+    """The permits of one environment. If several tasks wait for permits, one of them sends requests.
+
+    Attributes:
+        held: Number of permits that are held.
+        trouble: Why the present request for a permit is sent again. None if it is not.
+    """
 
     def __init__(
-        self, environment: str, ask: Callable[[], Awaitable[Credits]], notify: Callable[[], Awaitable[None]]
+        self,
+        environment: str,
+        ask: Callable[[Note], Awaitable[Credits]],
+        notify: Callable[[], Awaitable[None]],
     ) -> None:
         """Hold none yet.
 
         Args:
             environment: Its name.
-            ask: Asks the service to start one more group.
+            ask: Asks the service to start one more group, again and again until it answers.
             notify: Called after a permit was released: other members may then start as many groups.
         """
         self.held = 0
+        self.trouble: LachesisError | None = None
         self._environment = environment
         self._ask = ask
         self._notify = notify
         self._asking = asyncio.Lock()
         self._wait_log = RateLimitedLog(_LOG_PERIOD_S)
-        self._waiting_for = "the service has not answered yet"
+        self._waiting_for = _NO_ANSWER
 
     async def take(self, wait_s: float | None) -> Credits:
         """Wait for a permit, and hold it.
@@ -90,9 +101,13 @@ class Permits:
     async def _granted(self) -> Credits:
         began_s = time.monotonic()
         while True:
-            granted = await self._ask()
+            try:
+                granted = await self._ask(self._note)
+            finally:
+                self.trouble = None
             if granted.granted_groups > 0:
                 self.held += 1
+                self._waiting_for = _NO_ANSWER
                 return granted
             self._waiting_for = granted.reason
             now_s = time.monotonic()
@@ -104,3 +119,6 @@ class Permits:
                     self._waiting_for,
                 )
             await asyncio.sleep(_PAUSE_S * uniform(0.5, 1))
+
+    def _note(self, trouble: LachesisError) -> None:
+        self.trouble, self._waiting_for = trouble, str(trouble)

@@ -144,7 +144,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why groups cannot be sent now, such as no answer or an expired token. None if the last request has ended."""
+        """Why groups or the request for a permit wait, such as no answer or an expired token. None if they do not."""
         return self._async.trouble
 
     def submit(self, group: Group) -> str:
@@ -186,7 +186,8 @@ class Environment(BlockingOwner[AsyncEnvironment]):
     def permit(self, wait_s: float | None = None) -> Permit:
         """Wait until another group may start, and count the group as running until the block ends.
 
-        Submit the group in the block. You can hold several permits at once. A long wait is logged with its reason.
+        Submit the group in the block. You can hold several permits at once. A long wait is logged with its reason. It
+        goes on while the service does not answer or refuses the token, as groups in the outbox wait.
 
         Args:
             wait_s: Maximum time to wait, seconds, ``> 0``. None means no limit.
@@ -196,6 +197,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
         Raises:
             NoPermit: No group could start in time. The message says why.
+            RunNotFound: The run was deleted.
         """
         return Permit(self._async.permit(wait_s), self._portal)
 

@@ -447,6 +447,23 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
             assert environment.running_groups == 1
 
 
+async def test_a_permit_is_waited_for_without_a_service_for_as_long_as_it_may(
+    run: Settings, proxy: CuttingProxy
+) -> None:
+    """A refused token or the answer of a gateway also may be mended. The retry budget is that of other requests."""
+    async with AsyncEnvironment("gsm8k", replace(run, retry_budget_s=0), heartbeat_s=600) as environment:
+        async with gateway(proxy, "404 Not Found"):
+            waiting = asyncio.create_task(environment.permit().__aenter__())
+            await wait_until(lambda: waiting.done() or _is_answered_by_a_gateway(environment))
+        await waiting
+        assert (environment.trouble, environment.running_groups) == (None, 1)
+        async with gateway(proxy, "404 Not Found") as asked:
+            with pytest.raises(NoPermit, match="no permit for environment gsm8k in 2 s: status 404: no such page"):
+                await environment.permit(wait_s=2).__aenter__()
+            assert asked
+        assert (environment.trouble, environment.running_groups) == (None, 1)
+
+
 async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settings, proxy: CuttingProxy) -> None:
     port = proxy.upstream
     patient = replace(run, retry_budget_s=3600)
