@@ -100,9 +100,9 @@ def read_reply(call: Call[T], reply: Reply) -> T:
     """Return the value of a reply.
 
     Raises:
-        ServiceError: The service refused the request, or this version cannot read the reply.
+        ServiceError: The service refused the request, this version cannot read the reply, or it is not the service's.
     """
-    if not 200 <= reply.status < 300:
+    if not 200 <= reply.status < 300 or _is_web_page(reply):
         _raise_problem(reply)
     try:
         return call.read(reply)
@@ -225,10 +225,15 @@ def _gateway_code(status: int) -> str:
 
 
 def _not_a_problem(reply: Reply) -> str:
-    """Say that something else than the service answered with an error."""
-    if "html" in reply.headers.get("content-type", ""):
+    """Say that something else than the service answered."""
+    if _is_web_page(reply):
         return f"status {reply.status} with a web page, which is no answer of Lachesis: check the address, or the proxy"
     return f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}"
+
+
+def _is_web_page(reply: Reply) -> bool:
+    """Return whether a reply is a page for people, such as a proxy's that asks them to sign in."""
+    return "html" in reply.headers.get("content-type", "")
 
 
 def _error(problem: Mapping[str, Any]) -> ServiceError:

@@ -2,12 +2,15 @@
 
 import json
 import pickle
+from typing import Any
 
 import pytest
 
 from app.api.http.problems import problem
 from lachesis import errors
-from lachesis._transport.protocol import Reply, get_json, read_reply
+from lachesis._transport.protocol import Call, Reply, get_json, read_reply
+from lachesis._transport.retry import is_mendable
+from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import BY_CODE, LachesisError, ServiceError
 
 
@@ -103,6 +106,14 @@ def test_a_web_page_of_another_program_is_not_shown() -> None:
     error = received(Reply(404, {"content-type": "text/html;charset=utf-8"}, b"<html><h1>Not found</h1></html>"))
     assert "no answer of Lachesis: check the address" in str(error)
     assert "<" not in str(error)
+
+
+@pytest.mark.parametrize("call", [get_json("/version"), RunCalls("math").delete()], ids=["JSON", "nothing"])
+def test_a_web_page_with_status_200_is_the_answer_of_a_gateway(call: Call[Any]) -> None:
+    """Such as a page that asks to sign in. Groups wait for the service."""
+    with pytest.raises(ServiceError, match="status 200 with a web page") as raised:
+        read_reply(call, Reply(200, {"content-type": "text/html; charset=utf-8"}, b"<html>Sign in</html>"))
+    assert is_mendable(raised.value)
 
 
 def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
