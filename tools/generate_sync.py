@@ -233,7 +233,7 @@ class Facade:
     def _enter(self, node: Function) -> str:
         entering = "self._async.__aenter__()"
         if ast.unparse(node.returns or ast.Name("None")) != "Self":
-            lines = [f"return self._portal.run({entering})"]
+            lines = ["return self._portal.enter(self._async)"]
         else:
             lines = [f"self._begin({entering})" if self.owns else f"self._portal.run({entering})", "return self"]
         return signature(node, "__enter__") + self._said(node) + "".join(f"        {line}\n" for line in lines)

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import Self
@@ -58,6 +59,21 @@ class Portal:
         except BaseException:
             if future.cancel():
                 ended.wait(_LONGEST_END_S)
+            raise
+
+    def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enter a context. It is left again if a signal interrupts the caller although the context was entered."""
+        entered: list[T] = []
+
+        async def enter() -> None:
+            entered.append(await context.__aenter__())
+
+        try:
+            self.run(enter())
+            return entered[0]
+        except BaseException:
+            if entered:
+                self.run(context.__aexit__(None, None, None))
             raise
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -26,7 +26,7 @@ class Permit(Blocking[AsyncPermit]):
     """
 
     def __enter__(self) -> Credits:
-        return self._portal.run(self._async.__aenter__())
+        return self._portal.enter(self._async)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
