@@ -32,6 +32,7 @@ from lachesis.errors import (
     MemberNotFound,
     NotSent,
     RunNotFound,
+    ServiceError,
     Unreachable,
 )
 from lachesis.groups.group import Group
@@ -235,8 +236,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     def _retries(self) -> int:
         return self._sender.retries - self._before_joining
 
-    async def _join_again(self, reason: LachesisError, budget_s: float | None, note: Note | None) -> None:
-        log.warning("%s. Joining again", reason)
+    async def _join_again(self, reason: ServiceError, budget_s: float | None, note: Note | None) -> None:
+        log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
         try:
             joined = await self._sender.send(self._calls.join(self._joining), budget_s, note)
         except EnvironmentSettingsDiffer:  # they changed after this process joined, which then was a member under them
