@@ -275,6 +275,17 @@ async def test_an_environment_joins_once_and_leaves_as_often_as_it_likes(client:
     assert (await client.post("/v1/runs/r/environments", json=join)).json()["connected"] is True
 
 
+async def test_an_id_in_a_group_is_that_of_the_environment_which_its_sender_means(client: httpx.AsyncClient) -> None:
+    """It was another one if the run was created again."""
+    await made(client)
+    for name in ("math", "code"):
+        (await client.post("/v1/runs/r/environments", json={"name": name})).raise_for_status()
+    places = [{"id": "a", "environment": 0}, {"id": "b", "environment": 1}, {"id": "c"}]
+    answers = [await client.post("/v1/runs/r/groups?environment=math", json=GROUP | place) for place in places]
+    assert [answer.status_code for answer in answers] == [201, 404, 201]
+    assert answers[1].json()["detail"] == "environment 1 of run r, which group b names, is not 'math'"
+
+
 async def test_a_group_sent_twice_gets_its_first_answer_whatever_has_changed(client: httpx.AsyncClient) -> None:
     await made(client, max_staleness=0)
     blob = in_binary(GROUP | {"id": "b", "policy_version": 0})

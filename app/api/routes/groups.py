@@ -86,6 +86,19 @@ class _OfGroup(InRun):
     group: GroupId
 
 
+async def documented_meant_environment(
+    environment: Annotated[
+        str | None,
+        Query(
+            description="Name of the environment that the ids in the groups stand for. If an id is that of another "
+            "environment, the answer is 404: the run may have been created again since the sender joined."
+        ),
+    ] = None,
+) -> str | None:
+    """Declare the query of a submission. A `DirectNativeRoute` never calls this."""
+    return environment
+
+
 _COPIES = 2  # of contents, in memory: as Redis has them, and as the reply has them
 _TEXT_COPIES = 6  # of values in 32 bits: as Redis has them, and as JSON with up to 20 characters each
 
@@ -110,6 +123,7 @@ _SUBMIT: Responses = body_responses(
     openapi_extra=json_or_binary_body(
         SubmittedGroup, SubmittedGroups, description="One group as a blob, or several as a frame."
     ),
+    dependencies=[Depends(documented_meant_environment)],
 )
 @requires(Permission.PRODUCE)
 @spans("submit groups")
@@ -127,7 +141,8 @@ async def submit_groups(request: Request) -> Response:
         await count_more(request.scope, Use(groups=len(groups)))
         if (span := span_of(request)) is not None:
             await span.submits([group.group_id for group in groups if group.group_id is not None])
-        outcomes = await services.groups.native.submit(run, groups, identity.environment, identity.queue)
+        meant = request.query_params.get("environment")
+        outcomes = await services.groups.native.submit(run, groups, identity.environment, identity.queue, meant)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
     if warnings := services.runs.warnings.of(run):

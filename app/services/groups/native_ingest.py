@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.core.access.queued import LimitedAccount
+from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
@@ -27,6 +28,7 @@ class NativeIngest:
         groups: Sequence[EncodedGroup],
         only: str | None = None,
         account: LimitedAccount | None = None,
+        meant: str | None = None,
     ) -> list[Outcome]:
         """Store groups, all or none. Once this returns they survive any crash. Safe to repeat.
 
@@ -35,13 +37,15 @@ class NativeIngest:
             groups: The groups.
             only: The only environment that the sender may act for, by name; None for any.
             account: The account of the sender, if its groups in the queue are limited.
+            meant: The environment that ids in groups stand for, by name; None for any. Ids begin with 0 in each run,
+                so an id from before the run was created again may be that of another environment.
 
         Returns:
             The outcome of each group.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: The run has no environment with the id that a group names.
+            EnvironmentNotFound: The run has no environment with the id that a group names, or it is not ``meant``.
             InvalidField: A group has no id, or two have the same one.
             PermissionDenied: A group is not of environment ``only``.
             RunArchived, IntakePaused, QueueFull, GroupExists, StoreFull: Nothing was stored.
@@ -54,9 +58,8 @@ class NativeIngest:
             if context.batch_size is None:
                 raise RunNotFound(f"there is no run {run}")
             repeated = group.group_id in known
-            if not repeated and group.environment is not None and group.environment not in context.environments:
-                why = f"run {run} has no environment {group.environment}, which group {group.group_id} names"
-                raise EnvironmentNotFound(why)
+            if not repeated and group.environment is not None:
+                _check_environment(run, group, context.environments.get(group.environment), meant)
             return _place(group, context, known=repeated)
 
         attempts = Attempts("store groups", run)
@@ -89,6 +92,14 @@ def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
         twice, times = next(pair for pair in Counter(ids).items() if pair[1] > 1)
         raise InvalidField(f"{times} groups have the id {twice}", (*groups[ids.index(twice)].place, "id"))
     return ids
+
+
+def _check_environment(run: str, group: EncodedGroup, record: EnvironmentRecord | None, meant: str | None) -> None:
+    number, named_by = group.environment, f"which group {group.group_id} names"
+    if record is None:
+        raise EnvironmentNotFound(f"run {run} has no environment {number}, {named_by}")
+    if meant is not None and record.desired_name != meant:
+        raise EnvironmentNotFound(f"environment {number} of run {run}, {named_by}, is not {meant!r}")
 
 
 def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:

@@ -96,13 +96,22 @@ class RunCalls:
         path = path_of(self.run, "environments", environment, "heartbeat")
         return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 
-    def submit(self, blobs: Sequence[Buffer], trace: TraceHeaders | None = None) -> Call[groups.Receipts]:
-        """Build the submission of groups, each with an id of its own, in one request; ``trace`` as in `Call`."""
+    def submit(
+        self, blobs: Sequence[Buffer], trace: TraceHeaders | None = None, environment: str | None = None
+    ) -> Call[groups.Receipts]:
+        """Build the submission of groups, each with an id of its own, in one request.
+
+        Args:
+            blobs: The groups.
+            trace: As in `Call`.
+            environment: Name of the environment that the groups name by id. None means that the id alone counts.
+        """
         body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
         return Call(
             "POST",
             path_of(self.run, "groups"),
             model_reader(groups.Receipts),
+            _given({"environment": environment}),
             body=body,
             content_type=groups.SAFETENSORS,
             trace=trace,

@@ -360,14 +360,15 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     async def _sent(self, parcels: Sequence[Parcel]) -> Receipts:
         """Send groups until they are answered.
 
-        The id of the environment is void if the run was deleted and created again. Then it joins again, as it does
-        after a heartbeat, and the groups are sent under its new id.
+        If the run was deleted and created again, the id of the environment is void, or that of another one. Then it
+        joins again, as it does after a heartbeat, and the groups are sent under its new id.
         """
         while True:
             environment = self.id
             blobs = [parcel.addressed(environment) for parcel in parcels]
+            call = self._calls.submit(blobs, parcels[0].trace, self._joining.name)
             try:
-                return await self._sender.send(self._calls.submit(blobs, parcels[0].trace), math.inf, self._note)
+                return await self._sender.send(call, math.inf, self._note)
             except EnvironmentNotFound as error:
                 if self.id == environment:  # else a heartbeat has joined in the meantime
                     await self._join_again(error, math.inf, self._note)

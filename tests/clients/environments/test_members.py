@@ -162,6 +162,23 @@ async def test_groups_of_a_run_that_was_created_again_count_for_their_environmen
         assert (geometry.id, geometry.outcomes) == (0, {"accepted": 2})
 
 
+async def test_groups_never_count_for_an_environment_that_has_got_the_id_of_theirs(
+    run: Settings, trainer: AsyncTrainer
+) -> None:
+    """The run was created again, and the other environment joined first."""
+    algebra, geometry = (AsyncEnvironment(name, run, heartbeat_s=600) for name in ("algebra", "geometry"))
+    async with algebra, geometry:
+        await trainer.delete_run()
+        await trainer.create_run(batch_size=2)
+        await geometry.credits()
+        assert (algebra.id, geometry.id) == (0, 0)
+        await submitted(algebra, [group(1)])
+        await submitted(geometry, [group(2)])
+        listed = (await trainer.list_groups()).groups
+        assert {one.environment_name: one.environment for one in listed} == {"algebra": 1, "geometry": 0}
+        assert (algebra.id, algebra.outcomes, geometry.outcomes) == (1, {"accepted": 1}, {"accepted": 1})
+
+
 async def test_a_worker_that_the_service_lost_sight_of_joins_again(
     run: Settings, trainer: AsyncTrainer, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
