@@ -5,6 +5,9 @@ from functools import cached_property
 from lachesis.wire.filters import RunFilters
 from lachesis.wire.runs import AtroposSettings, BatchSize, RunSettings
 
+SHORTEST_MEMORY_MS = 120_000
+"""How long a run remembers a request at least, milliseconds of run clock: as long as its client may repeat it."""
+
 
 class RunConfig(AtroposSettings):
     """The settings that a trainer of Atropos registers. `AtroposSettings` defines all but the size of batches."""
@@ -36,6 +39,11 @@ class Policy(RunSettings):
     def dedup_ms(self) -> int:
         """How long after its admission the run recognises a group that has left, milliseconds of run clock."""
         return round(self.dedup_window_s * 1000)
+
+    @property
+    def request_memory_ms(self) -> int:
+        """How long the run remembers requests and silent workers of replay buffers, milliseconds of run clock."""
+        return max(self.dedup_ms, SHORTEST_MEMORY_MS)
 
     @property
     def remembered_ms(self) -> int:

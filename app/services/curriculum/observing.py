@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
+from app.core.runs.settings import SHORTEST_MEMORY_MS
 from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.items import refused
 from app.store.curriculum.items import ItemObservation, ItemStore
 from lachesis.wire.curricula import CurriculumSettings
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
-_REPEATED_MS = 120_000  # a repeated command is recognised this long, far longer than it is repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class CurriculumObservations:
         view = await self._curricula.view(run, name)
         changes = changes_of(view.policy, observations)
         own = request_id or uuid.uuid4().hex
-        remembered_ms = view.memory_ms if request_id else _REPEATED_MS
+        remembered_ms = view.memory_ms if request_id else SHORTEST_MEMORY_MS
         bins, repeated, items = arm_bins(view.policy), True, list[ItemAfterObservation]()
         for first in range(0, len(changes), _AT_ONCE):
             part = changes[first : first + _AT_ONCE]

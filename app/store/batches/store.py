@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from app.core.batches.leases import Lease, LeasedGroup, Replayed, returned
 from app.core.ranks.sharding import BalanceHistory
-from app.core.runs.settings import Policy
+from app.core.runs.settings import SHORTEST_MEMORY_MS, Policy
 from app.core.runs.view import RunView
 from app.store.batches import scripts
 from app.store.batches.records import MOST_RECORDS, record_text
@@ -24,8 +24,6 @@ from lachesis.wire.states import DropReason
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
-SHORTEST_HISTORY_MS = 120_000
-"""How long the end of a batch is remembered, milliseconds of run clock: as long as its trainer may ask again."""
 
 
 class Kept(NamedTuple):
@@ -205,7 +203,7 @@ class BatchStore:
         command = scripts.acknowledge_batches(
             keys,
             keep=keep,
-            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
             epoch=epoch,
             batches=[
                 scripts.EndedLease(lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE)
@@ -228,7 +226,7 @@ class BatchStore:
             seen=lease_text(lease),
             lease_id=lease.lease_id or NONE,
             step=lease.step,
-            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
             debt_changes=lease.debts,
             queued_groups=[
                 scripts.RequeuedRow(
@@ -253,7 +251,7 @@ class BatchStore:
             seen=lease_text(lease),
             step=lease.step,
             reason=reason,
-            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            history_ms=max(history_ms, SHORTEST_MEMORY_MS),
             debt_changes=lease.debts,
         )
         return bool(await self._connection.run(command))

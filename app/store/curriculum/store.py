@@ -48,7 +48,7 @@ class CurriculumView:
         samples: Samples so far.
         step: The run's: batches handed out so far.
         clock_ms: The run clock.
-        memory_ms: How long the run remembers ids of senders, milliseconds of run clock.
+        memory_ms: How long the run remembers ids of requests, milliseconds of run clock.
     """
 
     run: str
@@ -187,7 +187,7 @@ class CurriculumStore:
                 samples=int(samples or 0),
                 step=int(step or 0),
                 clock_ms=Now(time, service).run_clock_of(clock),
-                memory_ms=round(1000 * parse_run_policy(policy).dedup_window_s),
+                memory_ms=parse_run_policy(policy).request_memory_ms,
             )
         return None
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 from app.core.batches.leases import Lease
 from app.core.replay.sampling import ChunkCounts, ChunkDraw, importance, probabilities
 from app.store.batches import scripts as batch_scripts
-from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, RunKeys
@@ -193,7 +192,7 @@ class SampleStore:
             outcome=outcome,
             max_reuse=view.policy.max_reuse,
             lease_id=lease.lease_id,
-            memory_ms=max(view.memory_ms, SHORTEST_HISTORY_MS),
+            memory_ms=view.memory_ms,
             revision=view.revision,
         )
         return bool(await self._connection.run(command))

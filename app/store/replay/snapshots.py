@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.replay.rate_limiter import LimiterState
-from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, ReplayKeys, RunKeys
 from app.store.replay import scripts
@@ -131,7 +130,7 @@ class SnapshotStore:
             policy_version=view.context.version,
             snapshot_revision=snapshot.revision,
             max_reuse=snapshot.policy.max_reuse,
-            memory_ms=max(view.memory_ms, SHORTEST_HISTORY_MS),
+            memory_ms=view.memory_ms,
             settle=settle,
         )
         return bool(await self._connection.run(command))

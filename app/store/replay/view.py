@@ -135,7 +135,7 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
         totals={name: int(text) for name, text in texts.items() if name not in NO_TOTALS},
         demand=(demand, until_ms),
         lease_s=run_policy.lease_s,
-        memory_ms=round(1000 * run_policy.dedup_window_s),
+        memory_ms=run_policy.request_memory_ms,
         unsettled=texts.get("unsettled"),
         offset=float(texts["offset"]),
     )

@@ -103,6 +103,20 @@ async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets
     assert facts.stored.estimate.count == 2
 
 
+@pytest.mark.parametrize("window_s", [0.0, 30.0])
+async def test_a_request_counts_once_for_two_minutes_if_groups_are_recognised_for_less(
+    process: Start, redis_client: Redis, window_s: float
+) -> None:
+    services, _ = process()
+    await make(services)
+    await services.runs.administration.change(RUN, {"dedup_window_s": window_s})
+    assert not await observe(services, {"a": [1.0]}, "request")
+    await pass_time(redis_client, 60)
+    assert await observe(services, {"a": [1.0]}, "request")
+    await pass_time(redis_client, 60)
+    assert not await observe(services, {"a": [1.0]}, "request")
+
+
 async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)

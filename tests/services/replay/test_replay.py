@@ -49,6 +49,17 @@ async def test_what_is_sent_twice_is_stored_once(buffer: Buffer) -> None:
     assert (await swept(buffer)).total("accepted_fragments") == 3
 
 
+@pytest.mark.parametrize(("silent_ms", "outcome"), [(60_000, "repeated"), (120_000, "stored")])
+async def test_a_silent_worker_is_remembered_for_two_minutes_at_least(
+    buffer: Buffer, silent_ms: int, outcome: str
+) -> None:
+    await buffer.process[0].runs.administration.change(RUN, {"dedup_window_s": 0.0})
+    await buffer.configure(fragments_per_chunk=1)
+    assert await buffer.put(0) == ["stored"]
+    await buffer.pass_time(silent_ms)
+    assert await buffer.put(0) == [outcome]
+
+
 async def test_an_acknowledged_sample_counts_and_one_given_back_does_not(buffer: Buffer) -> None:
     await buffer.configure(max_reuse=2, fragments_per_chunk=1)
     await buffer.put(0, 1)
