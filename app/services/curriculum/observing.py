@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
-from app.core.runs.settings import SHORTEST_MEMORY_MS
 from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.items import refused
 from app.store.curriculum.items import ItemObservation, ItemStore
@@ -60,11 +59,10 @@ class CurriculumObservations:
         view = await self._curricula.view(run, name)
         changes = changes_of(view.policy, observations)
         own = request_id or uuid.uuid4().hex
-        remembered_ms = view.memory_ms if request_id else SHORTEST_MEMORY_MS
         bins, repeated, items = arm_bins(view.policy), True, list[ItemAfterObservation]()
         for first in range(0, len(changes), _AT_ONCE):
             part = changes[first : first + _AT_ONCE]
-            done = await self._items.observe(view, f"{own} {first}", remembered_ms, part, bins)
+            done = await self._items.observe(view, f"{own} {first}", part, bins)
             if isinstance(done, str):
                 raise refused(view, done, ("observations", first))
             repeated = repeated and done.repeated

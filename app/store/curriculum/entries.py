@@ -17,6 +17,8 @@ MAX_CURRICULA = 64
 """The most curricula of a run."""
 MAX_ITEMS = 10_000_000
 """The most items of a curriculum."""
+MAX_REQUESTS = 250_000
+"""The most requests with observations that a curriculum remembers: 2000 a second for two minutes, in 26 MB."""
 HISTORY = 50
 """The number of last scores that are kept of an item."""
 

@@ -13,6 +13,7 @@ from app.core.curriculum.indexes import ItemIndex
 from app.store.curriculum import scripts
 from app.store.curriculum.entries import (
     MAX_ITEMS,
+    MAX_REQUESTS,
     ItemWrite,
     StoredItem,
     packed_change,
@@ -123,19 +124,13 @@ class ItemStore:
         return int(await self._connection.run(scripts.delete_items(view.keys, item_keys=keys)))
 
     async def observe(
-        self,
-        view: CurriculumView,
-        request_id: str,
-        remembered_ms: int,
-        observations: Sequence[ItemObservation],
-        bins: int,
+        self, view: CurriculumView, request_id: str, observations: Sequence[ItemObservation], bins: int
     ) -> ObservationResult | str:
         """Count observations, all or none, and once. Safe to repeat.
 
         Args:
             view: The curriculum.
             request_id: The id by which a repeated request is recognised.
-            remembered_ms: How long it is recognised, milliseconds of run clock.
             observations: In the order they came.
             bins: How many bins are arms of the bandit; 0 if categories are.
 
@@ -145,7 +140,8 @@ class ItemStore:
         command = scripts.observe_items(
             view.keys,
             request_id=request_id,
-            remembered_ms=remembered_ms,
+            remembered_ms=view.memory_ms,
+            most_requests=MAX_REQUESTS,
             most_items=MAX_ITEMS,
             bins=bins,
             observations=[scripts.ChangeRow(key, packed_change(change, arm)) for key, change, arm in observations],

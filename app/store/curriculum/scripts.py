@@ -119,6 +119,7 @@ def observe_items(
     *,
     request_id: str,
     remembered_ms: int,
+    most_requests: int,
     most_items: int,
     bins: int,
     observations: Sequence[ChangeRow],

@@ -93,7 +93,7 @@
 | `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which other samples may take them |
 | `…:curriculum:{id}:holders` | hash | those items -> number and id of the sample that handed them out |
-| `…:curriculum:{id}:requests` | zset | requests with observations, by the run clock until which they are remembered |
+| `…:curriculum:{id}:requests` | zset | requests with observations, by the run clock at which they came |
 | `…:curriculum:{id}:samples` | hash | requests for samples -> JSON of their items |
 | `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are remembered |
 | `…:replayed` | hash | group id -> number of leased or kept batches that have it from the replay buffer |

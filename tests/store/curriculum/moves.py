@@ -24,7 +24,7 @@ async def a_curriculum(connection: RedisClient) -> CurriculumView:
     assert await items.register(view, [new]) == [("registered", 2)]
     change = observed(policy, [1.0, 0.0])
     observation = ItemObservation("seen", change, arm_step(policy, change))
-    assert not isinstance(await items.observe(view, "request", 1000, [observation], 5), str)
+    assert not isinstance(await items.observe(view, "request", [observation], 5), str)
     taken = await items.take(view, SampleId(1, "sample"), 1, ["seen"], (), "request")
     assert taken is not None
     assert taken.in_flight == 1

@@ -16,7 +16,7 @@ local CATEGORY_NUMBERS = KEYS[13]  -- hash: category -> its number, from 1
 local ARMS = KEYS[14]  -- hash: arm of the bandit -> its value
 local IN_FLIGHT = KEYS[15]  -- zset: items handed out, by the run clock from which other samples may take them, ms
 local HOLDERS = KEYS[16]  -- hash: those items -> 'number id attempt' of the sample that handed them out
-local REQUESTS = KEYS[17]  -- zset: requests that brought observations, by the run clock at which they are forgotten, ms
+local REQUESTS = KEYS[17]  -- zset: requests that brought observations, by the run clock at which they came, ms
 local SAMPLES = KEYS[18]  -- hash: requests for samples -> JSON of the items that they got (sample_requests)
 local SAMPLES_UNTIL = KEYS[19]  -- zset: those requests, by the run clock at which they are forgotten, ms
 

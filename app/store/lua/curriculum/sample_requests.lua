@@ -5,12 +5,8 @@
 local MOST_REQUESTS = 10000
 
 local function forget_requests(c, clock)
-  local old = redis.call('ZRANGEBYSCORE', c.samples_until, '-inf', clock, 'LIMIT', 0, 1000)
-  local excess = redis.call('ZCARD', c.samples_until) - MOST_REQUESTS
-  if #old == 0 and excess > 0 then old = redis.call('ZRANGE', c.samples_until, 0, math.min(excess, 1000) - 1) end
-  if #old == 0 then return end
-  redis.call('ZREM', c.samples_until, unpack(old))
-  redis.call('HDEL', c.samples, unpack(old))
+  local old = forget_oldest(c.samples_until, clock, MOST_REQUESTS)
+  if #old > 0 then redis.call('HDEL', c.samples, unpack(old)) end
 end
 
 local function remember(c, request, known, until_ms)

@@ -11,6 +11,7 @@
 -- include bulk
 -- include curriculum_keys
 -- include curriculum_places
+-- include forget_oldest
 -- include sample_requests
 -- include rows
 local number = ARGV[1]  -- number of the sample
