@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import CurriculumAdministration, counted, gone
+from app.services.draws import run_draw
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
@@ -22,8 +22,6 @@ from lachesis.wire.states import Missing
 
 _LOOKED_UP = 512
 """Items looked up to estimate bin probabilities where there is no formula; candidates of `thompson`."""
-
-_MANY_PLACES = 100_000  # a draw from these takes at most some ten milliseconds
 
 _AGAIN = "handed out before, to the same request"
 
@@ -104,10 +102,9 @@ class SamplingDistribution:
         return tuple(dict.fromkeys((ItemIndex.MEAN_REWARD, *(part.index for part in self.parts))))
 
     async def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
-        """Draw places without repetition, in a thread if that may take as long as there are many items."""
-        choose = partial(sampling.choose, self.parts, wanted, self.seed, counter)
-        is_long = sum(part.size for part in self.parts) > _MANY_PLACES
-        draws = await asyncio.to_thread(choose) if is_long else choose()
+        """Draw places without repetition."""
+        places = sum(part.size for part in self.parts)
+        draws = await run_draw(places, sampling.choose, self.parts, wanted, self.seed, counter)
         return draws, self.named(draws)
 
     def named(self, draws: Sequence[ItemDraw]) -> list[Place]:

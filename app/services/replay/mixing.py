@@ -18,6 +18,7 @@ from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
 from app.core.replay.sampling import ChunkCounts, ChunkDraw, draw, importance, probabilities
 from app.core.runs.view import QueueView
+from app.services.draws import run_draw
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
@@ -155,7 +156,8 @@ class ReplayMixing:
         credit = samples_open(view.position, policy.limiter, policy.min_size_to_sample)
         if not counts.chunks or not credit:
             return [], counter
-        draws, counter = draw(counts, policy.sampling, min(wanted, counts.chunks), policy.seed, counter)
+        wanted = min(wanted, counts.chunks)
+        draws, counter = await run_draw(counts.chunks, draw, counts, policy.sampling, wanted, policy.seed, counter)
         names = await self._samples.named(run, draws)
         keys = list(dict.fromkeys(name for name in names if name is not None))
         stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))

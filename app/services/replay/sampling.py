@@ -6,6 +6,7 @@ from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
+from app.services.draws import run_draw
 from app.services.replay.cleanup import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
@@ -72,8 +73,9 @@ class ChunkSampling:
         if not counts.chunks:
             return Missed("short")
         drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[ChunkDraw, ...]()
+        seed = view.policy.seed
         while True:
-            draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
+            draws, counter = await run_draw(counts.chunks, draw, counts, sampling, wanted, seed, counter, taken)
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
             if isinstance(found, SampleManifest) or sampling.strategy != "proportional" or not more:

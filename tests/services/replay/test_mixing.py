@@ -1,6 +1,8 @@
 """Batches that are filled up with groups from the replay buffer: exact, held like any other, and never at a price."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
+from app.services import draws
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import InvalidField
@@ -370,6 +373,31 @@ async def test_a_fresh_fraction_needs_a_buffer_that_takes_groups(
     assert (await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})).policy.fresh_fraction == 0.5
     _, new = await services.runs.administration.create(RUN, config(4), half)
     assert not new
+
+
+class CountedThreads(ThreadPoolExecutor):
+    """Counts what runs in its threads."""
+
+    calls = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("few", "calls"), [(4, 0), (3, 2)])
+async def test_draws_from_very_many_chunks_hold_up_no_other_request(
+    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch, few: int, calls: int
+) -> None:
+    """There are four chunks. More than ``few`` are very many."""
+    monkeypatch.setattr(draws, "_MANY_PLACES", few)
+    buffer = await set_up(process(), redis_client)
+    await submit(buffer.process[0], 10, 11)
+    threads = CountedThreads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    assert replayed(await taken(buffer.process[0]))
+    await buffer.take(1, sampling={"strategy": "recency"})
+    assert threads.calls == calls
 
 
 async def test_a_run_that_is_deleted_with_a_mixed_batch_leaves_no_key(
