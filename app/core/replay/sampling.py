@@ -52,6 +52,21 @@ class ChunkCounts:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkTotals:
+    """What the probabilities of a sample depend on, apart from its chunks.
+
+    Attributes:
+        chunks: How many sampleable chunks there were.
+        weight: Of `proportional` and `staleness`: the sum of their weights.
+        version: The version in force.
+    """
+
+    chunks: int
+    weight: float = 0
+    version: int = 0
+
+
 class ChunkDraw(NamedTuple):
     """The chunk at one place, if it is accepted.
 
@@ -127,26 +142,34 @@ def draw(
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
 
 
+def totals_of(counts: ChunkCounts, strategy: SamplingStrategy) -> ChunkTotals:
+    """Return the totals of the chunks that a strategy draws from."""
+    weight: float = counts.weight
+    if strategy == "staleness":
+        weight = sum(size * _staleness_weight(version, counts.version) for version, size in counts.versions.items())
+    return ChunkTotals(counts.chunks, weight, counts.version)
+
+
 def probabilities(
-    taken: Sequence[ChunkDraw], weights: Sequence[int], counts: ChunkCounts, sampling: Sampling
+    taken: Sequence[ChunkDraw], weights: Sequence[int], totals: ChunkTotals, sampling: Sampling
 ) -> list[float]:
     """Return how likely each chunk of a sample was to be the first one drawn: the strategy's distribution.
 
     Args:
         taken: The draws that gave the sample's chunks.
         weights: The chunks' weights.
-        counts: What was drawn from.
+        totals: Of what was drawn from.
         sampling: The strategy.
 
     Returns:
         Probabilities above 0 that sum to 1 over the buffer. For `fifo` and `lifo`, each is 1.
     """
-    chunks = counts.chunks
+    chunks = totals.chunks
     match sampling.strategy:
         case "uniform":
             distribution = [1 / chunks for _ in taken]
         case "proportional":
-            distribution = [weight / counts.weight for weight in weights]
+            distribution = [weight / totals.weight for weight in weights]
         case "rank":
             total = zipf_total(sampling.alpha, chunks)
             distribution = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
@@ -155,8 +178,7 @@ def probabilities(
             newest = math.expm1(-decay) / math.expm1(-decay * chunks)
             distribution = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
         case "staleness":
-            total = sum(size * _staleness_weight(version, counts) for version, size in counts.versions.items())
-            distribution = [_staleness_weight(each.low, counts) / total for each in taken]
+            distribution = [_staleness_weight(each.low, totals.version) / totals.weight for each in taken]
         case _:
             distribution = [1.0 for _ in taken]
     return [max(probability, sys.float_info.min) for probability in distribution]
@@ -214,7 +236,7 @@ def _by_place(
         case "rank":
             return chunks - zipf_without_replacement(sampling.alpha, chunks, wanted, generator)
         case _:
-            each = np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
+            each = np.array([_staleness_weight(v, counts.version) for v in sorted(counts.versions)], np.float64)
             return sample_without_replacement(
                 lambda count: sample_spans(each * sizes, sizes, count, generator)[1],
                 lambda places: np.log(each)[np.searchsorted(np.cumsum(sizes), places, side="right")],
@@ -249,6 +271,6 @@ def _by_weight(
     return skip_taken(places, gone), generator.integers(0, bounds[chosen]).tolist()
 
 
-def _staleness_weight(version: int, counts: ChunkCounts) -> float:
+def _staleness_weight(version: int, current: int) -> float:
     """Return the weight of a chunk of this version: the inverse of its staleness plus 1."""
-    return 1 / (1 + counts.version - version)
+    return 1 / (1 + current - version)

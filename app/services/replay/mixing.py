@@ -16,7 +16,7 @@ from app.core.model import Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, draw, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, draw, importance, probabilities, totals_of
 from app.core.runs.view import QueueView
 from app.services.draws import run_draw
 from app.services.replay.reservations import RESERVED_MS
@@ -135,7 +135,7 @@ class ReplayMixing:
                 contents=batch.replayed,
                 sharding=None,
             )
-            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkCounts(view.size, version=view.context.version))
+            drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkTotals(view.size, version=view.context.version))
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
             if isinstance(found, SampleManifest) or found.why != "outdated":
@@ -192,7 +192,8 @@ def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
 def _leased(chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
     """Return the groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
-    chances = probabilities([one.draw for one in chosen], weights, counts, sampling)
+    totals = totals_of(counts, sampling.strategy)
+    chances = probabilities([one.draw for one in chosen], weights, totals, sampling)
     return tuple(
         LeasedGroup(
             group_id=one.fragment.fragment_id,

@@ -210,7 +210,7 @@ class ReplaySamples:
             raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended during the request")
         fragments = {fragment.fragment_id: fragment for fragment in found if fragment is not None}
         chances, weights = manifest.chances()
-        current = manifest.drawn_on.counts.version
+        current = manifest.drawn_on.totals.version
         records = [
             SampledFragment(
                 fragment=fragments[fragment_id],

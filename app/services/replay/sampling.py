@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
-from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw
+from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw, totals_of
 from app.services.draws import run_draw
 from app.services.replay.cleanup import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
@@ -72,8 +72,8 @@ class ChunkSampling:
         counts = await self.counts(run, view, sampling)
         if not counts.chunks:
             return Missed("short")
-        drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[ChunkDraw, ...]()
-        seed = view.policy.seed
+        drawn_on, seed = DrawnOn(sampling, totals_of(counts, sampling.strategy)), view.policy.seed
+        counter, taken = view.total("draws"), tuple[ChunkDraw, ...]()
         while True:
             draws, counter = await run_draw(counts.chunks, draw, counts, sampling, wanted, seed, counter, taken)
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))

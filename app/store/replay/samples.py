@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, importance, probabilities, totals_of
 from app.store.batches import scripts as batch_scripts
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
@@ -31,10 +31,10 @@ class DrawnChunk:
 
 @dataclass(frozen=True, slots=True)
 class DrawnOn:
-    """The settings and the counts that a sample was drawn with."""
+    """The settings that a sample was drawn with, and the totals of the chunks that it was drawn from."""
 
     sampling: Sampling
-    counts: ChunkCounts
+    totals: ChunkTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SampleManifest:
     def chances(self) -> tuple[list[float], list[float]]:
         """Return the chunks' probabilities and importance weights."""
         sampling, weights = self.drawn_on.sampling, [drawn.weight for drawn in self.chunks]
-        chances = probabilities([drawn.draw for drawn in self.chunks], weights, self.drawn_on.counts, sampling)
+        chances = probabilities([drawn.draw for drawn in self.chunks], weights, self.drawn_on.totals, sampling)
         return chances, importance(chances, sampling.beta)
 
 
@@ -110,7 +110,7 @@ class SampleStore:
             oldest_ms=limits.oldest_ms,
             session=view.context.session,
             most_samples=limits.most_samples,
-            drawn_on=json_text({"sampling": drawn_on.sampling.model_dump(), "counts": asdict(drawn_on.counts)}),
+            drawn_on=json_text({"sampling": drawn_on.sampling.model_dump(), "totals": asdict(drawn_on.totals)}),
             request_id=lease.request_id,
             draws=draws,
         )
@@ -205,14 +205,17 @@ class SampleStore:
 def _parse(text: str) -> SampleManifest:
     values = json.loads(text)
     chunks = tuple(DrawnChunk(key, uses, int(weight), _draw(draw)) for key, uses, weight, draw in values["chunks"])
-    counts: dict[str, Any] = values["facts"]["counts"]
-    for name in ("powers", "versions"):
-        counts[name] = _whole(counts[name])
-    return SampleManifest(chunks, DrawnOn(Sampling.model_validate(values["facts"]["sampling"]), ChunkCounts(**counts)))
+    return SampleManifest(chunks, _drawn_on(values["facts"]))
 
 
-def _whole(counts: Mapping[str, int]) -> dict[int, int]:
-    return {int(name): count for name, count in counts.items()}
+def _drawn_on(facts: Mapping[str, Any]) -> DrawnOn:
+    sampling = Sampling.model_validate(facts["sampling"])
+    if "totals" in facts:
+        return DrawnOn(sampling, ChunkTotals(**facts["totals"]))
+    counts = facts["counts"]  # earlier builds stored the counts
+    versions = {int(version): chunks for version, chunks in counts["versions"].items()}
+    seen = ChunkCounts(counts["chunks"], counts["weight"], versions=versions, version=counts["version"])
+    return DrawnOn(sampling, totals_of(seen, sampling.strategy))
 
 
 def _draw(text: str) -> ChunkDraw:

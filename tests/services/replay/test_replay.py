@@ -1,5 +1,6 @@
 """The replay buffer's use cases over real Redis: in, out, and what is retired in between."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -217,6 +218,26 @@ async def test_a_sample_is_shown_again_as_it_was_and_a_repeated_request_gets_it(
     weights = [record.importance for record in first.records]
     assert max(weights) == 1.0
     assert all(0 < record.probability < 1 for record in first.records)
+
+
+async def test_a_sample_is_stored_with_totals_and_records_of_earlier_builds_are_read(buffer: Buffer) -> None:
+    """Earlier builds stored the counts of all versions, which may be very many."""
+    await buffer.configure(fragments_per_chunk=1)
+    for number in range(6):
+        await buffer.set_version(number)
+        await buffer.put(number, version=number)
+    sample = await buffer.take(4, sampling={"strategy": "staleness"})
+    total = sum(1 / (1 + n) for n in range(6))
+    expected = pytest.approx([1 / (1 + record.staleness) / total for record in sample.records])
+    assert [record.probability for record in sample.records] == expected
+    key, sample_id = KEYS.replay_part("samples"), sample.lease.batch_id
+    stored = json.loads(await buffer.redis.hget(key, sample_id))  # type: ignore[misc]
+    assert stored["facts"].pop("totals") == {"chunks": 6, "weight": pytest.approx(total), "version": 5}
+    versions = {str(number): 1 for number in range(6)}
+    stored["facts"]["counts"] = {"chunks": 6, "weight": 0, "powers": {}, "versions": versions, "version": 5}
+    await buffer.redis.hset(key, sample_id, json.dumps(stored))  # type: ignore[misc]
+    shown = await buffer.process[0].replay.samples.show(RUN, sample_id)
+    assert [record.probability for record in shown.records] == expected
 
 
 async def test_settings_change_while_it_runs_and_chunks_follow(buffer: Buffer) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import ChunkCounts, ChunkDraw
+from app.core.replay.sampling import ChunkDraw, ChunkTotals
 from app.services.replay.planning import FragmentResult, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
@@ -55,7 +55,7 @@ class ReplayMoves:
         held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
         limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
         draws = [ChunkDraw("order", 0, 2**53, rank) for rank in ranks]
-        drawn_on = DrawnOn(Sampling(), ChunkCounts(view.size))
+        drawn_on = DrawnOn(Sampling(), ChunkTotals(view.size))
         counter = view.total("draws") + 1
         return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
 

@@ -24,7 +24,7 @@ local oldest_version = ARGV[9]  -- oldest version that may be sampled
 local oldest_ms = ARGV[10]  -- oldest run clock of insertion that may be sampled
 local session = ARGV[11]  -- only chunks of this session may be sampled
 local most_samples = ARGV[12]  -- total of sampled chunks that the rate limiter allows, or ''
-local drawn_on = ARGV[13]  -- JSON of the counts that the sample was drawn from
+local drawn_on = ARGV[13]  -- JSON of the strategy, and of the totals of the chunks it draws from
 local request_id = ARGV[14]  -- or ''
 local draws = columns(ARGV, 15, {'ranked_by', 'low', 'high', 'rank', 'accept'}, (#ARGV - 14) / 5)
 -- include draw_chunks
