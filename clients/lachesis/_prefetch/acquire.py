@@ -3,7 +3,7 @@
 import contextlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -92,18 +92,19 @@ class BatchAcquirer(Acquirer[Taken]):
         self._refused = False
 
     def begin(self) -> None:
-        """Start again after `RunRewound`, which the caller has seen."""
+        """Start again, if the caller has seen `RunRewound`."""
         if self._refused:
-            self.rewinds, self._refused = None, False
+            self.start(None)
 
-    async def fenced(self, sending: Awaitable[T]) -> T:
-        """Send a request that names `rewinds`.
+    def start(self, rewinds: int | None) -> None:
+        """Start with this number of ``rewinds``. None means that the next loop asks for it."""
+        self.rewinds, self._refused = rewinds, False
 
-        Raises:
-            RunRewound: Another trainer rewound the run after this one started.
-        """
+    @contextlib.contextmanager
+    def noting_refusal(self) -> Iterator[None]:
+        """Note that the caller sees the `RunRewound` of this block. One of the background it may never see."""
         try:
-            return await sending
+            yield
         except RunRewound:
             self._refused = True
             raise
@@ -141,7 +142,7 @@ class BatchAcquirer(Acquirer[Taken]):
         return checked(TakeBatch, lease_s=lease_s, trainer=self._name, **known, **more)
 
     async def _leased(self, taking: Awaitable[Taken | NothingYet], lease_s: float | None) -> Held[Taken] | NothingYet:
-        taken = await self.fenced(taking)
+        taken = await taking
         if isinstance(taken, NothingYet):
             return taken
         info = taken.info

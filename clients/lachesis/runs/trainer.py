@@ -115,7 +115,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     async def delete_run(self) -> None:
         """Delete the run with its groups, batches, environments, replay buffer and curricula."""
         await self._sender.send(self._calls.delete())
-        self._acquirer.rewinds = None
+        self._acquirer.start(None)
 
     async def status(self) -> RunStatus:
         """Return the status of the run, for operators."""
@@ -309,7 +309,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             RunRewound: Another trainer rewound the run after this trainer started. Nothing has changed.
         """
         call = self._calls.set_policy_version(version, self._acquirer.rewinds)
-        answer = await self._acquirer.fenced(self._sender.send(call))
+        with self._acquirer.noting_refusal():
+            answer = await self._sender.send(call)
         whole = [feed for feed, cursor in self._feeds.items() if cursor is None]
         if whole and (limit := (await self.run()).max_staleness) is not None:
             for feed in whole:
@@ -327,7 +328,8 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             RunRewound: Another trainer rewound the run after this trainer started. Nothing has changed.
         """
         call = self._calls.checkpoint(step, policy_version, self._acquirer.rewinds)
-        return await self._acquirer.fenced(self._sender.send(call))
+        with self._acquirer.noting_refusal():
+            return await self._sender.send(call)
 
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``. The run hands out the later batches again, in order.
@@ -348,7 +350,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             for feed in feeds:
                 await feed.pause()
             rewound = await self._sender.send(self._calls.rewind(step))
-            self._acquirer.rewinds = rewound.rewinds
+            self._acquirer.start(rewound.rewinds)
             for feed, cursor in feeds.items():
                 feed.forget()
                 if cursor is not None:
@@ -382,7 +384,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             RanksDisagree: Other ranks asked for another division of the batch.
         """
         self._acquirer.begin()
-        with self._wait_log.watching():
+        with self._wait_log.watching(), self._acquirer.noting_refusal():
             if rank is None:
                 held = await self._acquirer.take(wait_s, lease_s)
             else:
@@ -421,8 +423,9 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         """
         feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
-            async for held in feed:
-                yield batch_of(held)
+            with self._acquirer.noting_refusal():
+                async for held in feed:
+                    yield batch_of(held)
         finally:
             await self._close_feed(feed)
 

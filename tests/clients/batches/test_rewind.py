@@ -168,6 +168,37 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
             assert (await anext(batches)).step == 7, "another loop starts again"
 
 
+async def test_a_trainer_that_left_its_loop_before_it_saw_a_rewind_learns_it_later(run: Settings) -> None:
+    """The request that was refused was one ahead, and the loop never came to it."""
+    async with (
+        AsyncTrainer(run) as survivor,
+        AsyncTrainer(run) as trainer,
+        AsyncEnvironment("math", run) as environment,
+    ):
+        await submitted(environment, [group(position) for position in range(1, 3)])
+        async with aclosing(survivor.batches(prefetch=1, wait_s=5)) as batches:
+            await (await anext(batches)).ack()
+            await trainer.rewind(0)
+        async with aclosing(survivor.batches(wait_s=5)) as batches:
+            with pytest.raises(RunRewound):
+                await anext(batches)
+        assert await _trained(trainer) == 1
+
+
+async def test_a_trainer_that_rewound_learns_that_another_one_did_so_afterwards(run: Settings) -> None:
+    async with AsyncTrainer(run) as first, AsyncTrainer(run) as second, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        assert await _trained(first) == 1
+        await second.rewind(0)
+        with pytest.raises(RunRewound):
+            await first.set_policy_version(1)
+        await first.rewind(0)
+        await second.rewind(0)
+        async with aclosing(first.batches(wait_s=5)) as batches:
+            with pytest.raises(RunRewound):
+                await anext(batches)
+
+
 async def test_a_trainer_that_waits_while_the_run_is_rewound_learns_it_at_once(run: Settings) -> None:
     async with AsyncTrainer(run) as waiting, AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
