@@ -43,7 +43,7 @@ pad_id, saved, log = 0, pathlib.Path(sys.argv[1]), open(sys.argv[2], "a")
 trains, trained = int(sys.argv[3]), 0
 
 def load():
-    return json.loads(saved.read_text()) if saved.exists() else None
+    return json.loads(saved.read_text()) if saved.exists() else 0
 
 def save(step):
     saved.write_text(json.dumps(step))
@@ -117,7 +117,7 @@ async def test_every_batch_since_the_checkpoint_comes_again_in_order(
 ) -> None:
     story = Story(settings, tmp_path)
     code = as_on_the_page(prefetch, max_staleness, every=3)
-    before = await story.train("first", code, 6)
+    _, *before = await story.train("first", code, 6)
     saved_step = json.loads((tmp_path / "saved").read_text())
     assert saved_step == before[2][0]
     trained = [(step, groups) for step, _, groups, _ in before[3:]]
@@ -133,6 +133,19 @@ async def test_every_batch_since_the_checkpoint_comes_again_in_order(
     leased = {delivery for *_, delivery in after[len(trained) : len(steps)]}
     assert leased <= {1, 2}, "as trained ones; one that was on its way when the trainer died had reached no trainer"
     assert [version for _, version, _, _ in after] == [3 + n for n in range(len(after))], "from the checkpoint's on"
+
+
+async def test_a_trainer_that_dies_before_its_first_checkpoint_trains_on_the_same_batches_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    story = Story(settings, tmp_path)
+    code = as_on_the_page(prefetch=1, max_staleness=None, every=10)
+    steps, *before = await story.train("first", code, 3)
+    assert steps == []
+    assert [(step, version) for step, version, _, _ in before] == [(1, 0), (2, 1), (3, 2)]
+    steps, *after = await story.train("second", code, 3)
+    assert steps[:3] == [1, 2, 3]
+    assert [one[:3] for one in after] == [one[:3] for one in before]
 
 
 async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Settings) -> None:
