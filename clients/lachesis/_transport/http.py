@@ -162,7 +162,12 @@ class Sender:
     @property
     def is_open(self) -> bool:
         """Whether it was used and is not closed."""
-        return self._used and not self._http.is_closed
+        return self._used and not self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, used or not."""
+        return self._http.is_closed
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -168,6 +168,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         Raises:
             InvalidField: A value is wrong.
             CurriculumNotFound, ServiceError: The service refused earlier observations. Report this one again.
+            Unreachable: The curriculum is closed, or its environment or trainer is. This one was not taken.
         """
         numbers = rewards if isinstance(rewards, list | tuple) else np.asarray(rewards).tolist()
         await self._observer.put(checked(Observation, item=key_of(item), rewards=numbers))
@@ -177,6 +178,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
 
         Raises:
             CurriculumNotFound, ServiceError: The service refused some observations.
+            Unreachable: The curriculum is closed, or its environment or trainer is.
         """
         await self._observer.flush()
 
@@ -421,6 +423,8 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     async def _end(self) -> list[LachesisError]:
         """Close it. Return the errors of observations that did not arrive."""
         try:
+            if self._owns_sender:
+                self._observer.end()
             for queue in self._queues:
                 await queue.aclose()
             self._queues.clear()
@@ -445,7 +449,9 @@ class NamedCurricula:
         return self._named[name]
 
     async def closed(self) -> list[LachesisError]:
-        """Close them. Return the errors of observations that did not arrive."""
+        """Close them for good. Return the errors of observations that did not arrive."""
+        for curriculum in self._named.values():
+            curriculum._observer.end()
         return [failure for curriculum in self._named.values() for failure in await curriculum._end()]
 
 

@@ -32,6 +32,7 @@ class Observer:
         self._waiting: deque[Observation] = deque()
         self._some, self._hurry, self._changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
+        self._ended = False
         self._lost: tuple[int, LachesisError] | None = None
         self._trouble: LachesisError | None = None
 
@@ -40,7 +41,7 @@ class Observer:
 
         Raises:
             ServiceError: Earlier observations were refused. This one was not taken.
-            Unreachable: The curriculum was closed. This one was not taken.
+            Unreachable: The curriculum is closed. This one was not taken.
         """
         sending = self._start()
         await self._until(lambda: self._lost is not None or len(self._waiting) < _MOST_WAITING, sending)
@@ -55,11 +56,15 @@ class Observer:
 
         Raises:
             ServiceError: Some were refused.
-            Unreachable: The curriculum was closed before.
+            Unreachable: The curriculum is closed.
         """
         self._hurry.set()
         await self._until(lambda: self._lost is not None or not self._waiting, self._start())
         self._raise_lost()
+
+    def end(self) -> None:
+        """Take no more."""
+        self._ended = True
 
     async def close(self, within_s: float) -> list[LachesisError]:
         """Send what waits, for at most ``within_s``. Return the error if some did not arrive."""
@@ -80,6 +85,8 @@ class Observer:
         return [] if failure is None else [failure]
 
     def _start(self) -> asyncio.Task[None]:
+        if self._ended or self._sender.is_closed:
+            raise Unreachable(f"curriculum {self._calls.name} is closed: report rewards before the end of its block")
         if self._sending is None:
             self._sending = asyncio.create_task(self._keep_sending())
             self._sending.add_done_callback(lambda _: self._changed.set())

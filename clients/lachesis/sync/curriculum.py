@@ -145,6 +145,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
         Raises:
             InvalidField: A value is wrong.
             CurriculumNotFound, ServiceError: The service refused earlier observations. Report this one again.
+            Unreachable: The curriculum is closed, or its environment or trainer is. This one was not taken.
         """
         self._portal.run(self._async.observe(item, rewards))
 
@@ -153,6 +154,7 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
 
         Raises:
             CurriculumNotFound, ServiceError: The service refused some observations.
+            Unreachable: The curriculum is closed, or its environment or trainer is.
         """
         self._portal.run(self._async.flush())
 

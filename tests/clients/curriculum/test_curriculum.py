@@ -354,6 +354,41 @@ async def test_a_task_that_waits_for_observations_learns_that_their_curriculum_w
         await flushing
 
 
+@pytest.mark.parametrize("owner", [partial(AsyncEnvironment, "sums"), AsyncTrainer])
+async def test_observations_after_the_end_of_a_block_are_refused(
+    run: Settings, owner: Callable[[Settings], AsyncEnvironment | AsyncTrainer]
+) -> None:
+    async with owner(run) as owning:
+        used = owning.curriculum("sums")
+        await used.set_up()
+        async with used:
+            await used.observe("sum/1", [1.0])
+        await used.observe("sum/1", [1.0])  # the connections are those of the outer block
+    async with AsyncCurriculum("sums", run) as own:
+        assert (await own.info()).observations == 2
+    for curriculum in (used, owning.curriculum("other"), own):
+        for late in (partial(curriculum.observe, "sum/1", [1.0]), curriculum.flush):
+            with pytest.raises(Unreachable, match=f"curriculum {curriculum.name} is closed: "):
+                await late()
+
+
+async def test_a_curriculum_that_sends_its_last_observations_takes_no_more(
+    curriculum: AsyncCurriculum, run: Settings, proxy: CuttingProxy
+) -> None:
+    async with AsyncTrainer(run) as trainer:
+        await trainer.curriculum("sums").flush()
+        upstream, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        await trainer.curriculum("sums").observe("sum/1", [1.0])
+        closing = asyncio.create_task(trainer.aclose())
+        await asyncio.sleep(0)  # it begins to close
+        with pytest.raises(Unreachable, match="curriculum sums is closed"):
+            await trainer.curriculum("sums").observe("sum/1", [1.0])
+        proxy.upstream = upstream
+        await closing
+    assert (await curriculum.item("sum/1")).count == 1
+
+
 async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(run: Settings) -> None:
     async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.observe("sum/1", [1.0])
