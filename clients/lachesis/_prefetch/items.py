@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import uniform
 from types import TracebackType
@@ -20,7 +20,7 @@ from lachesis.errors import LachesisError, NoItem
 from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
-_CLOSING_S = 1.0  # retry budget for giving items back; without that, others get them later
+_GIVE_BACK_S = 1.0  # retry budget for giving items back; without that, others get them later
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Drawn:
 
 
 class ItemQueue(PrefetchQueue[Drawn]):
-    """Items that are ready. An item that has waited here until others may get it is left out."""
+    """Items that are ready. An item that has waited here until others may get it is left out, and given back."""
 
     none_came: ClassVar[type[LachesisError]] = NoItem
 
@@ -61,6 +61,7 @@ class ItemQueue(PrefetchQueue[Drawn]):
         self._release = release
         self._freed = freed
         self._unanswered: tuple[str, float] | None = None
+        self._too_late: list[Drawn] = []
         self._pause_s = 0.0
         self._empty_draws = 0
 
@@ -69,23 +70,18 @@ class ItemQueue(PrefetchQueue[Drawn]):
         if self._closed:
             return
         await self._close()
-        unused: dict[str, list[str]] = {}
-        for drawn in self._ready:
-            unused.setdefault(drawn.sample, []).append(drawn.item.key)
+        unused = [*self._too_late, *self._ready]
         self._ready.clear()
         if self._unanswered is not None:
             with contextlib.suppress(LachesisError):
-                unanswered, _ = await self._draw(1, _CLOSING_S)
-                unused[unanswered.sample or ""] = [item.key for item in unanswered.items]
-        with contextlib.suppress(LachesisError):
-            for sample, keys in unused.items():
-                if keys:
-                    await self._release(sample, keys, _CLOSING_S)
+                _, unanswered = await self._draw(1, _GIVE_BACK_S)
+                unused += unanswered
+        await self._give_back(unused)
 
     def _has_one(self) -> bool:
         now_s = time.monotonic()
         while self._ready and self._ready[0].until_s < now_s:
-            self._ready.popleft()
+            self._too_late.append(self._ready.popleft())
             self._room.set()
         return bool(self._ready)
 
@@ -96,22 +92,30 @@ class ItemQueue(PrefetchQueue[Drawn]):
         self._freed.clear()
         if self._gave_up:
             return NothingYet(self._waiting_for)
+        too_late, self._too_late = self._too_late, []
+        await self._give_back(too_late)
         wanted = min(missing, MAX_SAMPLE)
-        sample, asked_s = await self._draw(wanted)
+        sample, drawn = await self._draw(wanted)
         self._empty_draws = 0 if sample.items else self._empty_draws + 1
         self._pause_s = 0.0 if len(sample.items) == wanted else self._pause(sample.retry_after_s)
-        if not sample.items:
-            return NothingYet(_why_none(sample))
-        until_s = asked_s + (sample.in_flight_ttl_s or float("inf"))  # 0: items are not kept from others at all
-        return [Drawn(item, sample.sample or "", until_s) for item in sample.items]
+        return drawn or NothingYet(_why_none(sample))
 
-    async def _draw(self, count: int, budget_s: float | None = None) -> tuple[SampledItems, float]:
-        """Draw items. Also return the time since which they may be in flight."""
-        # The id of a request whose answer never came is used again: it returns what that request drew.
+    async def _draw(self, count: int, budget_s: float | None = None) -> tuple[SampledItems, list[Drawn]]:
+        # The id of a request whose answer never came is used again: it returns what that request drew. If it drew
+        # nothing, or its items are free again, these items are new, and in flight for longer than `until_s`.
         request_id, asked_s = self._unanswered = self._unanswered or (str(uuid.uuid4()), time.monotonic())
         sample = await self._sample(count, request_id, budget_s)
         self._unanswered = None
-        return sample, asked_s
+        until_s = asked_s + (sample.in_flight_ttl_s or float("inf"))  # 0: items are not kept from others at all
+        return sample, [Drawn(item, sample.sample or "", until_s) for item in sample.items]
+
+    async def _give_back(self, unused: Iterable[Drawn]) -> None:
+        keys: dict[str, list[str]] = {}
+        for drawn in unused:
+            keys.setdefault(drawn.sample, []).append(drawn.item.key)
+        with contextlib.suppress(LachesisError):
+            for sample, of_sample in keys.items():
+                await self._release(sample, of_sample, _GIVE_BACK_S)
 
     def _pause(self, free_s: float | None) -> float:
         """Return how long to wait for free items. Observations by other processes may free them sooner."""
