@@ -40,6 +40,7 @@ THREADS = "Several threads may use it. It does not survive a fork: create it in 
 SENTENCES = {
     "Use it in one event loop, with ``async with`` or `aclose`.": f"Use it with ``with`` or `close`. {THREADS}",
     "Use it in one event loop, with ``async with``.": f"Use it with ``with``. {THREADS}",
+    " A step that blocks the event loop stops this, so run it in a thread.": "",
     "After an early end, asyncio closes the iterator later. `contextlib.aclosing` closes it at once.": "",
 }
 """What docstrings say otherwise of the synchronous classes."""
@@ -47,6 +48,7 @@ SENTENCES = {
 WORDS = {
     r"\bAsync(?=[A-Z])": "",
     r"\basync (?=with|for)": "",
+    r"\bawait asyncio\.to_thread\((\w+), ": r"\1(",
     r"\bawait ": "",
     r"\baclose\b": "close",
     r"\btask": "thread",

@@ -1,6 +1,7 @@
 """Leases of batches and samples: extended in the background, and ended once."""
 
 import contextlib
+import time
 from types import TracebackType
 from typing import Any
 
@@ -102,7 +103,11 @@ class HeldLease:
         """Extend it whenever a third of it has passed. If it is lost all the same, `ack` says so."""
         pause_s = lease_s * _EXTEND_AT
         while self.held:
+            due_s = time.monotonic() + pause_s
             await self._sender.sleep(pause_s)
+            late_s = time.monotonic() - due_s
+            if late_s > lease_s * _EXTEND_AT:
+                self._sender.log_late(lease_s, late_s)
             try:
                 lease_s = await self.extend(self._asked_s, lease_s * (1 - _EXTEND_AT))
                 pause_s = lease_s * _EXTEND_AT

@@ -75,6 +75,7 @@ class Sender:
         self._credentials = Credentials(settings)
         self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # httpx logs URLs
         self._trouble_log = RateLimitedLog(_LOG_PERIOD_S)
+        self._late_log = RateLimitedLog(_LOG_PERIOD_S)
         self._random = random or Random(os.urandom(16))  # so that no two processes keep step
         self._http = httpx.AsyncClient(
             base_url=self._url,
@@ -158,6 +159,12 @@ class Sender:
         if self._trouble_log.due(time.monotonic()):
             ends = f"; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else "."
             log.warning("%s %s", str(error).rstrip(".") + ends, next_step)
+
+    def log_late(self, lease_s: float, late_s: float) -> None:
+        """Log that a lease is extended late. One line a minute at most."""
+        if self._late_log.due(time.monotonic()):
+            why = "the event loop was blocked, or the process stood still. Run long steps in a thread"
+            log.warning("a lease of %g s is extended %.1f s late: %s", lease_s, late_s, why)
 
     @property
     def is_open(self) -> bool:

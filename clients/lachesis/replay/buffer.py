@@ -44,15 +44,16 @@ class AsyncReplay(OwnsSender, ForAsyncio):
     ```
     async with AsyncReplay() as replay:
         async for sample in replay.samples(num_chunks=32, prefetch=2):
-            errors = train(sample.stacked(), sample.importance_weights)
+            errors = await asyncio.to_thread(train, sample.stacked(), sample.importance_weights)
             await replay.set_priorities(dict(zip(sample.chunks, errors)))
             await sample.ack()
     ```
 
     Use it in one event loop, with ``async with`` or `aclose`.
 
-    Leases are extended in the background while a step runs. All methods raise `ServiceError` if the service refuses a
-    request, and `Unreachable` if no answer comes within ``retry_budget_s``.
+    Leases are extended in the background while a step runs. A step that blocks the event loop stops this, so run it in
+    a thread. All methods raise `ServiceError` if the service refuses a request, and `Unreachable` if no answer comes
+    within ``retry_budget_s``.
     """
 
     settings: Settings

@@ -36,14 +36,15 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     ```
     async with AsyncTrainer() as trainer:
         async for batch in trainer.batches(prefetch=2):
-            step(batch.tokens_padded(pad_id=0), batch.lengths, batch.scores)
+            await asyncio.to_thread(step, batch.tokens_padded(pad_id=0), batch.lengths, batch.scores)
             await batch.ack()
     ```
 
     Use it in one event loop, with ``async with`` or `aclose`.
 
-    Leases are extended in the background while a step runs. All methods raise `ServiceError` if the service refuses a
-    request, and `Unreachable` if no answer comes within ``retry_budget_s``.
+    Leases are extended in the background while a step runs. A step that blocks the event loop stops this, so run it in
+    a thread. All methods raise `ServiceError` if the service refuses a request, and `Unreachable` if no answer comes
+    within ``retry_budget_s``.
     """
 
     settings: Settings

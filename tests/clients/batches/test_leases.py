@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from lachesis._transport.protocol import LeaseCalls
 from lachesis._transport.run_calls import RunCalls, Taken
 from lachesis.wire.batches import TakeBatch
 from tests.clients.run import group, submitted
+from tests.waiting import wait_until
 
 Refusal = tuple[int, dict[str, Any], dict[str, str]]
 """Status, body and headers."""
@@ -148,6 +151,20 @@ async def test_a_lease_that_was_lost_is_not_extended_any_more(held: tuple[str, L
         assert len(gate.requests) == 1
         with pytest.raises(LeaseLost, match="was given back"):
             await lease.ack()
+
+
+async def test_a_step_that_blocks_the_event_loop_is_logged_once_for_all_leases(
+    held: tuple[str, LeaseCalls], run: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Sender(run) as sender:
+        leases = [HeldLease(held[1], 0.3, sender, None) for _ in range(2)]
+        await asyncio.sleep(0)  # they begin to wait for a third of that
+        time.sleep(0.5)  # noqa: ASYNC251 - as a step does that is not in a thread
+        await wait_until(lambda: "late: the event loop was blocked" in caplog.text)
+        for lease in leases:
+            lease.forget()
+    (line,) = [record.getMessage() for record in caplog.records if "late: " in record.getMessage()]
+    assert re.match(r"a lease of 0\.3 s is extended \d+\.\d s late: ", line)
 
 
 async def test_an_extension_that_was_refused_is_tried_again_while_the_lease_lasts(
