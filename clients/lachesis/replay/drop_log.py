@@ -62,5 +62,6 @@ class DropLog:
     def _log(self, reasons: Iterable[FragmentOutcome]) -> None:
         for reason in reasons:
             last, count = self._unlogged.pop(reason), self._counts[reason]
-            why = _WHY[reason].format(lowest=last.lowest, highest=last.highest)
+            why = _WHY.get(reason, "not kept: {reason}")  # a newer service may have further reasons
+            why = why.format(lowest=last.lowest, highest=last.highest, reason=reason)
             log.warning("worker %s: %d fragment%s %s", self._worker, count, "s"[count == 1 :], why)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.curricula import MAX_CATEGORY, CurriculumSettings, ItemMetadata, Strategy
@@ -222,7 +222,7 @@ class SampledItems(BaseModel):
     in_flight_ttl_s: float = Field(
         description="Seconds until other requests may get these items, if they are not observed before."
     )
-    missing: Missing | None = Field(
+    missing: SkipValidation[Missing | None] = Field(  # a newer service may have further reasons
         description="Why a sample has fewer items than were asked for. `no_items`: the curriculum has no items. "
         "`in_flight`: all others that the strategy would draw are in flight. `not_drawn`: the strategy would draw no "
         "others."

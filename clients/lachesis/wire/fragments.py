@@ -7,7 +7,7 @@ with the same keys, and tensors in base64.
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.groups import MAX_COST, TensorInJson
@@ -101,7 +101,7 @@ class FragmentReceipt(BaseModel):
     """What happened to a submitted fragment."""
 
     number: int = Field(description="Its number.")
-    status: FragmentOutcome = Field(
+    status: SkipValidation[FragmentOutcome] = Field(  # a newer service may have further ones
         description="`stored`. `repeated`: the buffer had it before. Refused and counted: `late` (it came after the "
         "buffer skipped its gap), `old_session` and `future_session` (it is of another session), `future_version` "
         "(the version that sampled it is not in force yet), `too_large` (a chunk with it does not fit into the "

@@ -85,6 +85,12 @@ def test_every_way_to_lose_a_fragment_is_logged_once_and_none_of_keeping_one(cap
         assert len(warnings(caplog)) == count * len(lost)
 
 
+def test_a_reason_that_this_version_does_not_know_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    receipt = FragmentReceipt.model_validate({"number": 0, "status": "throttled", "fragment": None})
+    DropLog("w").note([Outgoing(0, b"", 3, 4)], [receipt])
+    assert warnings(caplog) == ["worker w: 1 fragment not kept: throttled"]
+
+
 @pytest.mark.parametrize(
     ("given", "place"),
     [

@@ -13,6 +13,7 @@ from lachesis._transport.protocol import Call, Reply, read_reply
 from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.run_calls import RunCalls
 from lachesis.wire.blob import read_header, with_metadata
+from lachesis.wire.curriculum_items import SampleItems
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.clients.replay.test_replay import steps
@@ -86,3 +87,11 @@ def test_events_keep_fields_that_this_version_does_not_know() -> None:
 def test_a_receipt_may_have_an_outcome_that_this_version_does_not_know() -> None:
     reply = Reply(201, {}, b'{"groups": [{"id": "a", "status": "deduplicated"}]}')
     assert read_reply(RunCalls("math").submit([b""]), reply).groups[0].status == "deduplicated"
+    reply = Reply(201, {}, b'{"fragments": [{"number": 0, "status": "throttled", "fragment": null}]}')
+    assert read_reply(ReplayCalls("math").insert([b""], 0), reply)[0].status == "throttled"
+
+
+def test_a_sample_may_lack_items_for_a_reason_that_this_version_does_not_know() -> None:
+    sample = {"strategy": "uniform", "in_flight": 0, "in_flight_ttl_s": 1, "missing": "paused", "retry_after_s": None}
+    call = CurriculumCalls("math", "gsm8k").sample(SampleItems(n=1))
+    assert read_reply(call, Reply(200, {}, json.dumps(sample).encode())).missing == "paused"
