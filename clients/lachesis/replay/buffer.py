@@ -300,7 +300,8 @@ class AsyncReplay(OwnsSender, ForAsyncio):
     async def restore(self, name: str) -> ReplayState:
         """Restore the buffer from the snapshot with this ``name``, settings included. Return its state.
 
-        The buffer retires chunks that are too stale for the current policy version. Leased samples end.
+        The buffer retires chunks that are too stale for the current policy version. Leased samples end. If an answer is
+        lost, the SDK restores it once more: fragments that arrived in between are lost.
 
         Raises:
             InvalidField: The snapshot has ``groups`` false, and the run's ``fresh_fraction`` is below 1.

@@ -335,6 +335,8 @@ class Curriculum(BlockingOwner[AsyncCurriculum]):
     def load_state(self, state: bytes | StateFile | Mapping[str, Any]) -> StateLoaded:
         """Restore a saved state, all or nothing. The curriculum continues with the same samples.
 
+        If an answer is lost, the SDK restores it once more: observations that arrived in between are lost.
+
         Args:
             state: What `state` returned, a file that has it, its path, or the state of Atropos's
                 ``CurriculumScheduler``.
