@@ -1,6 +1,7 @@
 """Write down what happened in runs, and add old spans up to coarser ones."""
 
 import asyncio
+import logging
 import math
 import time
 from collections import defaultdict
@@ -18,6 +19,9 @@ from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
 from lachesis.wire.errors import StoreFull, StoreUnavailable
 
 _EVERY_S = float(KEPT[0].step_s)
+_BEHIND_S = 600.0  # a clock of Redis that is behind for less, as after a boot without NTP, costs no history
+
+log = logging.getLogger("lachesis.maintenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,14 @@ class _Written:
     span: HistorySpan
     at_s: float
 
+    @property
+    def time_s(self) -> float:
+        """Return the time of the entry, seconds since 1970."""
+        return int(self.entry.partition("-")[0]) / 1000
+
     def is_open(self, now_s: float) -> bool:
         """Return whether its span of time may still go on, so that more can be added to it."""
-        return int(self.entry.partition("-")[0]) / 1000 % _EVERY_S + now_s - self.at_s < _EVERY_S
+        return self.time_s % _EVERY_S + now_s - self.at_s < _EVERY_S
 
 
 class HistoryUpkeep:
@@ -62,6 +71,7 @@ class HistoryUpkeep:
         self._next_s = clock() + _EVERY_S
         self._merged_s: dict[tuple[str, int], int] = {}  # up to where, by run and step
         self._written: dict[str, _Written] = {}
+        self._behind_since_s: dict[str, float] = {}  # since when the time of Redis is before the latest entry, by run
         self._fresh_until_s: dict[str, float] = {}
         self._keeping: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._maintained: Mapping[str, bool] = {}
@@ -140,6 +150,7 @@ class HistoryUpkeep:
         kept = set(runs)
         self._merged_s = {place: time_s for place, time_s in self._merged_s.items() if place[0] in kept}
         self._written = {run: written for run, written in self._written.items() if run in kept}
+        self._behind_since_s = {run: since_s for run, since_s in self._behind_since_s.items() if run in kept}
         self._fresh_until_s = {run: until_s for run, until_s in self._fresh_until_s.items() if run in kept}
         for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
             del self._keeping[run]
@@ -161,11 +172,22 @@ class HistoryUpkeep:
 
     async def _merge(self, run: str) -> None:
         now_s = await self._histories.now_s()
+        if self._behind_for_s(run, now_s) >= _BEHIND_S:
+            await self._histories.drop_future(run, now_s)
+            log.warning("the clock of Redis was ahead: what it wrote is dropped", extra={"fields": {"run": run}})
         for fine, coarse in NEXT:
             end_s = span_begin(int(now_s), coarse.step_s)
             if self._merged_s.get((run, coarse.step_s)) != end_s:
                 await self._merge_up_to(run, fine, coarse, end_s, now_s)
                 self._merged_s[run, coarse.step_s] = end_s
+
+    def _behind_for_s(self, run: str, now_s: float) -> float:
+        """Return how long the time of Redis has been before the latest entry, seconds. New entries get its time."""
+        written = self._written.get(run)
+        if written is None or written.time_s < now_s + _EVERY_S:
+            self._behind_since_s.pop(run, None)
+            return 0.0
+        return self._clock() - self._behind_since_s.setdefault(run, self._clock())
 
     async def _merge_up_to(self, run: str, fine: Resolution, coarse: Resolution, end_s: int, now_s: float) -> None:
         last_s = await self._histories.last_s(run, coarse)

@@ -31,3 +31,7 @@ def merge_history(
     coarse_before_ms: int,
     kept_ms: int,
 ) -> None: ...
+
+
+@script
+def drop_future(keys: RunKeys, *, series: str, from_ms: int, kept_ms: int) -> None: ...

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.core.history.resolution import KEPT, LONGEST_S, Resolution
+from app.core.history.resolution import KEPT, LONGEST_S, Resolution, span_begin
 from app.core.history.series import HistorySpan
 from app.core.history.wanted import EVERYTHING, WantedHistory
 from app.store.history import scripts
@@ -100,7 +100,8 @@ class HistoryStore:
         """Return the runs whose history somebody looks at."""
         time, found = await self._connection.pipeline([("TIME",), ("ZRANGE", WATCHED, 0, -1, "WITHSCORES")])
         now_s = parse_time_us(time) / 1_000_000
-        return frozenset(run.decode() for run, until_s in found if float(until_s) > now_s)
+        # What is further in the future was written when the clock of Redis was ahead.
+        return frozenset(run.decode() for run, until_s in found if now_s < float(until_s) <= now_s + _WATCHED_S)
 
     async def merge(
         self, run: str, fine: Resolution, coarse: Resolution, begin_s: int, span: HistorySpan, now_s: float
@@ -130,6 +131,21 @@ class HistoryStore:
             kept_ms=_KEPT_MS,
         )
         return bool(await self._connection.run(command))
+
+    async def drop_future(self, run: str, now_s: float) -> None:
+        """Drop the spans that have not ended, from all streams, so that new ones can take their place.
+
+        The clock of Redis was ahead when they were written.
+
+        Args:
+            run: The run's name.
+            now_s: The time of Redis.
+        """
+        keys = RunKeys(run)
+        for one in KEPT:
+            from_ms = span_begin(int(now_s), one.step_s) * 1000
+            command = scripts.drop_future(keys, series=keys.series(one.step_s), from_ms=from_ms, kept_ms=_KEPT_MS)
+            await self._connection.run(command)
 
     async def last_s(self, run: str, resolution: Resolution) -> int | None:
         """Return when the last span of a stream begins; None if the stream is empty."""

@@ -13,7 +13,7 @@ from app.store.history import scripts
 from app.store.history.codec import decode_span, encode_span
 from app.store.history.store import HistoryStore, parse_span
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import WATCHED, RunKeys
 from lachesis.wire.errors import UnreadableRecord
 from tests.store.conftest import RUN, Store
 
@@ -189,6 +189,32 @@ async def test_a_span_that_begins_at_the_end_of_a_range_is_not_in_it(
         await redis_client.xadd(KEYS.series(10), {"facts": encode_span(span_of(1))}, time_ms)
     assert [one.time_s for one in await history.spans(RUN, FINE, 60, 120)] == [60, 119]
     assert await history.spans(RUN, FINE, 0, 0) == []
+
+
+async def test_spans_that_have_not_ended_are_dropped_and_written_again(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    now_s = await history.now_s()
+    minute_s = int(now_s) // 60 * 60
+    for begin_s in (minute_s - 60, minute_s, minute_s + 86_400):
+        await redis_client.xadd(KEYS.series(60), {"facts": encode_span(span_of(begin_s))}, f"{begin_s}000-0")
+    assert await history.append(RUN, span_of(1))
+    await history.drop_future(RUN, now_s)
+    assert await groups_at(history, MINUTE) == [minute_s - 60]
+    assert 0 < await redis_client.pttl(KEYS.series(60)) <= LONGEST_S * 1000
+    assert await history.append(RUN, span_of(2))
+    assert await history.merge(RUN, FINE, MINUTE, minute_s, span_of(3), now_s)
+    assert await groups_at(history, MINUTE) == [minute_s - 60, 3]
+    await history.drop_future(RUN, now_s + 60)
+    assert await groups_at(history, MINUTE) == [minute_s - 60, 3], "all of them have ended"
+
+
+async def test_a_run_is_watched_for_seconds_also_if_the_clock_was_ahead(
+    store: Store, history: HistoryStore, redis_client: Redis
+) -> None:
+    await redis_client.zadd(WATCHED, {"other": await history.now_s() + 86_400})
+    await history.watch(RUN)
+    assert await history.watched() == {RUN}
 
 
 async def test_a_damaged_span_is_named(store: Store, history: HistoryStore, redis_client: Redis) -> None:
