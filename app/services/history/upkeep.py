@@ -8,15 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 
 from app.core.history.resolution import KEPT, NEXT, Resolution, fresh_s, span_begin, until_next_write_s
 from app.core.history.series import HistorySpan, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
-from app.services.isolation import isolated
+from app.services.isolation import Failure, isolated
 from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
-from lachesis.wire.errors import StoreFull, StoreUnavailable
+from lachesis.wire.errors import StoreFull, StoreUnavailable, UnreadableRecord
 
 _EVERY_S = float(KEPT[0].step_s)
 _BEHIND_S = 600.0  # a clock of Redis that is behind for less, as after a boot without NTP, costs no history
@@ -117,27 +116,30 @@ class HistoryUpkeep:
         return self._recorder.runs()
 
     async def keep(self, run: str, *, maintained: bool, replay: bool = False, unless_fresh: bool = False) -> None:
-        """Write down what happened in a run.
+        """Write down what happened in a run. If the look at it fails, do everything else before raising.
 
         Args:
             run: Its name.
             maintained: Whether this process maintains it, and looks at it.
             replay: Whether it has a replay buffer.
             unless_fresh: Whether a moment ago is soon enough.
+
+        Raises:
+            UnreadableRecord: Something in the run cannot be read.
         """
         async with self._keeping[run]:
             if unless_fresh and self._is_fresh(run):
                 return
             began_s = self._clock()
+            look = await isolated(self._sampler.sample(run, replay=replay)) if maintained else None
+            seen, totals = (HistorySpan(), None) if look is None or isinstance(look, Failure) else look
+            span = added([self._recorder.take(run), seen])
+            await self._write(run, span, totals)
             if maintained:
-                seen, totals = await self._sampler.sample(run, replay=replay)
-                span = added([self._recorder.take(run), seen])
-                await self._write(run, span, totals)
                 await self._merge(run)
-            else:
-                span = self._recorder.take(run)
-                await self._write(run, span, None)
             self._fresh_until_s[run] = began_s + fresh_s(len(span.environments))
+            if isinstance(look, Failure):
+                raise look.error
 
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
@@ -192,12 +194,23 @@ class HistoryUpkeep:
     async def _merge_up_to(self, run: str, fine: Resolution, coarse: Resolution, end_s: int, now_s: float) -> None:
         last_s = await self._histories.last_s(run, coarse)
         first_s = 0 if last_s is None else last_s + coarse.step_s
-        stored = await self._histories.spans(run, fine, first_s, end_s)
-        for begin_s, part in groupby(stored, lambda one: span_begin(one.time_s, coarse.step_s)):
-            parts = list(part)
-            span = await asyncio.to_thread(_added, run, parts)
+        # A fine stream that was not added up for long is too large to be read at once.
+        while (next_s := await self._histories.next_s(run, fine, first_s)) is not None and next_s < end_s:
+            begin_s = span_begin(next_s, coarse.step_s)
+            first_s = begin_s + coarse.step_s
+            stored = await self._histories.spans(run, fine, next_s, first_s)
+            span = await asyncio.to_thread(_added, run, stored)
             await self._histories.merge(run, fine, coarse, begin_s, span, now_s)
 
 
 def _added(run: str, stored: Sequence[StoredSpan]) -> HistorySpan:
-    return added(parse_span(run, one) for one in stored)
+    return added(span for one in stored if (span := _readable(run, one)) is not None)
+
+
+def _readable(run: str, stored: StoredSpan) -> HistorySpan | None:
+    try:
+        return parse_span(run, stored)
+    except UnreadableRecord as error:
+        fields = {"run": run, "time_s": stored.time_s, "detail": str(error)}
+        log.error("coarser spans lack a span of the history", extra={"fields": fields})
+        return None

@@ -153,6 +153,13 @@ class HistoryStore:
         found = await self._connection.call("XREVRANGE", keys.series(resolution.step_s), "+", "-", "COUNT", 1)
         return None if not found else _time_s(found[0][0])
 
+    async def next_s(self, run: str, resolution: Resolution, from_s: int) -> int | None:
+        """Return when the first span of a stream from a time on begins; None if there is none."""
+        found = await self._connection.call(
+            "XRANGE", RunKeys(run).series(resolution.step_s), from_s * 1000, "+", "COUNT", 1
+        )
+        return None if not found else _time_s(found[0][0])
+
     async def firsts_s(self, run: str) -> list[int | None]:
         """Return when the first span of each stream begins, from the finest to the coarsest; None if it is empty."""
         keys = RunKeys(run)
