@@ -20,7 +20,7 @@ from app.services.batches.spans import batch_spans
 from app.services.history.recorder import series_name
 from app.store.batches.records import BatchRecordStore
 from app.store.curriculum.store import CurriculumStore
-from app.store.history.store import HistoryStore, Totals
+from app.store.history.store import Growth, HistoryStore, Totals, parse_totals
 from app.store.replay.store import ReplayStore
 
 _LONGEST_S = 20.0  # between two looks: what happened in a longer gap is not known
@@ -63,7 +63,7 @@ class HistorySampler:
         self._clock = clock
         self._looked_s: dict[str, float] = {}
 
-    async def sample(self, run: str, *, replay: bool) -> tuple[HistorySpan, Totals]:
+    async def sample(self, run: str, *, replay: bool) -> tuple[HistorySpan, Growth]:
         """Look at a run.
 
         Args:
@@ -71,16 +71,18 @@ class HistorySampler:
             replay: Whether it has a replay buffer.
 
         Returns:
-            What was found, and the totals that growth was counted up to.
+            What was found, and from which totals to which others its growth was counted.
         """
+        before = await self._histories.totals(run)  # first: what another process stores later is not overwritten
         diagnosis = await self._diagnostics.of(run)
         totals = await self._totals_of(run, diagnosis.view, replay=replay)
         span = HistorySpan()
         await self._add_causes(span, run, diagnosis)
         _add_gauges(span, diagnosis.view)
         await self._add_curricula(span, run)
-        _add_growth(span, await self._histories.totals(run), totals)
-        return span, totals
+        if before or diagnosis.view.clock_ms <= 1000 * _LONGEST_S:  # a new run has counted from 0
+            _add_growth(span, parse_totals(run, before), totals)
+        return span, Growth(before, totals)
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""

@@ -14,7 +14,7 @@ from app.core.history.series import HistorySpan, added
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
 from app.services.isolation import Failure, isolated
-from app.store.history.store import HistoryStore, StoredSpan, Totals, parse_span
+from app.store.history.store import Growth, HistoryStore, StoredSpan, parse_span
 from lachesis.wire.errors import StoreFull, StoreUnavailable, UnreadableRecord
 
 _EVERY_S = float(KEPT[0].step_s)
@@ -132,9 +132,11 @@ class HistoryUpkeep:
                 return
             began_s = self._clock()
             look = await isolated(self._sampler.sample(run, replay=replay)) if maintained else None
-            seen, totals = (HistorySpan(), None) if look is None or isinstance(look, Failure) else look
-            span = added([self._recorder.take(run), seen])
-            await self._write(run, span, totals)
+            seen, growth = (HistorySpan(), None) if look is None or isinstance(look, Failure) else look
+            counted = self._recorder.take(run)
+            span = added([counted, seen])
+            if not await self._write(run, span, growth) and growth is not None:
+                await self._write(run, counted)  # another process has looked at the run since
             if maintained:
                 await self._merge(run)
             self._fresh_until_s[run] = began_s + fresh_s(len(span.environments))
@@ -144,7 +146,7 @@ class HistoryUpkeep:
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
         for run in self.counted():
-            await self._write(run, self._recorder.take(run), None)
+            await self._write(run, self._recorder.take(run))
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
@@ -157,20 +159,21 @@ class HistoryUpkeep:
         for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
             del self._keeping[run]
 
-    async def _write(self, run: str, span: HistorySpan, totals: Totals | None) -> None:
+    async def _write(self, run: str, span: HistorySpan, growth: Growth | None = None) -> bool:
         # If a write fails, its outcome is unknown, and the next one is an entry of its own.
         written, now_s = self._written.pop(run, None), self._clock()
         try:
             entry = None
             if written is not None and written.is_open(now_s):
                 whole = added([written.span, span])
-                entry = await self._histories.append(run, whole, totals, written.entry)
+                entry = await self._histories.append(run, whole, growth, written.entry)
             if entry is None:
-                whole, entry = span, await self._histories.append(run, span, totals)
+                whole, entry = span, await self._histories.append(run, span, growth)
         except StoreFull:
-            return  # groups need the memory more
+            return False  # groups need the memory more
         if entry is not None:
             self._written[run] = _Written(entry, whole, now_s)
+        return entry is not None
 
     async def _merge(self, run: str) -> None:
         now_s = await self._histories.now_s()

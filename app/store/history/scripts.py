@@ -15,6 +15,7 @@ def append_history(
     replaced: str | None,
     facts: bytes,
     totals: bytes,
+    before: bytes,
     write: str,
 ) -> None: ...
 

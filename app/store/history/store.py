@@ -31,6 +31,19 @@ _AT_ONCE = 100  # entries to read in one round trip
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """From which totals to which others a look has counted.
+
+    Attributes:
+        before: The totals at the look before, as they are stored; empty if there were none.
+        now: The totals at this look.
+    """
+
+    before: bytes
+    now: Totals
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSpan:
     """A span as it is stored: when it was written or begins, seconds since 1970, and its text."""
 
@@ -53,18 +66,19 @@ class HistoryStore:
         return int(await self._connection.call("HLEN", RunKeys(run).environments))
 
     async def append(
-        self, run: str, span: HistorySpan, totals: Totals | None = None, replaced: str | None = None
+        self, run: str, span: HistorySpan, growth: Growth | None = None, replaced: str | None = None
     ) -> str | None:
         """Add what happened lately, and return the entry.
 
         Args:
             run: The run's name.
             span: What happened.
-            totals: What its counts were counted up to.
+            growth: What the span has of a look at the run.
             replaced: An entry of this process whose facts the span has, too. The new one takes its place.
 
         Returns:
-            None if nothing was added: there is no such run, or the entry can no longer be replaced.
+            None if nothing was added: there is no such run, the entry can no longer be replaced, or another process has
+            stored totals since the look read them.
 
         Raises:
             StoreFull: Redis is out of memory; nothing was added.
@@ -79,11 +93,12 @@ class HistoryStore:
             span_ms=KEPT[0].step_s * 1000,
             replaced=replaced,
             facts=encode_span(span),
-            totals=b"" if totals is None else orjson.dumps(totals),
+            totals=b"" if growth is None else orjson.dumps(growth.now),
+            before=b"" if growth is None else growth.before,
             write=uuid.uuid4().hex,
         )
         word = str((await self._connection.run(command)).decode())
-        return None if word in ("none", "later") else word
+        return None if word in ("none", "outdated", "later") else word
 
     async def watch(self, run: str) -> None:
         """Note that somebody looks at the history of a run."""
@@ -167,12 +182,9 @@ class HistoryStore:
         found = await self._connection.pipeline(commands)
         return [_time_s(entries[0][0]) if entries else None for entries in found]
 
-    async def totals(self, run: str) -> dict[str, dict[str, float]]:
-        """Read what the counts of the history were counted up to; nothing for a run without a history."""
-        found = await self._connection.call("GET", RunKeys(run).series_totals)
-        with reading(run):
-            totals: dict[str, dict[str, float]] = orjson.loads(found or b"{}")
-        return totals
+    async def totals(self, run: str) -> bytes:
+        """Read what the counts of the history were counted up to, for `parse_totals`; empty if that is not known."""
+        return bytes(await self._connection.call("GET", RunKeys(run).series_totals) or b"")
 
     async def spans(self, run: str, resolution: Resolution, from_s: int, to_s: float) -> list[StoredSpan]:
         """Read the spans of a stream from a time on, up to before another one, in the order of time."""
@@ -194,6 +206,17 @@ def parse_span(run: str, stored: StoredSpan, wanted: WantedHistory = EVERYTHING)
     """
     with reading(run):
         return decode_span(stored.facts, wanted)
+
+
+def parse_totals(run: str, stored: bytes) -> Totals:
+    """Read stored totals.
+
+    Raises:
+        UnreadableRecord: They are damaged.
+    """
+    with reading(run):
+        totals: Totals = orjson.loads(stored or b"{}")
+    return totals
 
 
 def _time_s(name: bytes) -> int:

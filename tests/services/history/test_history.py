@@ -14,11 +14,12 @@ from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
 from app.services.history.reading import RunHistory
 from app.services.history.recorder import HistoryRecorder
+from app.services.history.sampling import HistorySampler
 from app.services.history.upkeep import HistoryUpkeep
 from app.services.stores import Stores
 from app.store.curriculum.entries import ItemWrite
 from app.store.history.codec import encode_span
-from app.store.history.store import HistoryStore
+from app.store.history.store import Growth, HistoryStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField, RunNotFound
@@ -233,6 +234,30 @@ async def test_drops_count_once_if_several_processes_maintain_the_run(process: C
     await keep(one)
     environments = (await read(one)).environments
     assert [total(environments[name]["dropped"]["deleted"]) for name in ("math", OTHERS)] == [2, 3]
+
+
+async def test_a_process_that_is_paused_after_its_look_counts_no_drop_again(
+    process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one maintains the run in the meantime. What the first one has counted itself is kept."""
+    (one, _), (two, _) = process(), process()
+    look, paused = HistorySampler.sample, list[str]()
+
+    async def sample(self: HistorySampler, run: str, *, replay: bool) -> tuple[HistorySpan, Growth]:
+        found = await look(self, run, replay=replay)
+        if not paused:
+            paused.append(run)
+            await keep(two)
+        return found
+
+    monkeypatch.setattr(HistorySampler, "sample", sample)
+    math = await make_run(one)
+    await one.groups.native.submit(RUN, [group("a", math, 0.0, 1.0), group("b", math, 0.0, 1.0)])
+    await one.groups.deletion.delete(RUN, "a")
+    await keep(one)
+    await keep(two)
+    found = (await read(one)).environments["math"]
+    assert (total(found["dropped"]["deleted"]), total(found["groups_in"])) == (1, 2)
 
 
 @pytest.mark.parametrize("apart_s", [40, 61, 299, 450, 900])

@@ -10,6 +10,7 @@ from app.core.history.causes import HELD
 from app.core.history.charts import BLOCKED, LOOKED_S
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
+from app.store.redis.keys import RunKeys
 from tests.services.conftest import RUN, Process
 from tests.services.history.history_runs import group, make_run, sampler_of
 from tests.services.replay.moves import buffer_of
@@ -50,13 +51,13 @@ async def test_a_sample_that_is_given_back_counts_as_sampled_and_repeats_no_drop
     await services.groups.deletion.delete(RUN, "a")
     await buffer.put(0)
     sample = await buffer.take(1)
-    first, totals = await sampler.sample(RUN, replay=True)
+    first, growth = await sampler.sample(RUN, replay=True)
     assert (first.run.counts["dropped:deleted"], first.run.counts["replay_samples"]) == (1, 1)
-    assert await stores.histories.append(RUN, first, totals)
+    assert await stores.histories.append(RUN, first, growth)
 
     await buffer.nack(sample)
-    second, totals = await sampler.sample(RUN, replay=True)
-    assert await stores.histories.append(RUN, second, totals)
+    second, growth = await sampler.sample(RUN, replay=True)
+    assert await stores.histories.append(RUN, second, growth)
     assert not second.run.counts.keys() & {"dropped:deleted", "replay_samples"}
     assert not any(facts.counts for facts in second.environments.values())
 
@@ -71,5 +72,21 @@ async def test_totals_name_environments_that_have_dropped_nothing_too(process: C
     """So the next look knows which environments were looked at."""
     services, _ = process()
     await make_run(services)
-    _, totals = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
-    assert totals == {"": {}, "math": {}}
+    _, growth = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    assert growth.now == {"": {}, "math": {}}
+
+
+async def test_drops_are_not_counted_if_nobody_knows_when_they_happened(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """The run slept until its history had expired."""
+    services, _ = process()
+    math, stores = await make_run(services), Stores.on(services.connection)
+    sampler = sampler_of(services, stores)
+    await redis_client.hset(RunKeys(RUN).run, "clock_ms", 10**9)
+    for counted, name in enumerate("ab"):
+        await services.groups.native.submit(RUN, [group(name, math, 0.0, 1.0)])
+        await services.groups.deletion.delete(RUN, name)
+        seen, growth = await sampler.sample(RUN, replay=False)
+        assert seen.run.counts.get("dropped:deleted", 0) == counted
+        assert await stores.histories.append(RUN, seen, growth)

@@ -11,7 +11,7 @@ from app.core.history.sketch import Sketch
 from app.core.history.wanted import SKETCHES, WantedHistory
 from app.store.history import scripts
 from app.store.history.codec import decode_span, encode_span
-from app.store.history.store import HistoryStore, parse_span
+from app.store.history.store import Growth, HistoryStore, parse_span, parse_totals
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import WATCHED, RunKeys
 from lachesis.wire.errors import UnreadableRecord
@@ -113,6 +113,7 @@ async def test_a_repeated_command_adds_nothing(store: Store, connection: RedisCl
             replaced=replaced,
             facts=write.encode(),
             totals=b"",
+            before=b"",
             write=write,
         )
         return str((await connection.run(command)).decode())
@@ -137,15 +138,45 @@ async def test_a_run_that_does_not_exist_or_was_reset_gets_no_history(
     assert not await history.append("other", span_of(2))
     assert not await redis_client.exists(KEYS.series(10), RunKeys("other").series(10), RunKeys("other").run)
     assert await history.last_s(RUN, FINE) is None
-    assert await history.totals(RUN) == {}
+    assert await history.totals(RUN) == b""
 
 
 async def test_the_latest_totals_are_found(store: Store, history: HistoryStore) -> None:
-    await history.append(RUN, span_of(1), {"math": {"dropped:stale": 3}})
-    await history.append(RUN, span_of(1), {"math": {"dropped:stale": 5}})
+    for dropped in (3, 5):
+        growth = Growth(await history.totals(RUN), {"math": {"dropped:stale": dropped}})
+        assert await history.append(RUN, span_of(1), growth)
     for _ in range(20):
         await history.append(RUN, span_of(1))
-    assert await history.totals(RUN) == {"math": {"dropped:stale": 5}}
+    assert parse_totals(RUN, await history.totals(RUN)) == {"math": {"dropped:stale": 5}}
+
+
+async def test_growth_is_added_once_if_two_processes_have_seen_it(
+    store: Store, history: HistoryStore, connection: RedisClient
+) -> None:
+    async def appended(write: str, before: bytes, totals: bytes, replaced: str | None = None) -> str:
+        command = scripts.append_history(
+            KEYS,
+            finest=KEYS.series(10),
+            most=100,
+            kept_ms=60_000,
+            span_ms=10**13,  # no span ends in between
+            replaced=replaced,
+            facts=encode_span(span_of(1)),
+            totals=totals,
+            before=before,
+            write=write,
+        )
+        return str((await connection.run(command)).decode())
+
+    first = await appended("a", b"", b"1")
+    assert await appended("a", b"", b"1") == first, "a repeated command"
+    assert await appended("b", b"", b"1") == "outdated"
+    second = await appended("c", b"1", b"2")
+    assert await appended("d", b"1", b"3", first) == "outdated"
+    assert await history.totals(RUN) == b"2"
+    assert await groups_at(history, FINE) == [1, 1], "the entry to replace is still there"
+    replacing = await appended("e", b"2", b"3", second)
+    assert await appended("e", b"2", b"3", second) == replacing
 
 
 async def test_a_span_is_added_once_and_in_the_order_of_time(
