@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Path, Query, Request
@@ -45,7 +45,8 @@ from lachesis.wire.runs import DEFAULT_RUN, RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
-_SMALL_BYTES = 1024 * 1024
+_SMALL_BYTES = 64 * 1024  # parsed at once: 20,000 objects take 30 ms
+_LARGE_BYTES = 1024 * 1024
 MOST_SHOWN = 80  # characters of an unknown name
 
 
@@ -219,6 +220,12 @@ def parse(model: type[M], text: bytes) -> M:
             raise InvalidField(format_validation_error(first), tuple(first["loc"])) from None
         known = () if above else model.model_fields  # nested fields are not looked up
         raise InvalidField(unknown(str(name), known), tuple(first["loc"])) from None
+
+
+async def parse_large(model: type[M], request: Request) -> M:
+    """Read a body of up to 1 MiB as ``model``, like `parse`, without blocking the event loop."""
+    async with SubmittedBody(request, _LARGE_BYTES) as (_, services, text):
+        return await services.decoder.json(partial(parse, model), text, request.scope)
 
 
 def unknown(name: str, known: Collection[str]) -> str:

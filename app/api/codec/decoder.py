@@ -1,62 +1,92 @@
-"""Decode bodies: small ones at once, large ones in a thread, huge ones of JSON one at a time."""
+"""Decode bodies: at once what is quick, the rest in threads, a few bodies of a sender at a time."""
 
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from starlette.types import Scope
 
 from app.api.codec.fragments import decode_fragments, decode_fragments_json
 from app.api.codec.group_blob import decode_blobs
+from app.api.codec.group_fields import count_byte
 from app.api.codec.group_json import decode_native_json
 from app.api.codec.scored_data import decode_group, decode_groups
+from app.api.http.caller import counted_sender
 from app.store.groups.codec import EncodedGroup
 from app.store.replay.entries import EncodedFragment
 
 T = TypeVar("T")
+_QUICK_BYTES = 16 * 1024
 _IN_THREAD_BYTES = 1024 * 1024
+_PARTS = (b'"', b"[", b"{")  # strings, arrays and objects: each takes up to 2 us
+_MOST_QUICK_PARTS = 4000
+_MOST_THREADS = 2  # of a sender: a small body need not wait for a huge one
 _HUGE_BYTES = 32 * 1024 * 1024
 
 
 class Decoder:
     """Decode bodies without blocking the event loop, and without filling the memory.
 
+    Threads take turns with the event loop: six that decode delay it by 30 ms each time, and two by 7 ms. So a sender
+    has two at most. It loses little: threads of Python decode one after the other anyway.
+
     Decoding JSON takes 8 to 18 times the memory of the body. That is fine for many small bodies, and for one huge body.
     """
 
     def __init__(self) -> None:
         self._huge = asyncio.Semaphore(1)
+        self._threads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def one(self, body: bytes) -> EncodedGroup:
+    async def one(self, body: bytes, scope: Scope) -> EncodedGroup:
         """Decode one group's JSON (`decode_group`)."""
-        return await self.json(decode_group, body)
+        return await self.json(decode_group, body, scope)
 
-    async def many(self, body: bytes) -> list[EncodedGroup]:
+    async def many(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
         """Decode a JSON list of groups (`decode_groups`)."""
-        return await self.json(decode_groups, body)
+        return await self.json(decode_groups, body, scope)
 
-    async def blobs(self, body: bytes) -> list[EncodedGroup]:
+    async def blobs(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
         """Decode groups in binary (`decode_blobs`)."""
-        return await self._binary(decode_blobs, body)
+        return await self._decoded(decode_blobs, body, scope)
 
-    async def fragments(self, body: bytes) -> list[EncodedFragment]:
+    async def fragments(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
         """Decode fragments in binary (`decode_fragments`)."""
-        return await self._binary(decode_fragments, body)
+        return await self._decoded(decode_fragments, body, scope)
 
-    async def fragments_json(self, body: bytes) -> list[EncodedFragment]:
+    async def fragments_json(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
         """Decode the JSON of fragments (`decode_fragments_json`)."""
-        return await self.json(decode_fragments_json, body)
+        return await self.json(decode_fragments_json, body, scope)
 
-    async def native(self, body: bytes) -> list[EncodedGroup]:
+    async def native(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
         """Decode the JSON of groups of the native API (`decode_native_json`)."""
-        return await self.json(decode_native_json, body)
+        return await self.json(decode_native_json, body, scope)
 
-    async def json(self, decode: Callable[[bytes], T], body: bytes) -> T:
-        """Decode a body of JSON."""
-        if len(body) < _IN_THREAD_BYTES:
-            return decode(body)
+    async def json(self, decode: Callable[[bytes], T], body: bytes, scope: Scope) -> T:
+        """Decode a body of JSON.
+
+        Args:
+            decode: Decodes it.
+            body: The body.
+            scope: The request that sent it.
+        """
         if len(body) < _HUGE_BYTES:
-            return await asyncio.to_thread(decode, body)
+            return await self._decoded(decode, body, scope)
         async with self._huge:
+            return await self._decoded(decode, body, scope)
+
+    async def _decoded(self, decode: Callable[[bytes], T], body: bytes, scope: Scope) -> T:
+        if _is_quick(body):
+            return decode(body)
+        async with self._threads.setdefault(counted_sender(scope), asyncio.Semaphore(_MOST_THREADS)):
             return await asyncio.to_thread(decode, body)
 
-    async def _binary(self, decode: Callable[[bytes], T], body: bytes) -> T:
-        return decode(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode, body)
+
+def _is_quick(body: bytes) -> bool:
+    """Return whether a body takes a few milliseconds to decode: it is small, or almost all of it is plain numbers.
+
+    The time goes into strings, arrays and objects. A gzip body of 1 kB may inflate to hundreds of thousands of them.
+    """
+    if len(body) < _QUICK_BYTES:
+        return True
+    return len(body) < _IN_THREAD_BYTES and sum(count_byte(body, part) for part in _PARTS) <= _MOST_QUICK_PARTS

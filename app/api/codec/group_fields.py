@@ -19,6 +19,7 @@ from lachesis.wire.columns import NATIVE_COLUMNS, Column, Ragged, narrowed
 _COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')  # a backslash escapes the character after it
 _SLICE_BYTES = 1024 * 1024
+_EXACT = 2.0**53  # integers below are the same as floats
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ def holds_only(body: bytes, arrays: int) -> bool:
     Each array opens with a ``[`` and strings may hold more of them, so if there are as many ``[`` as arrays were seen,
     none was missed. Otherwise, which is rare, the strings are taken out and the rest is counted.
     """
-    return _count_brackets(body) == arrays or count_arrays(body) == arrays
+    return count_byte(body, b"[") == arrays or count_arrays(body) == arrays
 
 
 def count_arrays(text: bytes) -> int:
@@ -101,14 +102,31 @@ def _plain(column: Column, value: Any) -> Ragged | None:
     lengths = _lengths(value, column.depth)
     if lengths is None:
         return None
-    kind, dtype = ("i", np.int64) if column.kind == "int" else ("d", np.float64)
-    try:
-        values = np.frombuffer(value.as_buffer(of_type=kind), dtype)
-    except (TypeError, ValueError):  # strings, booleans, null, floats among integers; beyond 64 bits
+    values = _integers(value) if column.kind == "int" else _flat(value, "d", np.float64)
+    if values is None:
         return None
     if len(values) != (int(lengths[-1].sum(dtype=np.int64)) if lengths else len(value)):
         return None
     return Ragged(narrowed(values), lengths)
+
+
+def _integers(value: Any) -> NDArray[Any] | None:
+    """Return whole numbers, also those that are written like ``1.0``."""
+    values = _flat(value, "i", np.int64)
+    if values is not None:
+        return values
+    floats = _flat(value, "d", np.float64)
+    if floats is None or not np.all((np.abs(floats) < _EXACT) & (np.trunc(floats) == floats)):
+        return None
+    return floats.astype(np.int64)
+
+
+def _flat(value: Any, kind: str, dtype: Any) -> NDArray[Any] | None:
+    """Return the numbers in an array of any depth; None if it holds strings, booleans, null or other numbers."""
+    try:
+        return np.frombuffer(value.as_buffer(of_type=kind), dtype)
+    except (TypeError, ValueError):  # the latter beyond 64 bits
+        return None
 
 
 def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
@@ -128,8 +146,8 @@ def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
     return tuple(np.frombuffer(level, np.int32) for level in levels)
 
 
-def _count_brackets(body: bytes) -> int:
-    """Return ``body.count(b"[")``. numpy is five times as fast, in slices that fit a cache."""
+def count_byte(body: bytes, byte: bytes) -> int:
+    """Return ``body.count(byte)``. numpy is five times as fast, in slices that fit a cache."""
     view = np.frombuffer(body, np.uint8)
     slices = range(0, len(view), _SLICE_BYTES)
-    return sum(int(np.count_nonzero(view[start : start + _SLICE_BYTES] == ord("["))) for start in slices)
+    return sum(int(np.count_nonzero(view[start : start + _SLICE_BYTES] == ord(byte))) for start in slices)

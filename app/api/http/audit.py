@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from starlette.types import Scope
 
 from app.api.deps import Services
-from app.api.http.caller import account_of, described, sender_of
+from app.api.http.caller import counted_sender, described
 from app.api.http.problems import as_service_error
 from app.services.access.audit import RequestKind
 from lachesis.wire.runs import DEFAULT_RUN
@@ -39,7 +39,7 @@ def audited(answer: Handler, wanted: Wanted, action: str, *, in_a_run: bool) -> 
         who = described(scope)
         who["kind"] = who.pop("identified_by", "open")
         trail, path = services.access.audit, _as_sent(scope)
-        kind = RequestKind(account_of(scope) or sender_of(scope), action, together=wanted == TOGETHER)
+        kind = RequestKind(counted_sender(scope), action, together=wanted == TOGETHER)
         async with trail.entry(who, request.method, path, run, kind) as result:
             try:
                 reply = await answer(request)

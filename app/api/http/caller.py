@@ -47,6 +47,11 @@ def account_of(scope: Scope) -> str | None:
     return None if identity is None else identity.account
 
 
+def counted_sender(scope: Scope) -> str:
+    """Return who a request counts for: its account, or its address without an identity."""
+    return account_of(scope) or sender_of(scope)
+
+
 def address_of(scope: Scope) -> str:
     """Return the address of the sender, for the log."""
     client = scope.get("client")

@@ -9,7 +9,7 @@ import logging
 
 from starlette.types import Scope
 
-from app.api.http.caller import account_of, described, sender_of, shown_path
+from app.api.http.caller import counted_sender, described, shown_path
 from app.api.http.client_connection import end_of_waiting
 from app.core.access.hold_back import SenderPace, hold_back
 from app.logs import LogBackoff
@@ -37,7 +37,7 @@ class Refusals:
 
     async def hold_back(self, scope: Scope) -> None:
         """Wait before a request is refused, if its sender had many refusals. It ends with the client or the server."""
-        sender, now_s = account_of(scope) or sender_of(scope), asyncio.get_running_loop().time()
+        sender, now_s = counted_sender(scope), asyncio.get_running_loop().time()
         if len(self._free_at_s) >= _MANY:
             self._free_at_s = {one: at_s for one, at_s in self._free_at_s.items() if at_s > now_s}
             if len(self._free_at_s) >= _MANY:  # so many addresses that counting them would cost more than they do

@@ -285,7 +285,7 @@ async def scored_data(request: Request) -> Response:
     """Store one group. With `LACHESIS_FSYNC` `always` (default), it then survives a crash."""
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        group = await services.decoder.one(body)
+        group = await services.decoder.one(body, request.scope)
         await count_more(request.scope, Use(groups=1))
         (stored,) = await services.groups.atropos.submit(run, [group], identity.environment, identity.queue)
     return model_reply(wire.receipt(stored))
@@ -304,7 +304,7 @@ async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        groups = await services.decoder.many(body)
+        groups = await services.decoder.many(body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
         stored = await services.groups.atropos.submit(run, groups, identity.environment, identity.queue)
     return model_reply(wire.receipts(stored))

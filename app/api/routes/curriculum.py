@@ -113,7 +113,7 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
     Items are registered in steps of a thousand. After an error, send the request again.
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
-        items = await services.decoder.json(_new_items, body)
+        items = await services.decoder.json(_new_items, body, request.scope)
         registered = await services.curriculum.items.register(run, curriculum, items)
     return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
 
@@ -219,7 +219,7 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     counts once.
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
-        asked = await services.decoder.json(_observations, body)
+        asked = await services.decoder.json(_observations, body, request.scope)
         rewards = [(one.item, one.rewards) for one in asked.observations]
         receipt = await services.curriculum.observations.observe(run, curriculum, rewards, asked.request_id)
     headers = {"Idempotent-Replay": "true"} if receipt.repeated else {}
@@ -262,7 +262,7 @@ async def post_samples(
 async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
     """Release unused items of a sample. Items that the sample no longer holds stay as they are."""
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
-        asked = await services.decoder.json(_released, body)
+        asked = await services.decoder.json(_released, body, request.scope)
         released = await services.curriculum.samples.release(run, curriculum, sample, asked.items)
     return model_reply(ItemsReleased(released=released))
 
@@ -454,7 +454,7 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
     sent = media_type(request, JSON_LINES)
     if sent == JSON:
         async with SubmittedBody(request, _MAX_BYTES) as (_, _, body):
-            document = await services.decoder.json(read_atropos, body)
+            document = await services.decoder.json(read_atropos, body, request.scope)
     elif sent == JSON_LINES:
         document = await read_lines(request, services.settings.body_timeout_s)
     else:

@@ -135,9 +135,9 @@ async def submit_groups(request: Request) -> Response:
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
         if sends_binary(request, "groups"):
-            groups = await services.decoder.blobs(body)
+            groups = await services.decoder.blobs(body, request.scope)
         else:
-            groups = await services.decoder.native(body)
+            groups = await services.decoder.native(body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
         if (span := span_of(request)) is not None:
             await span.submits([group.group_id for group in groups if group.group_id is not None])
@@ -282,7 +282,7 @@ async def annotate_group(request: Request) -> Response:
     """
     group = parameters(_OfGroup, request.path_params, "path").group
     async with SubmittedBody(request, MAX_ANNOTATIONS_BODY_BYTES) as (run, services, body):
-        given = await services.decoder.json(decode_annotations, body)
+        given = await services.decoder.json(decode_annotations, body, request.scope)
         share = services.contents.share()
 
         async def admit(facts: GroupFacts) -> None:

@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api.codec import replay_sample as codec
-from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
+from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse, parse_large
 from app.api.http.access import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
@@ -123,9 +123,9 @@ async def post_fragments(
     """
     async with SubmittedBody(request) as (_, services, body):
         if sends_binary(request, "fragments"):
-            fragments = await services.decoder.fragments(body)
+            fragments = await services.decoder.fragments(body, request.scope)
         else:
-            fragments = await services.decoder.fragments_json(body)
+            fragments = await services.decoder.fragments_json(body, request.scope)
         only = identity_of(request.scope).environment
         for fragment in fragments:
             check_worker(only, fragment.worker)
@@ -358,9 +358,9 @@ async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
     openapi_extra=json_body(Priorities),
 )
 @requires(Permission.TRAIN)
-async def patch_priorities(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
+async def patch_priorities(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Set priorities of chunks. The reply names the chunks that no longer exist."""
-    priorities = parse(Priorities, body).priorities
+    priorities = (await parse_large(Priorities, request)).priorities
     there = await services.replay.buffers.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
 

@@ -1,6 +1,7 @@
 """One environment, many workers: what each says is its own, and the environment is what they are together."""
 
 import asyncio
+import gzip
 from typing import Any
 
 import httpx
@@ -324,3 +325,11 @@ async def test_workers_and_clients_of_atropos_have_environments_of_their_own(cli
         (True, 1),
         (True, 0),
     ]
+
+
+@pytest.mark.parametrize("path", [ENVIRONMENTS, f"{PLACE}/heartbeat", "/runs/r/atropos/register-env"])
+async def test_a_small_gzip_body_of_very_many_values_is_refused_unparsed(run: httpx.AsyncClient, path: str) -> None:
+    """1 kB of them took a second, in which nobody else was served."""
+    body = gzip.compress(b'{"x": [%s{}]}' % (b"{}," * 100_000))
+    reply = await run.post(path, content=body, headers={"Content-Encoding": "gzip"})
+    assert (reply.status_code, reply.json()["code"]) == (413, "body_too_large")
