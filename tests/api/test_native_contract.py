@@ -205,6 +205,7 @@ ELSEWHERE = {
     errors.RequestTimeout: "test_body.py: takes time",
     errors.BadRequest: "test_server_protocol.py: takes a connection",
     errors.HeadersTooLarge: "test_server_protocol.py",
+    errors.TooManyRuns: "test_new_runs.py: takes a thousand runs",
     errors.RunInUse: "takes a flood of groups",
     errors.TooManyConflicts: "test_compare_and_swap.py",
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",

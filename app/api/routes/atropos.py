@@ -35,7 +35,7 @@ from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
 from app.core.access.limits import Use
-from app.core.access.permissions import AccessDecision, Permission, check_environment, decide
+from app.core.access.permissions import AccessDecision, Permission, check_environment, decide, may_begin_run
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import RunConfig
 from app.services.status import ENVIRONMENTS_SHOWN
@@ -116,7 +116,7 @@ _BATCH: Responses = {
     )[200]
 }
 _PROBLEMS = body_responses(errors.RunArchived, errors.RunNotFound)
-_SUBMISSION_PROBLEMS = body_responses(errors.QueueFull, errors.RunArchived, errors.RunNotFound)
+_SUBMISSION_PROBLEMS = body_responses(errors.QueueFull, errors.RunArchived, errors.RunNotFound, errors.TooManyRuns)
 _EXAMPLE = body_responses(errors.RunArchived, errors.RunNotFound, errors.TooManyReads) | response_examples(group=_GROUP)
 
 router = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=GuardedRoute)
@@ -147,7 +147,8 @@ async def root() -> Response:
     "/register",
     summary="Register the trainer",
     response_model=RegisterReply,
-    responses=response_examples(registered={"uuid": 4503599627370495}) | body_responses(errors.NotAnAtroposRun),
+    responses=body_responses(errors.NotAnAtroposRun, errors.TooManyRuns)
+    | response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
 @requires(Permission.TRAIN, audited=True)
@@ -287,7 +288,9 @@ async def scored_data(request: Request) -> Response:
     async with SubmittedBody(request) as (run, services, body):
         group = await services.decoder.one(body, request.scope)
         await count_more(request.scope, Use(groups=1))
-        (stored,) = await services.groups.atropos.submit(run, [group], identity.environment, identity.queue)
+        (stored,) = await services.groups.atropos.submit(
+            run, [group], identity.environment, identity.queue, makes_run=may_begin_run(identity, run)
+        )
     return model_reply(wire.receipt(stored))
 
 
@@ -306,7 +309,9 @@ async def scored_data_list(request: Request) -> Response:
     async with SubmittedBody(request) as (run, services, body):
         groups = await services.decoder.many(body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
-        stored = await services.groups.atropos.submit(run, groups, identity.environment, identity.queue)
+        stored = await services.groups.atropos.submit(
+            run, groups, identity.environment, identity.queue, makes_run=may_begin_run(identity, run)
+        )
     return model_reply(wire.receipts(stored))
 
 

@@ -70,7 +70,7 @@ async def documented_status_query(query: Annotated[_StatusQuery, Query()]) -> _S
     summary="Create a run",
     status_code=201,
     response_model=Run,
-    responses=body_responses(errors.RunExists, errors.RunNotFound)
+    responses=body_responses(errors.RunExists, errors.RunNotFound, errors.TooManyRuns)
     | _MADE
     | {200: _THERE[200] | {"model": Run, "description": "The run exists with these settings."}},
     openapi_extra=json_body(RunCreate),
@@ -107,7 +107,8 @@ async def list_runs(
             unreadable.append(
                 UnreadableRun(name=run, detail=f"{place(first['loc'])}: {format_validation_error(first)}")
             )
-    return model_reply(Runs(runs=shown, unreadable=unreadable, next_after=page.next_after))
+    found = Runs(runs=shown, unreadable=unreadable, unconfigured=page.unconfigured, next_after=page.next_after)
+    return model_reply(found)
 
 
 @router.get("/{run}", summary="Get a run", response_model=Run, responses=read_responses(errors.RunNotFound))

@@ -108,6 +108,18 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Acces
     return AccessDecision.ALLOWED
 
 
+def may_begin_run(identity: Identity, run: str) -> bool:
+    """Return whether the first group of a sender may make a run that does not exist.
+
+    Otherwise, who may submit to runs of a pattern could take all the runs that a service may have.
+
+    Args:
+        identity: The sender. It is for the run.
+        run: The run's name.
+    """
+    return Permission.SET_UP in ROLES[identity.role] or run in identity.runs
+
+
 def check_environment(only: str | None, name: str) -> None:
     """Check that a sender may act for an environment of a name.
 

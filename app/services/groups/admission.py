@@ -76,7 +76,7 @@ class Admission:
         groups: Sequence[EncodedGroup],
         place: Place,
         *,
-        announce: bool,
+        makes_run: bool | None,
         limited: bool,
         only: str | None = None,
         account: LimitedAccount | None = None,
@@ -87,17 +87,18 @@ class Admission:
             run: The run's name.
             groups: The groups to store. Ids given by senders are unique among them.
             place: Decides where each group goes. Called again if the run has changed.
-            announce: Whether to make the run if it does not exist.
+            makes_run: Whether to make a run that does not exist, or to refuse its groups. None: ``place`` refuses them.
             limited: Whether the run's limits and pauses apply.
             only: The only environment that the sender may act for, by name; None for any.
             account: The account of the sender, if its groups in the queue are limited.
 
         Raises:
-            RunArchived, IntakePaused, QueueFull, GroupExists, PermissionDenied, StoreFull: Nothing was stored.
+            RunNotFound, TooManyRuns, RunArchived, IntakePaused, QueueFull, GroupExists, PermissionDenied, StoreFull:
+                Nothing was stored.
             StoreUnavailable: Redis did not answer. The groups may be stored or not.
         """
-        if announce and run not in self._announced:
-            await self._runs.announce(run)
+        if makes_run is not None and run not in self._announced:
+            await self._runs.announce(run, new=makes_run)
             self._announced.add(run)
         context, fresh, relieved = self._contexts.get(run, _NOBODY), False, False
         attempts = Attempts("store groups", run)

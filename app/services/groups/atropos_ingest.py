@@ -46,6 +46,8 @@ class AtroposIngest:
         groups: Sequence[EncodedGroup],
         only: str | None = None,
         account: LimitedAccount | None = None,
+        *,
+        makes_run: bool = True,
     ) -> list[AtroposReceipt]:
         """Store groups, all or none. Once this returns they survive any crash.
 
@@ -57,8 +59,11 @@ class AtroposIngest:
             groups: The groups.
             only: The only environment that the sender may act for, by name; None for any.
             account: The account of the sender, if its groups in the queue are limited.
+            makes_run: Whether a run that does not exist is made. A trainer may register with it later.
 
         Raises:
+            RunNotFound: There is no such run, and none is made.
+            TooManyRuns: The run does not exist, and there are too many to make it.
             RunArchived: The run takes no groups.
             QueueFull: The account has as many groups in the queue as it may; nothing was stored.
             PermissionDenied: A group is not of environment ``only``.
@@ -68,7 +73,7 @@ class AtroposIngest:
         if not groups:
             return []
         admitted = await self._admission.admit(
-            run, groups, _place, announce=True, limited=False, only=only, account=account
+            run, groups, _place, makes_run=makes_run, limited=False, only=only, account=account
         )
         environments = admitted.context.environments
         waiting: dict[int, int] = {}

@@ -66,7 +66,7 @@ class NativeIngest:
         while attempts.again():
             try:
                 admitted = await self._admission.admit(
-                    run, groups, place, announce=False, limited=True, only=only, account=account
+                    run, groups, place, makes_run=None, limited=True, only=only, account=account
                 )
                 return admitted.outcomes
             except (EnvironmentNotFound, InvalidField):

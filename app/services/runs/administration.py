@@ -30,16 +30,18 @@ _MOST_SHOWN = 80  # characters of a value
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Some of the configured runs.
+    """Some of the runs.
 
     Attributes:
         runs: The runs, by name.
         unreadable: The errors of runs that cannot be read.
+        unconfigured: The names of runs without settings: only groups came, or the run was reset.
         next_after: The name after which the next page begins; None on the last one.
     """
 
     runs: Mapping[str, RunSummary]
     unreadable: Mapping[str, Failure]
+    unconfigured: list[str]
     next_after: str | None
 
 
@@ -81,7 +83,8 @@ class RunAdministration:
 
         Raises:
             RunExists: A run of this name exists with other settings than those requested.
-            InvalidField: The service has the largest number of runs, or a fresh fraction is requested.
+            TooManyRuns: The service has the largest number of runs.
+            InvalidField: A fresh fraction is requested.
         """
         await self._runs.announce(run)
         request = uuid.uuid4().hex
@@ -116,7 +119,7 @@ class RunAdministration:
             raise RunNotFound(f"there is no run {run}")
 
     async def page(self, limit: int, after: str, own: Callable[[Iterable[str]], Sequence[str]] = list) -> RunPage:
-        """Return configured runs by name.
+        """Return runs by name.
 
         Args:
             limit: The number of names to look at, ``>= 1``.
@@ -125,7 +128,8 @@ class RunAdministration:
         """
         names = own(name for name in await self._runs.names() if name > after)
         runs, unreadable = await each(self._runs.summaries, names[:limit])
-        return RunPage(runs, unreadable, names[limit - 1] if len(names) > limit else None)
+        unconfigured = [run for run in names[:limit] if run not in runs and run not in unreadable]
+        return RunPage(runs, unreadable, unconfigured, names[limit - 1] if len(names) > limit else None)
 
     async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
         """Change a run while it runs.
@@ -203,13 +207,13 @@ class RunAdministration:
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:
-        """Delete a run with all its keys, even if it cannot be read.
+        """Delete a run with all its keys, even if it cannot be read, or has no settings.
 
         Raises:
             RunNotFound: There is no such run.
             RunInUse: Groups keep coming, which make the run again each time.
         """
-        await self.check(run)
+        await self._runs.announce(run, new=False)
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
             await self._groups.mark_abandoned(run, (await self._runs.view(run)).clock_ms)

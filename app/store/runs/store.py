@@ -40,7 +40,7 @@ from app.store.runs.view import (
     reading,
     summary_command,
 )
-from lachesis.wire.errors import InvalidField, RunNotFound, RunRewound
+from lachesis.wire.errors import RunNotFound, RunRewound, TooManyRuns
 from lachesis.wire.limits import RunLimitSettings
 
 MOST_RUNS = 1000
@@ -71,15 +71,24 @@ class RunStore:
         """
         return run_names(await self._connection.call("ZRANGE", RUNS, 0, -1))
 
-    async def announce(self, run: str) -> None:
+    async def announce(self, run: str, *, new: bool = True) -> None:
         """Note that ``run`` exists, so that it is maintained.
 
+        Args:
+            run: The run's name.
+            new: Whether it may be new.
+
         Raises:
-            InvalidField: It is not the name of a run, or there are as many runs as we look after.
+            InvalidField: It is not the name of a run.
+            TooManyRuns: It is new, and there are as many runs as we look after.
+            RunNotFound: It is new, and may not be.
         """
         name = RunKeys(run).name  # checks the name: an invalid one would stop the maintenance of all runs
-        if not await self._connection.run(scripts.announce_run(RunKeys(name), name=name, most_runs=MOST_RUNS)):
-            raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken")
+        most_runs = MOST_RUNS if new else 0
+        if not await self._connection.run(scripts.announce_run(RunKeys(name), name=name, most_runs=most_runs)):
+            if new:
+                raise TooManyRuns(f"there are {MOST_RUNS} runs, the most that a service has")
+            raise RunNotFound(f"there is no run {run}")
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""

@@ -284,6 +284,13 @@ class RunExists(Conflict):
     remedy = "Ask for these settings, change the run with `PATCH /v1/runs/{run}`, or use another name."
 
 
+class TooManyRuns(Conflict):
+    """The service has the largest number of runs."""
+
+    code = "too_many_runs"
+    remedy = "Delete runs that are not needed: `GET /v1/runs` lists them, also those without settings."
+
+
 class EnvironmentSettingsDiffer(Conflict):
     """A member joins a live environment with other settings than the environment has."""
 

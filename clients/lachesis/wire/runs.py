@@ -252,6 +252,9 @@ class Runs(BaseModel):
 
     runs: list[Run]
     unreadable: list[UnreadableRun] = Field(description="Runs whose settings cannot be read.")
+    unconfigured: list[str] = Field(
+        default=[], description="Names of runs without settings: only groups came, or the run was reset."
+    )
     next_after: str | None = Field(
         default=None, description="Send this value as `after` to get the next page. Null on the last page."
     )

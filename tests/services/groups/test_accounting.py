@@ -15,7 +15,7 @@ from app.store.redis import scripts
 from app.store.redis.keys import PREFIX, RunKeys
 from app.store.runs import store
 from app.store.runs.scripts import RenamedHash, reset_run
-from lachesis.wire.errors import InvalidField
+from lachesis.wire.errors import InvalidField, TooManyRuns
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
@@ -185,7 +185,7 @@ async def test_there_are_only_so_many_runs(process: Callable[..., Process], monk
     services, _ = process()
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.environments.registry.register_trainer(RUN, config(8))
-    with pytest.raises(InvalidField, match="no more are taken"):
+    with pytest.raises(TooManyRuns, match="there are 1 runs"):
         await services.groups.atropos.submit("another", [encoded(2, 1)])
 
 
