@@ -253,6 +253,15 @@ class MemberLeft(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MembersLeft(Event):
+    """All worker processes of an environment left: so many that they are only counted."""
+
+    environment: int
+    name: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberExpired(Event):
     """A worker process of an environment was silent for too long."""
 

@@ -21,6 +21,7 @@ from app.events import (
     MemberExpired,
     MemberJoined,
     MemberLeft,
+    MembersLeft,
     RunReset,
     TrainerRegistered,
     emit,
@@ -47,6 +48,7 @@ MOST_ENVIRONMENTS = 4096
 """Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
 more."""
 
+_MOST_NAMED = 20  # members that leave at once, in the log and in events
 _MOST_FORGOTTEN = 256  # environments at once
 
 
@@ -293,16 +295,26 @@ class EnvironmentRegistry:
         """
         record = (await self.known(run, environment)).environments[environment]
         if member is None:
-            members = [one.member for one in await self._members.of_environment(run, environment)]
+            removed, left = await self._remove_all(run, environment)
         else:
-            members = [member]
-        removed, left = await self._members.remove(run, environment, members)
-        for one in removed:
-            emit(MemberLeft(run=run, environment=environment, name=record.name, member=one))
+            removed, left = await self._members.remove(run, environment, [member])
+        if len(removed) > _MOST_NAMED:
+            emit(MembersLeft(run=run, environment=environment, name=record.name, members=len(removed)))
+        else:
+            for one in removed:
+                emit(MemberLeft(run=run, environment=environment, name=record.name, member=one))
         if left == 0 and (member is None or not record.of_atropos):
             await self.disconnect_environment(run, environment)  # also if an earlier request did half of this
         if member is not None and not removed:
             raise MemberNotFound(not_a_member(run, environment, member))
+
+    async def _remove_all(self, run: str, environment: int) -> tuple[list[str], int]:
+        """Remove the members in steps, between which other requests are served."""
+        removed, left = await self._members.remove(run, environment, [])
+        async for members in self._members.pages(run, environment):
+            some, left = await self._members.remove(run, environment, members)
+            removed += some
+        return removed, left
 
     async def members(self, run: str, environment: int) -> tuple[list[MemberRecord], int]:
         """Return an environment's members by id, and the run clock in milliseconds.

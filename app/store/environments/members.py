@@ -1,6 +1,6 @@
 """Members of environments: worker processes that join under one name, send heartbeats, and leave."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from app.store.environments import scripts
@@ -12,6 +12,9 @@ from lachesis.wire.errors import InvalidField, MemberNotFound
 
 MOST_MEMBERS = 262_144
 """Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""
+
+
+_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,20 @@ class MemberStore:
             if owner == environment:
                 members.append(_parse(member, record, heard_ms.get(name, 0)))
         return sorted(members, key=lambda member: member.member)
+
+    async def pages(self, run: str, environment: int) -> AsyncIterator[list[str]]:
+        """Yield the ids of an environment's members, about a thousand at a time.
+
+        It yields each member that stays, maybe twice, and may leave out who joins in the meantime.
+        """
+        keys, cursor = RunKeys(run), 0
+        while True:
+            cursor, found = await self._connection.scan(keys.members, cursor, _PAGE)
+            members = (parse_member_name(name.decode()) for name in found)
+            if own := [member for owner, member in members if owner == environment]:
+                yield own
+            if not cursor:
+                return
 
     async def note_running(
         self,

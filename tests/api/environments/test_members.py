@@ -13,6 +13,7 @@ from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.environments import MOST_RETRIES, MOST_RUNNING
 from tests.api.atropos_calls import batch, register, register_env
 from tests.api.conftest import Start
+from tests.api.log_capture import LogLines
 from tests.waiting import wait_until
 
 ENVIRONMENTS = "/v1/runs/r/environments"
@@ -325,6 +326,17 @@ async def test_workers_and_clients_of_atropos_have_environments_of_their_own(cli
         (True, 1),
         (True, 0),
     ]
+
+
+@pytest.mark.parametrize(("members", "each", "together"), [(20, 20, []), (21, 0, [21])])
+async def test_many_members_that_leave_at_once_are_one_event(
+    run: httpx.AsyncClient, log_lines: LogLines, members: int, each: int, together: list[int]
+) -> None:
+    """Others would push everything else out of the events of the run."""
+    await asyncio.gather(*(join(run, f"m{number}") for number in range(members)))
+    assert (await run.delete(PLACE)).status_code == 204
+    assert len(log_lines.of("member left")) == each
+    assert [line["members"] for line in log_lines.of("members left")] == together
 
 
 @pytest.mark.parametrize("path", [ENVIRONMENTS, f"{PLACE}/heartbeat", "/runs/r/atropos/register-env"])
