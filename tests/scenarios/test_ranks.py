@@ -379,13 +379,35 @@ async def test_who_takes_whole_batches_does_not_get_one_that_ranks_have(client: 
 async def test_a_rank_that_waits_for_a_later_batch_is_in_nobody_s_way(
     client: httpx.AsyncClient, asks: str, wait_s: float
 ) -> None:
-    """It already has the batch to redeliver, so the ranks behind it get that batch."""
+    """It had the batch to redeliver, so the ranks behind it get that first. Then it gets it again, too."""
     await filled(client, batches=2)
     first = await shard(client, 0, lease_s=SHORT_S)
     await shard(client, 0, after=1)
-    ahead = asyncio.create_task(ask(client, 0, wait_s=8, after=2))
+    ahead = asyncio.create_task(ask(client, 0, wait_s=20, after=2))
     await lease_runs_out(client, first)
     got = await shard(client, 1, wait_s=wait_s) if asks == "a rank" else await taken(client, wait_s=wait_s)
     assert (got["batch"], got["delivery_count"]) == (first["batch"], 2)
-    assert not ahead.done()
-    ahead.cancel()
+    if asks == "a rank":
+        again = (await ahead).json()
+        assert (again["batch"], again["lease"]) == (got["batch"], got["lease"])
+    else:
+        assert not ahead.done()
+        ahead.cancel()
+
+
+async def test_a_batch_that_comes_again_comes_to_ranks_that_are_past_it(client: httpx.AsyncClient) -> None:
+    """A rank that was restarted alone would else wait for ranks that wait for a later batch."""
+    await filled(client, batches=3)
+    first = await shard(client, 0, lease_s=SHORT_S)
+    await shard(client, 0, after=1)
+    await end(client, first, rank=0)
+    await lease_runs_out(client, first)
+    assert (await shard(client, 0, after=2))["step"] == 3, "it waits until another rank has the batch"
+    restarted = await shard(client, 1)
+    assert (restarted["step"], restarted["delivery_count"]) == (1, 2)
+    again = await shard(client, 0, after=3)
+    assert (again["lease"], content(again)) == (restarted["lease"], content(first))
+    assert (await ask(client, 0, after=3)).status_code == 204, "it has this delivery"
+    for got in (restarted, again, await shard(client, 2, after=3)):
+        await end(client, got, rank=got["shard"]["rank"])
+    assert (await status(client))["groups"]["delivered"] == 6

@@ -17,8 +17,8 @@ class ShardRequest:
     Attributes:
         rank: The rank, ``0 <= rank < spec.world_size``.
         spec: How it wants a batch to be divided.
-        after: Step of the last batch that it already has: it asks for the one after that. None: it asks for the oldest
-            that it has not acknowledged.
+        after: Step of the last batch that it already has: it asks for the one after that, or for an earlier one that
+            was handed out again to others. None: it asks for the oldest that it has not acknowledged.
         step: The step it says it is at, or None.
     """
 
@@ -27,9 +27,20 @@ class ShardRequest:
     after: int | None = None
     step: int | None = None
 
-    def wants(self, lease: Lease) -> bool:
-        """Return whether the rank asks for this batch or a later one."""
-        return self.after is None or lease.step > self.after
+    def wants(self, lease: Lease, clock_ms: int) -> bool:
+        """Return whether the rank asks for this batch.
+
+        A batch that was handed out again needs all ranks again. So a rank that does not hold it gets it, too, whatever
+        ``after`` is.
+
+        Args:
+            lease: The lease of the batch.
+            clock_ms: The run clock now.
+        """
+        if self.after is None or lease.step > self.after:
+            return True
+        holds = lease.sharding is not None and self.rank in lease.sharding.taken and not expired(lease, clock_ms)
+        return lease.delivery_count > 1 and not holds
 
     def check(self, step: int) -> None:
         """Check that the rank is at the step of the batch it would get.
@@ -84,7 +95,7 @@ def shared(leases: Iterable[Lease], shard_request: ShardRequest, clock_ms: int) 
     for lease in leases:
         if lease.sharding is None or lease.state != "held" or expired(lease, clock_ms):
             continue
-        if not shard_request.wants(lease) or shard_request.rank in lease.sharding.acknowledged:
+        if not shard_request.wants(lease, clock_ms) or shard_request.rank in lease.sharding.acknowledged:
             continue
         different = disagreement(lease.sharding.spec, shard_request.spec)
         if different is not None:

@@ -164,7 +164,7 @@ class Dispatch:
         for position, request in enumerate(requests):
             try:
                 request.check(view)
-                waiting = _first_wanted(redeliverable, request)
+                waiting = _first_wanted(redeliverable, request, view.clock_ms)
                 mine = request.own_lease(view, waiting)
             except (RanksDisagree, RunRewound):
                 found.append(position)
@@ -234,7 +234,7 @@ class Dispatch:
         While serving is paused, a request gets only what it holds: its batch again, or the shard of a batch that other
         ranks have.
         """
-        waiting = _first_wanted(self._redeliverable(view), request)
+        waiting = _first_wanted(self._redeliverable(view), request, view.clock_ms)
         mine = None if request is None else request.own_lease(view, waiting)
         if request is not None and mine is not None:
             again = await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
@@ -311,10 +311,10 @@ def _is_of_a_rank(request: BatchRequest) -> bool:
     return request.shard_request is not None
 
 
-def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest | None) -> Lease | None:
+def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest | None, clock_ms: int) -> Lease | None:
     """Return the batch to hand out again first. A rank gets only batches that it does not hold yet."""
-    shard_request = None if request is None else request.shard_request
-    return next((lease for lease in redeliverable if shard_request is None or shard_request.wants(lease)), None)
+    rank = None if request is None else request.shard_request
+    return next((lease for lease in redeliverable if rank is None or rank.wants(lease, clock_ms)), None)
 
 
 def _is_whole(size: int, view: QueueView) -> bool:

@@ -66,7 +66,7 @@ class Acquirer(ABC, Generic[V]):
 
 @dataclass(slots=True)
 class ShardCursor:
-    """A rank that takes its shards in order. ``after`` is the step of the last one; None: it has taken none."""
+    """A rank that takes its shards in order. ``after`` is the latest step of those taken; None: it has taken none."""
 
     rank: Rank
     after: int | None = None
@@ -130,7 +130,8 @@ class BatchAcquirer(Acquirer[Taken]):
         call = self._calls.take_shard(self._body(lease_s), wait_s, cursor.rank, cursor.after)
         held = await self._leased(self._sender.send(call), lease_s)
         if isinstance(held, Held):
-            cursor.after = held.taken.info.step
+            step = held.taken.info.step
+            cursor.after = step if cursor.after is None else max(cursor.after, step)  # an earlier one may come again
         return held
 
     async def _learn_rewinds(self) -> None:

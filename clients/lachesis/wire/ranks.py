@@ -24,8 +24,9 @@ class TakeQuery(BaseModel):
         default=None,
         ge=-MAX_INTEGER,
         le=MAX_INTEGER,
-        description="Step of the last batch that this rank holds. The rank gets the batch after it. Without `after`, "
-        "the rank gets the oldest batch that it has not acknowledged.",
+        description="Step of the last batch that this rank holds. The rank gets the batch after it. An earlier batch "
+        "that was handed out again to other ranks comes first. Without `after`, the rank gets the oldest batch that it "
+        "has not acknowledged.",
     )
     step: int | None = Field(
         default=None,

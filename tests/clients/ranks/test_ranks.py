@@ -174,3 +174,28 @@ async def test_a_rank_without_a_group_goes_through_the_same_step(run: Settings) 
             await batch.ack()
         assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 1}
     assert shapes == {(1, (2, 2), (3,), (2,)), (0, (0, 0), (0,), (0,))}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_loop_gets_a_batch_that_comes_again_and_then_goes_on(run: Settings) -> None:
+    """Rank 1 gives back a batch that a rewind brought back, while rank 0 has the next one."""
+    async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as other, AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(number) for number in range(4)])
+        assert await trainer.take(wait_s=20, rank=Rank(0, 2)) is not None
+        await trainer.rewind(0)
+        given_back = await other.take(wait_s=20, rank=Rank(1, 2))
+        assert given_back is not None
+        steps = []
+        async with aclosing(trainer.batches(prefetch=0, wait_s=20, rank=Rank(0, 2))) as batches:
+            async for batch in batches:
+                steps.append(batch.step)
+                if steps == [1]:
+                    await batch.ack()
+                elif steps == [1, 2]:
+                    await given_back.nack()
+                elif steps == [1, 2, 1]:
+                    await submitted(environment, [group(4), group(5)])
+                else:
+                    break
+    assert steps == [1, 2, 1, 3]

@@ -75,6 +75,9 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
 # Which batch a rank gets
 
 
+HAD_BY_0 = taken_by(sharding(), 0)
+
+
 @pytest.mark.parametrize(
     ("leases", "shard_request", "step"),
     [
@@ -89,6 +92,8 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
         ([lease(1, state="quarantined")], ShardRequest(0, ShardingSpec(2)), None),
         ([lease(1, sharding=None)], ShardRequest(0, ShardingSpec(2)), None),
         ([lease(1, sharding=None), lease(2)], ShardRequest(0, ShardingSpec(4), after=2), None),
+        ([lease(1, delivery_count=2), lease(3)], ShardRequest(0, ShardingSpec(2), after=2), 1),
+        ([lease(1, delivery_count=2, sharding=HAD_BY_0)], ShardRequest(0, ShardingSpec(2), after=1), None),
     ],
     ids=str,
 )
@@ -97,6 +102,18 @@ def test_a_rank_gets_the_oldest_held_batch_it_has_not_trained_on(
 ) -> None:
     found = shared(leases, shard_request, NOW)
     assert (None if found is None else found.step) == step
+
+
+@pytest.mark.parametrize(
+    ("delivery_count", "deadline_ms", "wanted"),
+    [(1, NOW + 1, False), (1, NOW, False), (2, NOW + 1, False), (2, NOW, True)],
+)
+def test_a_rank_wants_a_batch_that_it_had_if_another_delivery_ran_out(
+    delivery_count: int, deadline_ms: int, wanted: bool
+) -> None:
+    """The rank may never have got the reply with it."""
+    had = lease(1, sharding=HAD_BY_0, delivery_count=delivery_count, deadline_ms=deadline_ms)
+    assert ShardRequest(0, ShardingSpec(2), after=1).wants(had, NOW) == wanted
 
 
 @pytest.mark.parametrize(

@@ -115,13 +115,21 @@ class RankModel(RunModel):
 
     def _waits_for(self, batch: Batch, shard_request: ShardRequest) -> bool:
         gone = batch.state == "held" and batch.delivery_count >= self.max_deliveries
-        return self._waits(batch) and not gone and _wants(shard_request, batch)
+        return self._waits(batch) and not gone and self._wants(batch, shard_request)
+
+    def _wants(self, batch: Batch, shard_request: ShardRequest) -> bool:
+        """A rank that has a later batch wants an earlier one if that came again without it."""
+        if shard_request.after is None or batch.step > shard_request.after:
+            return True
+        is_held = batch.state == "held" and batch.deadline > self.now
+        has_it = is_held and batch in self.divided and shard_request.rank in self.divided[batch].taken
+        return batch.delivery_count > 1 and not has_it
 
     def _leased(self, shard_request: ShardRequest) -> Batch | None:
         for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
             if batch.state != "held" or batch.deadline <= self.now:
                 continue
-            if _wants(shard_request, batch) and shard_request.rank not in division.acknowledged:
+            if self._wants(batch, shard_request) and shard_request.rank not in division.acknowledged:
                 if division.spec != shard_request.spec:
                     raise Refused("ranks_disagree")
                 return batch
@@ -136,10 +144,6 @@ class RankModel(RunModel):
     def _end(self, batch: Batch, outcome: str) -> None:
         RunModel._end(self, batch, outcome)
         self.divided.pop(batch, None)
-
-
-def _wants(shard_request: ShardRequest, batch: Batch) -> bool:
-    return shard_request.after is None or batch.step > shard_request.after
 
 
 def _check_step(shard_request: ShardRequest, step: int) -> None:
