@@ -179,7 +179,8 @@ async def register_env(
 ) -> Response:
     """Register an environment. An environment that comes back gets its old id.
 
-    The answer is `wait for trainer to start` until the trainer has asked for its first batch.
+    The answer is `wait for trainer to start` until the trainer has asked for its first batch. A token with an
+    environment registers at most 64 environments of this name. Their minimum shares sum to at most 1.
     """
     asked = parse(RegisterEnvironment, body)
     check_environment(identity.environment, asked.desired_name)
@@ -190,7 +191,9 @@ async def register_env(
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
-    registered = await services.environments.registry.register_environment(run, application, sender_of(request.scope))
+    registered = await services.environments.registry.register_environment(
+        run, application, sender_of(request.scope), as_one=identity.environment is not None
+    )
     if registered is None:
         return model_reply(WaitForTrainer())
     return wire.registration_reply(services.environments.registry, run, *registered)

@@ -1,15 +1,17 @@
 """Decide the identity of environments that register or join, and which environments a run forgets."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.core.environments.live import named
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.view import RunView
-from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField
+from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, TooManyNewEnvironments
 
 TAKEOVER_DIVISOR = 4
+MOST_NAMESAKES = 64
+"""Most environments of one name at a time, for a sender that may act for this name only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ def register(
     next_id: int,
     clock_ms: int,
     ttl_ms: int,
+    *,
+    as_one: bool = False,
 ) -> EnvironmentRecord:
     """Give a registering environment of Atropos its identity.
 
@@ -46,18 +50,50 @@ def register(
         next_id: The id for a new environment.
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
+        as_one: Whether the sender may act for one environment only. Then its namesakes have no more of a batch than one
+            environment may have. A minimum share is lowered to what is left of the whole.
 
     Returns:
         The record to store, without a sign of life yet.
+
+    Raises:
+        TooManyNewEnvironments: With ``as_one``: there are `MOST_NAMESAKES` already, and none is silent.
     """
+    silent_ms = ttl_ms // TAKEOVER_DIVISOR
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == request.desired_name]
-    for old in namesakes:
-        if old.of_atropos and not old.alive(clock_ms, ttl_ms // TAKEOVER_DIVISOR):
-            return replace(old, **asdict(request), registered_ms=clock_ms, left_ms=None, heard_ms=None)
+    old = next((env for env in namesakes if env.of_atropos and not env.alive(clock_ms, silent_ms)), None)
+    if as_one:
+        request = _of_one(request, namesakes, old, silent_ms)
+    if old is not None:
+        return replace(old, **asdict(request), registered_ms=clock_ms, left_ms=None, heard_ms=None)
     names = {env.name for env in environments.values()}
     number = next(n for n in range(len(names) + 1) if f"{request.desired_name}_{n}" not in names)
     name = f"{request.desired_name}_{number}"
     return EnvironmentRecord(environment=next_id, name=name, **asdict(request), registered_ms=clock_ms)
+
+
+def _of_one(
+    request: RegistrationRequest,
+    namesakes: Sequence[EnvironmentRecord],
+    old: EnvironmentRecord | None,
+    silent_ms: int,
+) -> RegistrationRequest:
+    """Return what an environment may have if it and its namesakes count as one. It replaces ``old``, if that is given.
+
+    Raises:
+        TooManyNewEnvironments: There is no room for one more.
+    """
+    if old is None and len(namesakes) >= MOST_NAMESAKES:
+        error = TooManyNewEnvironments(
+            f"credentials for one environment register at most {MOST_NAMESAKES} of its name, and there are "
+            f"{len(namesakes)}; there is room when one leaves or is silent for {silent_ms / 1000:g} s"
+        )
+        error.retry_after_s = silent_ms / 1000
+        raise error
+    if request.min_share is None:
+        return request
+    left = 1.0 - sum(env.min_share or 0.0 for env in namesakes if env is not old)
+    return replace(request, min_share=max(0.0, min(request.min_share, left)))
 
 
 def joined(

@@ -137,23 +137,31 @@ class EnvironmentRegistry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(
-        self, run: str, request: RegistrationRequest, sender: str | None = None
+        self, run: str, request: RegistrationRequest, sender: str | None = None, *, as_one: bool = False
     ) -> tuple[EnvironmentRecord, RunView] | None:
         """Register an environment of Atropos, or replace an old one (`app.core.environments.registration`).
+
+        Args:
+            run: The run's name.
+            request: What the environment asked for.
+            sender: The sender, for the limit of new environments. None for no limit.
+            as_one: Whether the sender may act for environments of this name only. Then they count as one.
 
         Returns:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
 
         Raises:
             InvalidField: The run is full.
-            TooManyNewEnvironments: The sender, if it is named, brings new environments too fast.
+            TooManyNewEnvironments: The sender, if it is named, brings new environments too fast. Or ``as_one`` has too
+                many.
         """
         attempts = Attempts("register an environment", run)
         while attempts.again():
             view = await self._runs.view(run)
             if view.config is None or not view.started:
                 return None
-            environment = register(request, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
+            known, new_id = view.environments, view.next_environment
+            environment = register(request, known, new_id, view.clock_ms, self._ttl_ms, as_one=as_one)
             if sender is not None and environment.environment not in view.environments:
                 await self._newcomers.count(run, sender)
                 sender = None

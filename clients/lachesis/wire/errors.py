@@ -397,10 +397,10 @@ class IntakePaused(ServiceError):
 
 
 class TooManyNewEnvironments(ServiceError):
-    """The address of the client brings environments of new names into the run too fast. Nothing was stored."""
+    """The sender brings environments of new names into the run too fast, or too many. Nothing was stored."""
 
     code, status, retry_after_s = "too_many_new_environments", 429, 1.0
-    remedy = "Join again later, or join an environment that exists. Or raise the setting that the message names."
+    remedy = "Join again later, or join an environment that exists. If the message names a setting, raise it."
 
 
 class TooManyConnections(ServiceError):

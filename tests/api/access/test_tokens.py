@@ -130,6 +130,27 @@ async def test_an_environment_with_a_name_acts_for_this_one_alone(start: Start, 
     assert (await client.post("/v1/runs/math-1/groups", json=group("g"), headers=own)).status_code == 403
 
 
+async def test_an_environment_with_a_name_does_not_multiply_its_minimum(start: Start, tokens: Tokens) -> None:
+    """Each client of Atropos is an environment of its own, but all of one token together are one."""
+    operator = bearer(await tokens.make("operator"))
+    own = bearer(await tokens.make("environment", "math-*", environment="gsm8k"))
+    client = await start()
+    await client.post("/v1/runs", json=RUN, headers=operator)
+    await client.post("/v1/runs/math-1/batches", json={}, headers=operator)
+    asked = {"desired_name": "gsm8k", "max_token_length": 512, "weight": 1.0, "group_size": 2}
+
+    async def registered(headers: dict[str, str]) -> str:
+        body = asked | {"min_batch_allocation": 0.75}
+        reply = await client.post("/runs/math-1/atropos/register-env", json=body, headers=headers)
+        return str(reply.json()["wandb_name"])
+
+    names = [await registered(own), await registered(own), await registered(operator)]
+    assert names == ["gsm8k_0", "gsm8k_1", "gsm8k_2"]
+    status = (await client.get("/v1/runs/math-1/status", headers=operator)).json()
+    promised = [one["share_promised"] for one in status["environments"]]
+    assert promised == [0.75, 0.25, 0.75], "others are free to ask for more"
+
+
 async def test_an_environment_with_a_name_sends_fragments_of_its_own_workers(start: Start, tokens: Tokens) -> None:
     operator = bearer(await tokens.make("operator"))
     client = await start()

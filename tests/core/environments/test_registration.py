@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.core.environments.record import NEWCOMER_MS, EnvironmentRecord
-from app.core.environments.registration import RegistrationRequest, register
+from app.core.environments.registration import MOST_NAMESAKES, RegistrationRequest, register
+from lachesis.wire.errors import TooManyNewEnvironments
 
 TTL_MS = 120_000
 
@@ -66,3 +69,36 @@ def test_ids_are_never_reused_for_other_names() -> None:
 
     first = gone(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS))
     assert register(RegistrationRequest("code", 8, 512, 1.0), {0: first}, 1, 0, TTL_MS).environment == 1
+
+
+# Senders that may act for one environment only
+
+
+def fleet(number: int, min_share: float | None = None) -> dict[int, EnvironmentRecord]:
+    """Environments of one name that all live at 0 ms, registered by such a sender."""
+    environments: dict[int, EnvironmentRecord] = {}
+    for key in range(number):
+        asked = RegistrationRequest("math", 8, 512, 1.0, min_share)
+        one = register(asked, environments, key, 0, TTL_MS, as_one=True)
+        environments[key] = replace(one, heard_ms=0)
+    return environments
+
+
+def test_namesakes_of_one_sender_have_together_the_minimum_of_one_environment() -> None:
+    shares = [env.min_share for env in fleet(4, 0.4).values()]
+    assert shares == pytest.approx([0.4, 0.4, 0.2, 0.0])
+    assert [env.min_share for env in fleet(2).values()] == [None, None]
+    again = register(RegistrationRequest("math", 8, 512, 1.0, 1.0), fleet(2, 0.4), 2, TTL_MS, TTL_MS, as_one=True)
+    assert (again.environment, again.min_share) == (0, pytest.approx(0.6)), "it takes the place of a silent one"
+    other = register(RegistrationRequest("code", 8, 512, 1.0, 0.5), fleet(4, 0.4), 4, 0, TTL_MS, as_one=True)
+    assert other.min_share == 0.5
+
+
+def test_one_sender_registers_few_namesakes_and_replaces_silent_ones() -> None:
+    full = fleet(MOST_NAMESAKES)
+    asked = RegistrationRequest("math", 8, 512, 1.0)
+    with pytest.raises(TooManyNewEnvironments, match="one leaves or is silent for 30 s") as refused:
+        register(asked, full, MOST_NAMESAKES, 0, TTL_MS, as_one=True)
+    assert refused.value.retry_after_s == 30
+    assert register(asked, full, MOST_NAMESAKES, 0, TTL_MS).name == f"math_{MOST_NAMESAKES}", "others may have more"
+    assert register(asked, full, MOST_NAMESAKES, 1 + TTL_MS // 4, TTL_MS, as_one=True).name == "math_0"
