@@ -1,6 +1,7 @@
 """The tab of batches shows the latest ones, and the loads of their ranks."""
 
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from tests.scenarios.native_calls import RUN, end, group, make_run, submit, take
 from tests.waiting import wait_until
 
 PAGE = "/runs/run/batches"
+DAY_S = 86400
 
 
 async def test_batches_are_listed_and_follow_the_run(client: httpx.AsyncClient, show: Open) -> None:
@@ -80,6 +82,22 @@ async def test_a_range_of_time_filters_the_list(client: httpx.AsyncClient, show:
     await expect(page).to_have_url(re.compile(f"from=1&to=4000000000&batch={batch['batch']}$"))
     await page.keyboard.press("Escape")
     await expect(page).to_have_url(re.compile("from=1&to=4000000000$"))
+
+
+async def test_the_last_day_moves_on_while_the_page_stays_open(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    await make_run(client)
+    page = await show(f"{PAGE}?range=1d")
+    await expect(page.locator("[data-state=empty]")).to_be_visible()
+    later_s = await page.evaluate("Date.now() / 1000") + 3 * DAY_S
+    await page.clock.set_fixed_time(later_s)
+
+    async def is_of_the_last_day() -> bool:
+        asked = [parse_qs(urlsplit(url).query) for url in watch.asked if "/batches/recent" in url]
+        return any(later_s - DAY_S <= int(query["from"][0]) <= later_s for query in asked)
+
+    await wait_until(is_of_the_last_day)
 
 
 @pytest.mark.parametrize("place", ["batches?batch=", "groups?group=", "curriculum?item="])

@@ -1,5 +1,4 @@
 // The time that the reader looks at: the last hour, day or month, or a range that they brushed. It is in the address.
-import { useMemo } from "./html.js";
 import { choose, useRoute } from "./route.js";
 import { own } from "./series.js";
 
@@ -30,8 +29,8 @@ export function useTime() {
   const isBrushed = from !== null && to !== null && from < to;
   const seconds = isBrushed ? to - from : RANGES[range][0];
   const step = STEPS_S.find((one) => seconds / one <= MOST_POINTS) ?? DAY_S;
-  // The default is the last hour. A longer range begins at a fixed time, so that its address stays.
-  const begin = useMemo(() => Math.floor((Date.now() / 1000 - seconds) / step + 1) * step, [seconds, step]);
+  // The default is the last hour. A longer range begins where a span begins, so that its address stays for a while.
+  const begin = Math.floor((Date.now() / 1000 - seconds) / step + 1) * step;
   if (isBrushed) return { range: null, from, to, seconds, step, isLive: false };
   return { range, from: range === "1h" ? null : begin, to: null, seconds, step, isLive: true };
 }
