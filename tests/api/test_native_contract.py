@@ -201,6 +201,7 @@ ELSEWHERE = {
     errors.GroupGone: "test_content.py",
     errors.AnnotationsFull: "takes 256 MiB of annotations",
     errors.TooManyReads: "test_content.py: takes a client that does not read",
+    errors.RunFull: "test_accounting.py: takes very many environments",
     errors.TooManyNewEnvironments: "test_newcomers.py: takes a setting",
     errors.RequestTimeout: "test_body.py: takes time",
     errors.BadRequest: "test_server_protocol.py: takes a connection",

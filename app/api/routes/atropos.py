@@ -170,7 +170,8 @@ async def register(run: Run, services: ServicesDep, identity: IdentityDep, body:
     "/register-env",
     summary="Register an environment",
     response_model=EnvironmentRegistered | WaitForTrainer,
-    responses=response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
+    responses=body_responses(errors.RunFull, errors.TooManyNewEnvironments)
+    | response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
     openapi_extra=json_body(RegisterEnvironment),
 )
 @requires(Permission.PRODUCE)

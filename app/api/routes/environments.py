@@ -187,7 +187,9 @@ async def leave(
     summary="Join an environment",
     status_code=201,
     response_model=Joined,
-    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer, errors.TooManyNewEnvironments)
+    responses=body_responses(
+        errors.RunNotFound, errors.EnvironmentSettingsDiffer, errors.RunFull, errors.TooManyNewEnvironments
+    )
     | _MADE
     | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
     openapi_extra=json_body(EnvironmentCreate),

@@ -38,9 +38,9 @@ from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import (
     EnvironmentNotFound,
-    InvalidField,
     MemberNotFound,
     NotAnAtroposRun,
+    RunFull,
     RunNotFound,
 )
 
@@ -151,7 +151,7 @@ class EnvironmentRegistry:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
 
         Raises:
-            InvalidField: The run is full.
+            RunFull: The run has `MOST_ENVIRONMENTS` environments.
             TooManyNewEnvironments: The sender, if it is named, brings new environments too fast. Or ``as_one`` has too
                 many.
         """
@@ -198,7 +198,7 @@ class EnvironmentRegistry:
         """Write an environment's record if it has changed. A write makes every plan in progress outdated.
 
         Raises:
-            InvalidField: The environment is new, and the run is full.
+            RunFull: The environment is new, and the run has `MOST_ENVIRONMENTS` already.
 
         Returns:
             False if the run changed since ``view``: read it and decide again.
@@ -208,9 +208,7 @@ class EnvironmentRegistry:
             return True
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
             if await self._forget(run, view, at_once=True) == []:
-                raise InvalidField(
-                    f"the run is full: it has {MOST_ENVIRONMENTS} environments that are alive or have groups"
-                )
+                raise RunFull(f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups")
             return False
         return await self._environments.put(run, environment, view.epoch)
 
@@ -265,7 +263,8 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             TooManyNewEnvironments: The sender brings new environments too fast.
             EnvironmentSettingsDiffer: Other members are alive, and have other settings.
-            InvalidField: The run is full, or a client of Atropos registered an environment of this name.
+            InvalidField: A client of Atropos registered an environment of this name.
+            RunFull: The run has the largest number of environments or members.
         """
         if sender is not None and not self._runs.records.has_name(run, name):
             self._newcomers.check(run, sender)  # before the run is read: a refusal costs little

@@ -8,7 +8,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
-from lachesis.wire.errors import InvalidField, MemberNotFound
+from lachesis.wire.errors import MemberNotFound, RunFull
 
 MOST_MEMBERS = 262_144
 """Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""
@@ -72,14 +72,14 @@ class MemberStore:
             Whether it is new; None if there is no such environment.
 
         Raises:
-            InvalidField: The run has `MOST_MEMBERS` members.
+            RunFull: The run has `MOST_MEMBERS` members.
         """
         keys = RunKeys(run)
         name = member_name(environment, member)
         command = scripts.put_member(keys, environment=environment, member=name, most_members=MOST_MEMBERS)
         put = int(await self._connection.run(command))
         if put < 0:
-            raise InvalidField(f"the run is full: it has {MOST_MEMBERS} members; wait until silent ones expire")
+            raise RunFull(f"the run has {MOST_MEMBERS} members")
         return bool(put - 1) if put else None
 
     async def caller(self, run: str, environment: int, member: str = "") -> Caller:

@@ -403,6 +403,13 @@ class TooManyNewEnvironments(ServiceError):
     remedy = "Join again later, or join an environment that exists. If the message names a setting, raise it."
 
 
+class RunFull(ServiceError):
+    """The run has the largest number of environments or members. Nothing was stored."""
+
+    code, status, retry_after_s = "run_full", 429, 5.0
+    remedy = "Join again later: the run forgets silent ones. Or end those that are not needed."
+
+
 class TooManyConnections(ServiceError):
     """The service, an address, a token or a run has too many open connections. The service closes this one."""
 

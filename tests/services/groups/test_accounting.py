@@ -15,7 +15,7 @@ from app.store.redis import scripts
 from app.store.redis.keys import PREFIX, RunKeys
 from app.store.runs import store
 from app.store.runs.scripts import RenamedHash, reset_run
-from lachesis.wire.errors import InvalidField, TooManyRuns
+from lachesis.wire.errors import RunFull, TooManyRuns
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
@@ -176,7 +176,7 @@ async def test_a_run_takes_only_so_many_environments(
     await services.batches.dispatch.take(RUN)
     for name in ("one", "two"):
         await services.environments.registry.register_environment(RUN, RegistrationRequest(name, 4, 512, 1.0))
-    with pytest.raises(InvalidField, match="the run is full"):
+    with pytest.raises(RunFull, match="the run has 2 environments"):
         await services.environments.registry.register_environment(RUN, RegistrationRequest("three", 4, 512, 1.0))
 
 
