@@ -20,10 +20,13 @@ from tests.services.replay.moves import buffer_of
 
 OF_WHAT_IS_NAMED = {
     *("evalsha", "exec", "exists", "hdel", "hexists", "hget", "hincrby", "hlen", "hmget", "hset", "multi", "publish"),
-    *("mset", "sadd", "strlen", "time", "unlink", "zadd", "zcard", "zmscore", "zrank", "zrem", "zremrangebyscore"),
+    *("mset", "sadd", "strlen", "time", "unlink", "zadd", "zcard", "zmscore", "zrank", "zrem", "zrangebyscore"),
     *("set", "zscore"),
 }
-"""Commands whose work is by what they name or remove, and at most by the logarithm of all else that a key holds."""
+"""Commands whose work is by what they name or find, and at most by the logarithm of all else that a key holds.
+
+`zrangebyscore` finds a thousand at most: `app/store/lua/curriculum/forget_oldest.lua`.
+"""
 
 
 @pytest.fixture
