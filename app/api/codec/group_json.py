@@ -45,12 +45,13 @@ def _groups_of(document: Any) -> list[tuple[Path, Any]]:
         raise MalformedBody(f"expected a JSON object, not {described(document)}")
     if _GROUPS not in document:
         return [((), document)]
-    for name in document:
+    fields = dict(members(document, ()))
+    for name in fields:
         if name != _GROUPS:
             raise InvalidField(f"is unknown beside {_GROUPS}", (name,))
-    if not isinstance(document[_GROUPS], ARRAYS):
-        raise InvalidField(f"should be an array, not {described(document[_GROUPS])}", (_GROUPS,))
-    groups = elements_of(document[_GROUPS], (_GROUPS,))
+    if not isinstance(fields[_GROUPS], ARRAYS):
+        raise InvalidField(f"should be an array, not {described(fields[_GROUPS])}", (_GROUPS,))
+    groups = elements_of(fields[_GROUPS], (_GROUPS,))
     if not groups:
         raise InvalidField("holds no group", (_GROUPS,))
     return groups

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from app.api.codec.group_json import decode_native_json
 from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batch_file import parts_of
+from lachesis.wire.errors import MalformedBody
 from lachesis.wire.frame import frame, frame_header
 from lachesis.wire.groups import MAX_GROUPS
 from tests.api.native_groups import BINARY, in_binary, parts
@@ -278,6 +280,14 @@ async def test_every_fault_is_a_4xx_that_names_the_place_and_nothing_is_stored(
     assert not [key async for key in redis_client.scan_iter("*payload*")]
     assert (await client.post("/v1/runs/r/groups", json=GROUP)).status_code == 201, "the group itself is right"
     assert (await client.post("/v1/runs/r/groups", content=said(id="h"), headers=BINARY)).status_code == 201
+
+
+@pytest.mark.parametrize("second", ["null", "{}", "[]"])
+def test_groups_that_are_there_twice_are_refused_whatever_the_second_is(second: str) -> None:
+    """Readers differ in which of them they take."""
+    body = f'{{"groups": [{json.dumps(GROUP)}], "groups": {second}}}'
+    with pytest.raises(MalformedBody, match="'groups' twice"):
+        decode_native_json(body.encode())
 
 
 @pytest.mark.parametrize(
