@@ -35,7 +35,6 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
         UnsupportedEncoding: The body has another encoding than gzip, or several.
         BodyTooLarge: It is over the limit, inflates too many times, or has too many gzip members.
         MalformedBody: It is not gzip (damaged, cut off, or followed by something else), or its size is not a number.
-        RateLimited: It came without Content-Length, and a limit of bytes is reached.
         RequestTimeout: It stopped arriving, or was evicted because it was slow while others waited for memory.
         starlette.requests.ClientDisconnect: The client went away.
     """
@@ -65,13 +64,14 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
                         await asyncio.sleep(0)  # others are served while much is inflated
                 if not has_arrived(request.scope):
                     deadline.extend(sent_bytes)
+        share.end()
     except TimeoutError as error:
         share.end()
         raise RequestTimeout(
             f"the body stopped, or came too slowly, after {sent_bytes} bytes (LACHESIS_BODY_TIMEOUT_S)"
         ) from error
-    share.end()
-    await count_body(request.scope, sent_bytes)
+    finally:  # what has arrived counts, also of a body that is refused or cut off
+        await count_body(request.scope, sent_bytes)
     if inflater:
         inflater.finish()
     return collected.joined()

@@ -2,35 +2,36 @@
 
 from starlette.types import Scope
 
-from app.api.http.headers import content_length
+from app.api.http.client_connection import has_arrived
+from app.api.http.headers import content_length, header_of
 from app.core.access.limits import Use
 from app.services.access.limits import Meter
 
 _METER = "lachesis.meter"
-_COUNTED_BYTES = "lachesis.counted_bytes"
 
 
 async def count_request(scope: Scope, meter: Meter, limit_bytes: int) -> None:
-    """Count a request whose body has not been read, with the size that it announces.
+    """Count a request whose body has not been read.
 
-    A size over the limit of bodies does not count here: such a body is refused, or its route calls `count_body`.
+    A body in chunks counts as one byte until it has arrived. So does one over the limit of bodies: it is refused, or
+    its route calls `count_body`.
 
     Raises:
         MalformedBody: Its size is not a number.
         RateLimited: A limit is reached.
     """
-    size_bytes = content_length(scope) or 0
-    scope[_METER], scope[_COUNTED_BYTES] = meter, size_bytes if size_bytes <= limit_bytes else 0
-    await meter.count(Use(requests=1, bytes=scope[_COUNTED_BYTES]))
+    scope[_METER] = meter
+    size_bytes = content_length(scope)
+    if size_bytes is None:
+        size_bytes = int(header_of(scope, b"transfer-encoding") is not None)
+    await meter.begin(size_bytes if size_bytes <= limit_bytes else 1, arrived=has_arrived(scope))
 
 
 async def count_body(scope: Scope, size_bytes: int) -> None:
-    """Count the bytes of a body that has arrived, unless `count_request` has.
-
-    Raises:
-        RateLimited: A limit is reached.
-    """
-    await count_more(scope, Use(bytes=size_bytes - scope.get(_COUNTED_BYTES, 0)))
+    """Count the bytes of a body that have arrived, unless `count_request` has."""
+    meter: Meter | None = scope.get(_METER)
+    if meter is not None:
+        await meter.end_body(size_bytes)
 
 
 async def count_more(scope: Scope, use: Use) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
@@ -19,19 +19,48 @@ log = logging.getLogger("lachesis.access")
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """An account or a run with limits: its name in Redis and in messages, and the limits."""
+    """An account or a run with limits: its name in Redis and in messages, and the limits.
+
+    Attributes:
+        shared: Whether many senders share them, as those of a run.
+    """
 
     owner: str
     name: str
     limits: RateLimitSettings
+    shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Meter:
-    """Counts what a request uses against the limits of its account and its run."""
+    """Counts what a request uses against the limits of its account and its run.
+
+    Before a body has arrived, its announced size counts for the account alone. For the run it counts as one byte.
+    Otherwise a sender could use up what all share by announcing bodies that it never sends.
+    """
 
     store: LimitStore
     limited: tuple[Limited, ...]
+    _announced_bytes: int = 0
+    _arrived: bool = False
+
+    async def begin(self, announced_bytes: int, *, arrived: bool) -> None:
+        """Count a request whose body has not been read.
+
+        Args:
+            announced_bytes: The size of its body; 1 if that is not known, 0 if there is none.
+            arrived: Whether the body has arrived.
+
+        Raises:
+            RateLimited: A limit is reached.
+        """
+        self._announced_bytes, self._arrived = announced_bytes, arrived
+        await self._count([(one, Use(requests=1, bytes=self._begun_bytes(one))) for one in self.limited])
+
+    async def end_body(self, size_bytes: int) -> None:
+        """Count what has arrived of a body, and did not count at its beginning. That is never refused."""
+        more = [(one, Use(bytes=max(0, size_bytes - self._begun_bytes(one)))) for one in self.limited]
+        await self._count(more, happened=True)
 
     async def count(self, use: Use) -> None:
         """Count a use, against all limits or none.
@@ -39,10 +68,19 @@ class Meter:
         Raises:
             RateLimited: A limit is reached.
         """
-        counted = [(one, *cost) for one in self.limited for cost in costs(one.limits, use)]
+        await self._count([(one, use) for one in self.limited])
+
+    def _begun_bytes(self, limited: Limited) -> int:
+        counts_whole = self._arrived or not limited.shared
+        return self._announced_bytes if counts_whole else min(1, self._announced_bytes)
+
+    async def _count(self, uses: Sequence[tuple[Limited, Use]], *, happened: bool = False) -> None:
+        counted = [(one, *cost) for one, use in uses for cost in costs(one.limits, use)]
         if not counted:
             return
-        waits_us = await self.store.count([(one.owner, name, limit, cost_us) for one, name, limit, cost_us in counted])
+        waits_us = await self.store.count(
+            [(one.owner, name, limit, cost_us) for one, name, limit, cost_us in counted], happened=happened
+        )
         longest_us = max(waits_us)
         if longest_us > 0:
             one, name, limit, _ = counted[waits_us.index(longest_us)]
@@ -109,5 +147,5 @@ class RequestLimiter:
         if identity.limits is not None:
             limited.append(Limited(identity.owner, identity.account_name, identity.limits))
         if run is not None and of_this_run is not None:
-            limited.append(Limited(of_run(run), f"run {run}", of_this_run))
+            limited.append(Limited(of_run(run), f"run {run}", of_this_run, shared=True))
         return Meter(self._store, tuple(limited))

@@ -23,7 +23,9 @@ def mark_closed(keys: ServiceKeys, *, closed: bool) -> None: ...
 
 
 @script
-def count_use(keys: ServiceKeys, *, arrivals: Sequence[str], burst_us: int, costs_us: Sequence[int]) -> None: ...
+def count_use(
+    keys: ServiceKeys, *, arrivals: Sequence[str], burst_us: int, happened: bool, costs_us: Sequence[int]
+) -> None: ...
 
 
 @script

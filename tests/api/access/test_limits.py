@@ -1,6 +1,8 @@
 """Limits of rates against the real service. A limit of one each 1,000 s decides alike on any machine."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -103,12 +105,67 @@ async def test_bytes_are_counted_by_the_announced_or_the_sent_size(client: httpx
     assert used["used"] > 1
 
 
-async def test_a_body_that_is_refused_for_its_size_uses_nothing(start: Start) -> None:
-    client = await start(max_body_bytes=1024)
+@asynccontextmanager
+async def begun(
+    client: httpx.AsyncClient, path: str, framing: str, body: bytes = b"", token: str = "x"
+) -> AsyncIterator[asyncio.StreamReader]:
+    """Send the headers of a request and some of its body. The connection ends at the end of the block."""
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", framing)
+    head = "\r\n".join([*lines, f"Authorization: Bearer {token}", "", ""])
+    writer.write(head.encode() + body)
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+async def test_a_body_that_is_only_announced_uses_up_no_limit_that_others_share(client: httpx.AsyncClient) -> None:
+    await make_run(client, max_bytes_per_s=1_000_000)
+    announced = f"Content-Length: {2**28}"
+    async with begun(client, f"{RUN}/environments", announced) as small, begun(client, GROUPS, announced):
+        assert b" 413 " in await small.readline()
+        assert await submit(client, "a") == ["accepted"]
+    async with begun(client, GROUPS, f"Content-Length: {2**40}") as large:
+        assert b" 413 " in await large.readline()
+    assert await submit(client, "b") == ["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [("Content-Length: 4000000", b" " * 2**21), ("Transfer-Encoding: chunked", b"200000\r\n" + b" " * 2**21)],
+    ids=["of known length", "in chunks"],
+)
+async def test_what_has_arrived_of_a_body_that_is_cut_off_counts_for_its_run(
+    client: httpx.AsyncClient, framing: str, body: bytes
+) -> None:
+    """What the service had not read when the connection ended does not count: less than a MiB."""
+    await make_run(client, max_bytes_per_s=1000)
+    async with begun(client, GROUPS, framing, body):
+        pass
+
+    async def counts() -> bool:
+        return bool((await status(client))["limits"][0]["used"] > 2**20 / 2000)
+
+    await wait_until(counts)
+
+
+async def test_a_body_in_chunks_is_refused_unread_while_the_limit_is_used_up(client: httpx.AsyncClient) -> None:
     await make_run(client, max_bytes_per_s=1)
-    reply = await client.post(GROUPS, content=b" " * 1025, headers={"Content-Type": "application/json"})
-    assert reply.status_code == 413
-    assert (await status(client))["limits"] == [{"name": "max_bytes_per_s", "per_s": 1, "used": 0}]
+    assert await submit(client, "a") == ["accepted"]
+    async with begun(client, GROUPS, "Transfer-Encoding: chunked") as reader:
+        assert b" 429 " in await reader.readline()
+
+
+async def test_an_announced_body_counts_for_its_token_at_once(start: Start, tokens: Tokens) -> None:
+    operator = bearer(await tokens.make("operator"))
+    client = await start()
+    await client.post("/v1/runs", json={"name": "run", "batch_size": 4}, headers=operator)
+    asked = {"role": "environment", "runs": ["*"], "max_bytes_per_s": 1}
+    token = (await client.post("/v1/tokens", json=asked, headers=operator)).json()["token"]
+    async with begun(client, GROUPS, "Content-Length: 1000\r\nExpect: 100-continue", token=token) as reader:
+        assert b" 100 " in await reader.readline()
+        await refused(client, "POST", GROUPS, json=group("a"), headers=bearer(token))
 
 
 async def test_a_token_has_limits_of_its_own(start: Start, tokens: Tokens) -> None:
@@ -192,8 +249,13 @@ async def test_only_requests_with_limits_send_a_command_more(client: httpx.Async
         assert await counts() == []
         assert (await client.get(limited)).status_code == 200
         assert await counts() == [1]
-        await submit(client, "a", "b", run=limited)
+        body = orjson.dumps(group("a"))
+        async with begun(client, f"{limited}/groups", f"Content-Length: {len(body)}", body) as reader:
+            assert b" 201 " in await reader.readline()
         assert await counts() == [2, 1], "requests and bytes before the body is read, groups before they are stored"
+        async with begun(client, f"{limited}/groups", "Transfer-Encoding: chunked", b"0\r\n\r\n") as reader:
+            assert b" 400 " in await reader.readline()
+        assert await counts() == [2], "no byte more has arrived"
 
 
 async def test_the_sdk_waits_for_as_long_as_the_service_says(client: httpx.AsyncClient, redis_client: Redis) -> None:

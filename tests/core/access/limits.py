@@ -8,9 +8,14 @@ from lachesis.wire.limits import QueueLimitSettings
 
 
 def count_use(
-    arrivals_us: Sequence[int], costs_us: Sequence[int], now_us: int, burst_us: int = BURST_US
+    arrivals_us: Sequence[int],
+    costs_us: Sequence[int],
+    now_us: int,
+    burst_us: int = BURST_US,
+    *,
+    happened: bool = False,
 ) -> tuple[list[int], list[int]]:
-    """Count a use against several limits, all or none.
+    """Count a use against several limits, all or none. A use that has happened counts in any case.
 
     A use may exceed the burst. It is then accepted if nothing else is used, and the next one waits for longer.
 
@@ -19,6 +24,7 @@ def count_use(
         costs_us: What the use costs against each limit, ``>= 0``.
         now_us: The time.
         burst_us: What may be used at once, ``> 0``.
+        happened: Whether nothing can make the use wait.
 
     Returns:
         How long the use must wait for each limit, and the new arrivals. If it must wait for one, none has changed.
@@ -27,6 +33,8 @@ def count_use(
     waits_us = [
         max(0, start - now_us + min(cost, burst_us) - burst_us) for start, cost in zip(starts_us, costs_us, strict=True)
     ]
+    if happened:
+        waits_us = [0] * len(waits_us)
     if any(waits_us):
         return waits_us, list(arrivals_us)
     return waits_us, [start + cost for start, cost in zip(starts_us, costs_us, strict=True)]

@@ -36,10 +36,13 @@ OFFSETS_US = st.integers(-3_000_000, 4_000_000)
         ),
         min_size=1,
         max_size=6,
-    )
+    ),
+    happened=st.booleans(),
 )
 @examples(200)
-def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int | None, int | None, int]]) -> None:
+def test_the_script_decides_as_the_rule(
+    redis_url: str, limits: list[tuple[int | None, int | None, int]], happened: bool
+) -> None:
     """Each limit: its arrival, or none yet; when that was written, or unknown; and the cost. The script says when it
     decided. What was written after that does not count.
     """
@@ -57,11 +60,11 @@ def test_the_script_decides_as_the_rule(redis_url: str, limits: list[tuple[int |
             there = [("SET", key, text) for key, at, text in zip(keys, arrivals, texts, strict=True) if at]
             await connection.pipeline([("DEL", *keys), *there])
             now_us, *waits = await connection.run(
-                scripts.count_use(KEYS, arrivals=keys, burst_us=BURST_US, costs_us=costs)
+                scripts.count_use(KEYS, arrivals=keys, burst_us=BURST_US, happened=happened, costs_us=costs)
             )
             assert now_us >= began_us
             counted = [0 if when > now_us else at for at, when in zip(arrivals, written, strict=True)]
-            expected_waits, expected = count_use(counted, costs, now_us)
+            expected_waits, expected = count_use(counted, costs, now_us, happened=happened)
             assert waits == expected_waits
             for key, at, text, after in zip(keys, arrivals, texts, expected, strict=True):
                 stored, left_ms = await admin.pipeline([("GET", key), ("PTTL", key)])
