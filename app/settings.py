@@ -230,7 +230,7 @@ class ServiceSettings(BaseSettings):
             "to answering. One address holds at most half of it, and one token three quarters. Further bodies wait "
             "unread. If bodies wait, the "
             "slowest of those that take over 2 s for a MiB get `request_timeout`. The oldest body, and the oldest "
-            "that is not slow, do not count.",
+            "that is not slow, do not count. Fragments that wait for a rate limiter may hold a quarter more.",
         ),
     ] = 256 * 1024 * 1024
     max_connections: Annotated[

@@ -169,6 +169,10 @@ class SubmittedBody:
     async def __aexit__(self, *_: object) -> None:
         self._share.release()
 
+    def may_wait_s(self, wait_s: float) -> float:
+        """Return how long the request may now wait for something else than memory: ``wait_s``, or 0 (`let_wait`)."""
+        return wait_s if wait_s > 0 and self._share.let_wait() else 0.0
+
 
 async def small_body(request: Request, services: Annotated[Services, Depends(get_services)]) -> bytes:
     """Read a small body."""

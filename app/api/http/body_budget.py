@@ -11,6 +11,9 @@ eviction, that sender's queue waits a moment: otherwise reading its next body up
 Growing shares could deadlock. The rule prevents it: the oldest body that is not slow gets what it wants. It is decoded
 and stored, and releases its share. Then the next one is the oldest. In the worst case the budget is exceeded by two
 bodies.
+
+A body that waits for something else than memory would break this, so it leaves the budget first (`BodyShare.let_wait`).
+All that wait like this hold a quarter of the budget more, or one of them more.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ UNCOUNTED_BYTES = 256 * 1024
 _STEP_BYTES = 256 * 1024
 _PATIENCE_S = 2.0
 _SENDER_BODIES = 32
+_DELAYED_SHARE = 0.25
 _ACCOUNT_SHARE, _ACCOUNT_BODIES = 0.75, 2  # of all memory; so many times the bodies of a sender
 _HOLD_BACK_S = 0.25
 _LOOK_S = 0.25  # while bodies wait, others become slow
@@ -62,6 +66,8 @@ class BodyBudget:
             int(_ACCOUNT_SHARE * budget_bytes),
             _ACCOUNT_BODIES * sender_bodies,
         )
+        self._most_delayed_bytes = int(_DELAYED_SHARE * budget_bytes)
+        self._delayed: set[BodyShare] = set()  # those that wait for something else than memory
         self._held_bytes = 0
         self._held_by: Counter[Owner] = Counter()
         self._bodies_of: Counter[Owner] = Counter()  # that hold memory
@@ -80,7 +86,7 @@ class BodyBudget:
     @property
     def held_bytes(self) -> int:
         """Return the bytes that all shares hold now."""
-        return self._held_bytes
+        return self._held_bytes + self._delayed_bytes
 
     @property
     def waiting(self) -> int:
@@ -89,7 +95,7 @@ class BodyBudget:
 
     def samples(self) -> Iterator[telemetry.Sample]:
         """Yield what the metrics say of the budget."""
-        yield telemetry.BODY_MEMORY, (), self._held_bytes
+        yield telemetry.BODY_MEMORY, (), self.held_bytes
         yield telemetry.BODIES_WAITING, (), self._waiting
         yield telemetry.BODIES_EVICTED, (), self.evicted
 
@@ -121,12 +127,27 @@ class BodyBudget:
                 return  # the rule looks at the first only
         self._serve_soon()
 
+    @property
+    def _delayed_bytes(self) -> int:
+        return sum(share.held_bytes for share in self._delayed)
+
+    def _delay(self, share: "BodyShare") -> bool:
+        if share not in self._holding:
+            return True
+        if self._delayed and self._delayed_bytes + share.held_bytes > self._most_delayed_bytes:
+            return False
+        self._drop(share)
+        self._delayed.add(share)
+        self._serve_soon()
+        return True
+
     def _leave(self, share: "BodyShare") -> None:
         if share in self._holding:
             self._drop(share)
         elif share.waits:
             self._dequeue(share)
         else:
+            self._delayed.discard(share)
             return
         self._waiting -= share.waits
         self._serve_soon()
@@ -288,6 +309,13 @@ class BodyShare:
         assert self._stop is not None, "only a body that arrives is slow"  # noqa: S101
         self.evicted = True
         self._stop()
+
+    def let_wait(self) -> bool:
+        """Return whether a body that has arrived may wait for something else than memory.
+
+        If so, its bytes no longer keep other bodies waiting. It must claim no more.
+        """
+        return self._budget._delay(self)
 
     def release(self) -> None:
         """Release the held bytes, because the body is no longer in memory."""

@@ -121,7 +121,7 @@ async def post_fragments(
 
     A fragment is identified by its worker, session and number. A repeated fragment is stored once.
     """
-    async with SubmittedBody(request) as (_, services, body):
+    async with (sent := SubmittedBody(request)) as (_, services, body):
         if sends_binary(request, "fragments"):
             fragments = await services.decoder.fragments(body, request.scope)
         else:
@@ -130,7 +130,7 @@ async def post_fragments(
         for fragment in fragments:
             check_worker(only, fragment.worker)
         with Waiting(request) as waiting:
-            receipts = await services.replay.insertion.insert(run, fragments, wait_s, waiting.ended)
+            receipts = await services.replay.insertion.insert(run, fragments, sent.may_wait_s(wait_s), waiting.ended)
     said = [{"number": one.number, "status": one.outcome, "fragment": one.fragment_id} for one in receipts]
     headers = {"Idempotent-Replay": "true"} if all(one.outcome == "repeated" for one in receipts) else {}
     return Response(orjson.dumps({"fragments": said}), 201, headers, "application/json")

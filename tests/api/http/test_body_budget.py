@@ -105,6 +105,32 @@ async def test_a_token_with_many_addresses_has_at_most_three_quarters() -> None:
     await own
 
 
+async def test_bodies_that_wait_for_something_else_hold_a_quarter_more_or_one_of_them() -> None:
+    budget = BodyBudget(12 * MIB)
+    shares = [budget.share(address) for address in "abcd"]
+    for share, mib in zip(shares, (5, 1, 2, 4), strict=True):
+        await share.claim(mib * MIB)
+    assert [share.let_wait() for share in shares] == [True, False, False, False], "one may be larger than a quarter"
+    shares[0].release()
+    assert [share.let_wait() for share in shares[1:]] == [True, True, False]
+    assert budget.share("e").let_wait(), "it holds nothing"
+    assert budget.held_bytes == 7 * MIB
+    for share in shares[1:]:
+        share.release()
+    assert budget.held_bytes == 0
+
+
+async def test_a_body_that_waits_for_something_else_makes_room() -> None:
+    budget = BodyBudget(0)
+    large, other = budget.share("a"), budget.share("b")
+    await large.claim(5 * MIB)
+    waiting = claiming(other, 2)
+    await settle()
+    assert not waiting.done()
+    assert large.let_wait()
+    await asyncio.wait_for(waiting, 60)
+
+
 async def test_two_that_grow_do_not_wait_for_each_other() -> None:
     budget = BodyBudget(10 * MIB)
     first, second = budget.share("a"), budget.share("b")

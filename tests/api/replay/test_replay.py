@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_groups import BINARY, blobs_of
 from tests.api.replay.calls import REPLAY, RUN, end, in_binary, in_json, insert, make_buffer, state, take, tensors_of
+from tests.waiting import wait_until
 
 AS_BINARY = {"Accept": SAFETENSORS}
 
@@ -245,6 +247,28 @@ async def test_workers_are_held_back_by_the_limiter_and_released_by_samples(clie
     waiting = asyncio.create_task(insert(client, [2], wait_s=20))
     await take(client, num_chunks=1)
     assert [one["status"] for one in await waiting] == ["stored"]
+
+
+async def test_fragments_that_wait_keep_no_other_body_waiting_however_little_memory(start: Start) -> None:
+    client = await start(body_budget_bytes=0)
+    await make_buffer(client, limiter={"samples_per_insert": 1, "min_diff": 0, "max_diff": 2})
+    await insert(client, [0, 1])
+    large = {"big": np.zeros(2**20, np.uint8)}
+    waiting = asyncio.create_task(insert(client, [2], wait_s=600, tensors=large))
+
+    async def waits() -> bool:
+        return not re.search(r"^lachesis_body_memory_bytes{.*} 0$", (await client.get("/metrics")).text, re.MULTILINE)
+
+    await wait_until(waits)
+    sent = {"headers": BINARY, "params": {"wait_s": 600}}
+    async with asyncio.timeout(120):
+        other = await client.post(f"{REPLAY}/fragments", content=in_binary(0, "v", large), **sent)
+        assert (other.status_code, other.json()["code"]) == (429, "replay_blocked"), "no more may wait"
+        assert (await client.post("/v1/runs", content=b" " * 2**20)).status_code == 400
+    assert not waiting.done()
+    await take(client, num_chunks=1)
+    assert [one["status"] for one in await waiting] == ["stored"]
+    assert (await client.post("/v1/runs", content=b" " * 2**20)).status_code == 400
 
 
 @pytest.mark.parametrize(
