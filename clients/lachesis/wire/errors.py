@@ -22,80 +22,70 @@ from lachesis.wire.problems import place, wrong_value
 class InvalidInput(ServiceError):
     """The service cannot accept the request. Nothing was stored."""
 
-    code = "invalid_input"
-    status = 422
+    code, status = "invalid_input", 422
     remedy = "Correct the request and send it again."
 
 
 class MalformedBody(InvalidInput):
     """The body is not in the format that its headers name."""
 
-    code = "malformed_body"
-    status = 400
+    code, status = "malformed_body", 400
     remedy = "Send the body in the format of its Content-Type and Content-Encoding."
 
 
 class BadRequest(InvalidInput):
     """The bytes on the connection are not an HTTP request. The service closes the connection."""
 
-    code = "bad_request"
-    status = 400
+    code, status = "bad_request", 400
     remedy = "Send HTTP on a new connection, in plain text or through a proxy that ends TLS."
 
 
 class MethodNotAllowed(InvalidInput):
     """The path exists, and does not take this method. The `Allow` header lists the methods that it takes."""
 
-    code = "method_not_allowed"
-    status = 405
+    code, status = "method_not_allowed", 405
     remedy = "Use one of the methods that the message names."
 
 
 class HeadersTooLarge(InvalidInput):
     """The request line and headers exceed the size limit. The service closes the connection."""
 
-    code = "request_header_fields_too_large"
-    status = 431
+    code, status = "request_header_fields_too_large", 431
     remedy = "Send shorter headers, cookies and query parameters on a new connection."
 
 
 class BodyTooLarge(InvalidInput):
     """The body exceeds the size limit, as sent or decompressed."""
 
-    code = "body_too_large"
-    status = 413
+    code, status = "body_too_large", 413
     remedy = "Send less in one request, or raise LACHESIS_MAX_BODY_BYTES of the service."
 
 
 class UnsupportedEncoding(InvalidInput):
     """The service does not read this Content-Encoding."""
 
-    code = "unsupported_encoding"
-    status = 415
+    code, status = "unsupported_encoding", 415
     remedy = "Send the body as it is, or with one layer of gzip."
 
 
 class UnsupportedMediaType(InvalidInput):
     """The service does not read this Content-Type at this path."""
 
-    code = "unsupported_media_type"
-    status = 415
+    code, status = "unsupported_media_type", 415
     remedy = "Send one of the types that the message names."
 
 
 class NotAcceptable(InvalidInput):
     """The service has no reply in a type that the request accepts."""
 
-    code = "not_acceptable"
-    status = 406
+    code, status = "not_acceptable", 406
     remedy = "Accept one of the types that the message names."
 
 
 class RequestTimeout(InvalidInput):
     """The body stopped arriving, or was slow while others waited for memory. Nothing was stored."""
 
-    code = "request_timeout"
-    status = 408
+    code, status = "request_timeout", 408
     remedy = "Send the request again. If the network is slow, raise the setting that the message names."
     retry_after_s = 2.0
 
@@ -155,8 +145,7 @@ class SequenceTooLong(InvalidField):
 class NotFound(ServiceError):
     """No endpoint exists at this path, or no object with this name or id."""
 
-    code = "not_found"
-    status = 404
+    code, status = "not_found", 404
     remedy = "Check the path, name or id. `/docs` lists all endpoints."
 
 
@@ -198,8 +187,7 @@ class GroupNotFound(NotFound):
 class GroupGone(ServiceError):
     """The group has left the run, and its contents are not kept any more. The message says why, and since when."""
 
-    code = "group_gone"
-    status = 410
+    code, status = "group_gone", 410
     remedy = (
         "Read contents while the group waits, is in a batch, or is kept for a rewind (`keep_batches`) or for replay."
     )
@@ -208,8 +196,7 @@ class GroupGone(ServiceError):
 class AnnotationsFull(ServiceError):
     """The annotations of the run take too much memory. Nothing was stored."""
 
-    code = "annotations_full"
-    status = 429
+    code, status = "annotations_full", 429
     remedy = "Shorten `history_retention_s`, or annotate fewer groups."
 
 
@@ -272,8 +259,7 @@ class DatasetNotFound(NotFound):
 class Conflict(ServiceError):
     """The request does not fit the present state. Nothing was changed."""
 
-    code = "conflict"
-    status = 409
+    code, status = "conflict", 409
     remedy = "Read the present state and send a request that fits it."
 
 
@@ -452,8 +438,7 @@ class TooManyConflicts(ServiceError):
 class StoreUnavailable(ServiceError):
     """Redis did not answer in time. The outcome of the request is unknown."""
 
-    code = "store_unavailable"
-    status = 503
+    code, status = "store_unavailable", 503
     remedy = "Send the request again: repetition is safe. If this lasts, check that Redis runs."
     retry_after_s: float | None = 2.0
 
@@ -461,8 +446,7 @@ class StoreUnavailable(ServiceError):
 class StoreFull(StoreUnavailable):
     """Redis is out of memory. Nothing of this request was stored. Earlier data stays."""
 
-    code = "store_full"
-    status = 507
+    code, status = "store_full", 507
     remedy = "Free memory: train or drop queued groups, lower replay limits, or raise `maxmemory` of Redis."
     retry_after_s = 10.0
 
@@ -470,8 +454,7 @@ class StoreFull(StoreUnavailable):
 class StoreRefused(StoreUnavailable):
     """Redis rejected a command: a key has another type than expected, or the ACL forbids the command."""
 
-    code = "store_refused"
-    status = 500
+    code, status = "store_refused", 500
     remedy = "Check the ACL of the service's Redis user. Check that other programs write no keys under `lachesis:`."
     retry_after_s = None
 
@@ -479,8 +462,7 @@ class StoreRefused(StoreUnavailable):
 class UnreadableRecord(StoreUnavailable):
     """A record of a run in Redis cannot be read, because another program changed it."""
 
-    code = "unreadable_record"
-    status = 500
+    code, status = "unreadable_record", 500
     remedy = "Repair the record in Redis, or remove the run with `DELETE /v1/runs/{run}`."
     retry_after_s = None
 
@@ -495,10 +477,8 @@ class StoreMisconfigured(StoreUnavailable):
 class MaintenanceEnded(ServiceError):
     """Background maintenance has ended in this API process. Only `/readyz` returns this error."""
 
-    code = "maintenance_ended"
-    status = 503
+    code, status, retry_after_s = "maintenance_ended", 503, 2.0
     remedy = "Restart the process. Its log says why maintenance ended."
-    retry_after_s = 2.0
 
 
 class InternalError(ServiceError):
