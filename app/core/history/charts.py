@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import exp, log
 from typing import Any
 
@@ -279,7 +279,7 @@ def _edges(sketch: Sketch) -> list[float]:
 
 def _covered(sketch: Sketch) -> tuple[float, float]:
     """Return the bounds of almost all values, without outliers and tails."""
-    values = _without_outliers(list(sketch.values()))
+    values = _without_outliers([((low + high) / 2, count) for low, high, count in sketch.bins()])
     tail = int(_TAIL * sum(count for _, count in values))
     low, high = _ranked(values, tail), _ranked(reversed(values), tail)
     return (low, high) if low < high else (values[0][0], values[-1][0])
@@ -313,7 +313,14 @@ def _ranked(values: Iterable[tuple[float, int]], rank: int) -> float:
 
 
 def _counts(sketch: Sketch, edges: list[float]) -> list[int]:
-    counts = [0] * (len(edges) - 1)
-    for value, count in sketch.values():
-        counts[min(max(bisect_right(edges, value) - 1, 0), len(counts) - 1)] += count
-    return counts
+    """Count values by bin of a histogram. Bins of a sketch may be wider: then their values are spread evenly."""
+    inner, parts = edges[1:-1], [0.0] * (len(edges) - 1)
+    for low, high, count in sketch.bins():
+        first, last = bisect_right(inner, low), bisect_right(inner, high)
+        if first == last:
+            parts[first] += count
+            continue
+        for place, (begin, end) in enumerate(pairwise([low, *inner[first:last], high]), first):
+            parts[place] += count * (end - begin) / (high - low)
+    ends = [round(total) for total in accumulate(parts)]  # so all together stay what they are
+    return [end - begin for begin, end in pairwise([0, *ends])]

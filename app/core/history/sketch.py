@@ -2,7 +2,8 @@
 
 Values are counted in bins whose bounds grow by a constant factor, so that each value is known to a relative error. Two
 sketches are merged by adding their bins. If there are too many bins, each two neighbours become one: the factor is
-squared. So the error depends on the spread of the values, and every quantile keeps a bound.
+squared. So the error depends on the spread of the values, and every quantile keeps a bound. The values of a joined bin
+count as spread evenly over it, so most quantiles are far nearer than their bound.
 
 Source: Masson, Rim and Lee, *DDSketch* (VLDB 2019); Epicoco et al., *UDDSketch* (IEEE Access 2020) for the collapse.
 """
@@ -19,7 +20,7 @@ FIRST_ERROR = 0.01
 """The relative error of a value before bins are joined. 0, 1 and -1 are exact until then."""
 
 MOST_BINS = 64
-"""Bins of a sketch, those of negative and positive values together."""
+"""Bins of a sketch for values of one sign."""
 
 LARGEST = 1e18
 """Larger values count as this one."""
@@ -71,7 +72,7 @@ class Sketch:
     @property
     def error(self) -> float:
         """The largest relative error of a quantile."""
-        return expm1(_LOG_FACTOR * 2**self.level / 2)
+        return expm1(_LOG_FACTOR * 2**self.level) if self.level else FIRST_ERROR
 
     @property
     def mean(self) -> float | None:
@@ -106,17 +107,24 @@ class Sketch:
         """
         if not self.count:
             return [None] * len(shares)
-        bins = list(self._bins())
-        ends = list(accumulate(count for _, _, count in bins))
-        places = [bisect_right(ends, int(share * (self.count - 1))) for share in shares]
-        return [self._value(*bins[place][:2]) for place in places]
+        bins = list(self._counted())
+        ends = [0, *accumulate(count for _, _, count in bins)]
+        found: list[float | None] = []
+        for share in shares:
+            rank = int(share * (self.count - 1))
+            place = bisect_right(ends, rank) - 1
+            sign, number, count = bins[place]
+            low, high = self._bounds(sign, number)
+            found.append(low + (high - low) * (rank - ends[place] + 0.5) / count)
+        return found
 
-    def values(self) -> Iterator[tuple[float, int]]:
-        """Yield a value for each bin, and how many values it stands for, in increasing order."""
-        for sign, number, count in self._bins():
-            yield self._value(sign, number), count
+    def bins(self) -> Iterator[tuple[float, float, int]]:
+        """Yield the bounds of each bin, and how many values it has, in increasing order."""
+        for sign, number, count in self._counted():
+            low, high = self._bounds(sign, number)
+            yield low, high, count
 
-    def _bins(self) -> Iterator[tuple[int, int, int]]:
+    def _counted(self) -> Iterator[tuple[int, int, int]]:
         """Yield the sign, the number and the count of each bin, in increasing order."""
         if self.below:
             yield from ((-1, number, count) for number, count in sorted(self.below.items(), reverse=True))
@@ -124,11 +132,15 @@ class Sketch:
             yield 0, 0, self.zeros
         yield from ((1, number, count) for number, count in sorted(self.above.items()))
 
-    def _value(self, sign: int, number: int) -> float:
-        """Return the geometric mean of the bounds of a bin, but no value beyond the extremes."""
+    def _bounds(self, sign: int, number: int) -> tuple[float, float]:
+        """Return the bounds of a bin within the extremes.
+
+        Before bins are joined, both are the middle of the bin, so that 0, 1 and -1 stay exact.
+        """
         width = 2**self.level
-        middle = sign * exp(_LOG_FACTOR * (number * width - (width - 1) / 2))
-        return min(max(middle, self.least), self.most)
+        near, far = ((number - 1) * width + 0.5, number * width + 0.5) if self.level else (number, number)
+        low, high = sorted((sign * exp(_LOG_FACTOR * near), sign * exp(_LOG_FACTOR * far)))
+        return min(max(low, self.least), self.most), min(max(high, self.least), self.most)
 
     def _at(self, level: int) -> "Sketch":
         sketch = self
@@ -143,7 +155,7 @@ class Sketch:
 
     def _fitting(self) -> "Sketch":
         sketch = self
-        while len(sketch.above) + len(sketch.below) > MOST_BINS:
+        while max(len(sketch.above), len(sketch.below)) > MOST_BINS:
             sketch = sketch._joined()
         return sketch
 

@@ -85,7 +85,11 @@ class RunSeries(BaseModel):
 
 
 class Distribution(BaseModel):
-    """A value of groups: the mean, and quantiles to a relative error of a few percent."""
+    """A value of groups: the exact mean, and quantiles, which are usually within 2 %.
+
+    A quantile is off by at most 1 % where values are near each other. It is off by at most 8 % where they spread over
+    two powers of ten, 17 % over four, and 37 % over eight.
+    """
 
     mean: Series = Field(description="The mean.")
     p10: Series = Field(description="A tenth of the values is below this one.")
@@ -172,7 +176,8 @@ class HistoryHistograms(_Spans):
     value: HistoryValue = Field(description="The value.")
     edges: list[float] = Field(
         description="Bounds of the bins, which cover almost all values. The first and the last bin also have all "
-        "values beyond these bounds. Empty if nothing is known."
+        "values beyond these bounds. Where values spread over a wide range, a bin may have some groups of its "
+        "neighbours. Empty if nothing is known."
     )
     generated: list[list[int]] = Field(
         description="Accepted groups by span and bin. Empty for `staleness` and `waiting`."

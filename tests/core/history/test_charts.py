@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,17 @@ def test_binary_rewards_are_in_the_first_and_the_last_bin() -> None:
     assert (found.edges[0], found.edges[-1]) == (0, 1)
     assert Counter(found.generated[1]) == {30: 1, 70: 1, 0: 30}
     assert (found.generated[1][0], found.generated[1][-1], found.trained[1][-1]) == (30, 70, 1)
+
+
+def test_rewards_that_vary_smoothly_have_smooth_histograms() -> None:
+    """Bins of sketches are wide here, and differ between what came in and what went out."""
+    rng = np.random.default_rng(1)
+    came, went = rng.normal(size=100_000), rng.normal(size=2000)
+    found = histograms(spans_of({0: (came.tolist(), went.tolist())}), POINTS, "reward")
+    inner = np.array([-np.inf, *found.edges[1:-1], np.inf])
+    for rewards, shown in ((came, found.generated_total), (went, found.trained_total)):
+        exact, _ = np.histogram(rewards, inner)
+        assert np.all(np.abs(np.array(shown) - exact) <= 0.4 * exact + 5)
 
 
 def test_one_absurd_reward_does_not_hide_the_others() -> None:
