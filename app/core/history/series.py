@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from app.core.history.sketch import Sketch
 
@@ -72,7 +73,8 @@ class HistorySpan:
 
     def own_name(self, environment: str) -> str:
         """Return the name that an environment counts under: `OTHERS` if there are too many."""
-        is_own = environment in self.environments or len(self.environments) < MOST_ENVIRONMENTS
+        most = MOST_ENVIRONMENTS + (OTHERS in self.environments)
+        is_own = environment in self.environments or len(self.environments) < most
         return environment if is_own else OTHERS
 
     def of(self, environment: str) -> Facts:
@@ -97,10 +99,23 @@ class HistorySpan:
             self.of(name).add(facts)
 
 
+def with_series(environments: Collection[int]) -> Collection[int]:
+    """Return the environments with series of their own, by id: the first to register of those that a run knows.
+
+    All processes choose the same ones. So what comes in and what goes out count under the same name.
+
+    Args:
+        environments: The environments of a run, in id order.
+    """
+    if len(environments) <= MOST_ENVIRONMENTS:
+        return environments
+    return frozenset(islice(environments, MOST_ENVIRONMENTS))
+
+
 def busiest(spans: Iterable[HistorySpan], most: int = MOST_ENVIRONMENTS) -> list[str]:
     """Return the environments with the most sequences, in and out, over all spans. Ties go by name.
 
-    Each span has its own choice of `MOST_ENVIRONMENTS`, so spans may have more of them altogether.
+    If environments leave, others get series of their own. So spans may have more than `MOST_ENVIRONMENTS` altogether.
     """
     sequences: dict[str, float] = {}
     came, went = BUSY

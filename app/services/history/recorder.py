@@ -7,7 +7,7 @@ from typing import NamedTuple
 from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import staleness
-from app.core.history.series import OTHERS, HistorySpan, Tally
+from app.core.history.series import OTHERS, HistorySpan, Tally, with_series
 from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
 from app.store.groups.codec import EncodedGroup
@@ -43,10 +43,10 @@ class HistoryRecorder:
         environments: Mapping[int, EnvironmentRecord],
     ) -> None:
         """Count the groups that are new, whether they are stored or dropped on arrival."""
-        uncounted = self._uncounted.setdefault(run, [])
+        uncounted, own = self._uncounted.setdefault(run, []), with_series(environments)
         for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
             if not outcome.repeated:
-                name = series_name(placement.environment, environments)
+                name = series_name(placement.environment, environments) if placement.environment in own else OTHERS
                 reward = mean(group.rewards) if len(group.rewards) else None
                 uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
         if len(uncounted) >= _MOST_UNCOUNTED:
@@ -90,7 +90,7 @@ class HistoryRecorder:
         went = defaultdict[int | None, list[tuple[LeasedGroup, float | None]]](list)
         for group, reward in zip(groups, rewards, strict=False):
             went[group.environment].append((group, reward))
-        version, now_ms = view.policy_version, view.clock_ms
+        version, now_ms, named = view.policy_version, view.clock_ms, with_series(view.environments)
         for environment, own in went.items():
             counts = {
                 "groups_out": len(own),
@@ -104,7 +104,8 @@ class HistoryRecorder:
                 "staleness_out": [staleness(group.policy_version, version) for group, _ in own],
                 "waiting_s": [max(0, now_ms - group.accepted_ms) / 1000 for group, _ in own],
             }
-            tally.note(series_name(environment, view.environments), counts, values)
+            name = series_name(environment, view.environments) if environment in named else OTHERS
+            tally.note(name, counts, values)
 
     def runs(self) -> list[str]:
         """Return the runs with counts."""

@@ -165,8 +165,9 @@ class History(_Spans):
 
     run: RunSeries = Field(description="Series of the run.")
     environments: dict[str, EnvironmentSeries] = Field(
-        description="Series of environments, by name: the 256 environments with the most sequences in the range, in "
-        'and out. The name `""` stands for all others, and for groups without an environment.'
+        description="Series of environments, by name: of the first 256 to register. If environments came and went in "
+        'the range, of the 256 with the most sequences, in and out. The name `""` stands for all others, and for '
+        "groups without an environment."
     )
 
 
@@ -228,6 +229,6 @@ class HistoryShares(BaseModel):
         description="The largest difference of shares as a sentence. Null if nothing was generated or trained on."
     )
     environments: list[EnvironmentShare] = Field(
-        description="The 256 environments with the most sequences in the range, in and out, and all others together. "
-        "Those with the largest difference come first."
+        description="The first 256 environments to register, and all others together. If environments came and went in "
+        "the range, the 256 with the most sequences, in and out. Those with the largest difference come first."
     )
