@@ -1,10 +1,11 @@
 """Read the history of a run for charts."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from app.core.history.charts import (
@@ -13,8 +14,10 @@ from app.core.history.charts import (
     histograms,
     run_series,
 )
+from app.core.history.joined import JoinedSpans, TimedSpan
 from app.core.history.resolution import (
     KEPT,
+    MOST_CELLS,
     MOST_POINTS,
     Range,
     Resolution,
@@ -22,7 +25,7 @@ from app.core.history.resolution import (
     default_begin,
     kept_resolution,
 )
-from app.core.history.series import BUSY, MOST_ENVIRONMENTS, Facts, HistorySpan, added, busiest
+from app.core.history.series import MOST_ENVIRONMENTS, HistorySpan
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
 from app.services.history.upkeep import HistoryUpkeep
@@ -32,14 +35,16 @@ from lachesis.wire.errors import InvalidField, RunNotFound
 from lachesis.wire.history import HistoryCount, HistoryValue
 
 _AT_ONCE = 20  # spans to parse in one go: other requests are served in between
+_READ = 100  # spans to read at once
 _MOST_HISTOGRAMS = 400  # times of a heat map
-_END = 64  # spans: an answer with fewer is the end of a chart that somebody follows
 _MOST_PARSED = 192
+_SMALL_BYTES = 8192  # larger spans of many environments are parsed each time: each would take up to 3 MB
 _FOLLOWED = 400  # closed spans of a chart that somebody may follow
 _MOST_KNOWN = 16  # such charts
+_MANY_CELLS = 3000  # spans times environments; readings with more take turns, because each may take 700 MB
 
-TimedSpans = list[tuple[int, HistorySpan]]
-"""Spans, each with when it begins."""
+TimedSpans = list[TimedSpan]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class _Closed:
     from_s: int
     last: StoredSpan
     spans: TimedSpans
+    cells: int
 
 
 class Histories:
@@ -68,6 +74,7 @@ class Histories:
         self._histories = histories
         self._upkeep = upkeep
         self._known: dict[tuple[str, int, WantedHistory], _Closed] = {}  # the latest used at the end
+        self._large = asyncio.Semaphore(1)
         self._locks: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
 
     async def of(
@@ -93,8 +100,9 @@ class Histories:
             RunNotFound: There is no such run.
             InvalidField: The range ends before it begins.
         """
-        shown, spans = await self._spans(run, from_s, to_s, wanted, most_spans, least_step_s)
-        of_run, environments = await asyncio.to_thread(_series, spans, shown.points, wanted)
+        shown, (of_run, environments) = await self._shown(
+            run, from_s, to_s, wanted, most_spans, least_step_s, partial(_series, wanted=wanted)
+        )
         return RunHistory(shown, of_run, environments)
 
     async def histograms(
@@ -108,9 +116,9 @@ class Histories:
         most_spans: int = MOST_POINTS,
     ) -> tuple[Range, Histograms]:
         """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
-        wanted = WantedHistory((), SKETCHES, environment)  # those of all values: who looks at one looks at others, too
-        shown, spans = await self._spans(run, from_s, to_s, wanted, min(most_spans, _MOST_HISTOGRAMS), least_step_s)
-        return shown, await asyncio.to_thread(histograms, spans, shown.points, value)
+        # Those of all values: who looks at one looks at others, too.
+        wanted, most = WantedHistory((), SKETCHES, environment, together=True), min(most_spans, _MOST_HISTOGRAMS)
+        return await self._shown(run, from_s, to_s, wanted, most, least_step_s, partial(histograms, value=value))
 
     async def shares(
         self,
@@ -122,11 +130,14 @@ class Histories:
         most_spans: int = MOST_POINTS,
     ) -> tuple[Range, Shares]:
         """Read what of each environment was generated and trained on in a range; see `of`."""
-        wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))  # counts: see `_wants_counts`
-        shown, spans = await self._spans(run, from_s, to_s, wanted, most_spans, least_step_s)
-        return shown, await asyncio.to_thread(shares, spans.values(), counted)
+        wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))
 
-    async def _spans(
+        def compared(spans: Mapping[int, HistorySpan], _points: int) -> Shares:
+            return shares(spans.values(), counted)
+
+        return await self._shown(run, from_s, to_s, wanted, most_spans, least_step_s, compared)
+
+    async def _shown(
         self,
         run: str,
         from_s: float | None,
@@ -134,7 +145,9 @@ class Histories:
         wanted: WantedHistory,
         most_points: int,
         least_step_s: int,
-    ) -> tuple[Range, dict[int, HistorySpan]]:
+        compute: Callable[[Mapping[int, HistorySpan], int], Answer],
+    ) -> tuple[Range, Answer]:
+        """Read what is wanted, and compute an answer from the spans and their number."""
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
         if to_s is None or to_s > await self._histories.now_s():
@@ -145,32 +158,39 @@ class Histories:
             from_s = default_begin(to_s, await self._histories.firsts_s(run))
         if from_s >= to_s:
             raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
-        has_many = wanted.has_environments and wanted.environment is None
-        expected, found = 0, 1 + min(environments, MOST_ENVIRONMENTS) if has_many else 1
-        while found > expected:  # spans also have environments that have left the run
-            expected = found
-            shown = chosen_range(from_s, to_s, now_s, expected, most_points, least_step_s)
-            spans = await self._placed(run, shown, wanted)
-            found = 1 + len(await asyncio.to_thread(busiest, spans.values())) if has_many else 1
-        return shown, spans
+        choose = partial(chosen_range, from_s, to_s, now_s, most_points=most_points, least_step_s=least_step_s)
+        is_of_many = wanted.has_environments and wanted.environment is None
+        names = min(environments, MOST_ENVIRONMENTS) if is_of_many else 0
+        while True:
+            shown = choose(1 + names)
+            async with self._large if shown.points * (1 + names) > _MANY_CELLS else nullcontext():
+                joined = JoinedSpans(shown)
+                async for spans in self._read(run, shown, wanted):
+                    await asyncio.to_thread(joined.add, spans)
+                    found = min(joined.environments, MOST_ENVIRONMENTS)
+                    if found > names and choose(1 + found) != shown:
+                        break  # spans also have environments that have left the run: too many for so many spans
+                else:
+                    return shown, await asyncio.to_thread(compute, joined.spans, shown.points)
+            names = found
 
-    async def _placed(self, run: str, shown: Range, wanted: WantedHistory) -> dict[int, HistorySpan]:
+    async def _read(self, run: str, shown: Range, wanted: WantedHistory) -> AsyncIterator[TimedSpans]:
         """Read the coarsest spans that fit, and then finer ones of the time that was not added up yet."""
-        coarsest, begin_s = kept_resolution(shown.step_s), shown.from_s
-        spans: dict[int, HistorySpan] = {}
-        sums: set[int] = set()
-        for resolution in reversed(KEPT[: KEPT.index(coarsest) + 1]):
-            end_s = shown.to_s
-            is_closed = resolution is not KEPT[0]
+        kept = KEPT[: KEPT.index(kept_resolution(shown.step_s)) + 1]
+        lasts_s = [None, *[await self._histories.last_s(run, coarse) for coarse in kept[1:]]]
+        firsts_s = (await self._histories.firsts_s(run))[: len(kept)]
+        begin_s, is_small = shown.from_s, wanted.only_counts or not wanted.has_many
+        for resolution, first_s, last_s in reversed([*zip(kept, firsts_s, lasts_s, strict=True)]):
+            end_s, is_closed = shown.to_s, resolution is not KEPT[0]
             if is_closed:
-                last_s = await self._histories.last_s(run, resolution)
                 end_s = begin_s if last_s is None else min(end_s, last_s + resolution.step_s)
-            if begin_s < end_s:
-                is_small = not wanted.has_environments or wanted.environment is not None or _wants_counts(wanted)
-                read = self._closed if is_closed and is_small else self._parsed
-                _add(await read(run, resolution, begin_s, end_s, wanted), shown, spans, sums)
+            since_s = end_s if first_s is None else max(begin_s, first_s)
+            if since_s < end_s and is_closed and is_small:
+                yield await self._closed(run, resolution, since_s, end_s, wanted)
+            elif since_s < end_s:
+                async for stored in self._stored(run, resolution, since_s, end_s):
+                    yield await asyncio.to_thread(_parsed, run, stored, wanted)
             begin_s = max(begin_s, end_s)
-        return spans
 
     async def _closed(
         self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: WantedHistory
@@ -184,77 +204,49 @@ class Histories:
                 stored = await self._histories.spans(run, resolution, known.last.time_s, known.last.time_s + 1)
                 if stored == [known.last]:  # it is still the same history
                     found = [one for one in known.spans if one[0] >= begin_s]
-            since_s = found[-1][0] + 1 if found else begin_s
-            stored = await self._histories.spans(run, resolution, since_s, end_s)
-            found += await self._parse(run, stored, wanted)
-            if 0 < len(found) <= _FOLLOWED:
-                last = stored[-1] if stored or known is None else known.last
-                self._known[key] = _Closed(begin_s, last, found)
+            since_s, last = (found[-1][0] + 1, known.last) if known and found else (begin_s, None)
+            async for some in self._stored(run, resolution, since_s, end_s):
+                found += await asyncio.to_thread(_parsed, run, some, wanted)
+                last = some[-1]
+            cells = sum(1 + len(span.environments) for _, span in found)
+            if last is not None and len(found) <= _FOLLOWED and cells <= MOST_CELLS:
+                self._known[key] = _Closed(begin_s, last, found, cells)
                 self._forget()
             return found
 
     def _forget(self) -> None:
-        for key in list(self._known)[:-_MOST_KNOWN]:
-            del self._known[key]
+        """Forget the charts that were used longest ago, if there are too many."""
+        left = MOST_CELLS
+        for number, key in enumerate(reversed(list(self._known))):
+            left -= self._known[key].cells
+            if number >= _MOST_KNOWN or left < 0:
+                del self._known[key]
 
-    async def _parsed(
-        self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: WantedHistory
-    ) -> TimedSpans:
-        return await self._parse(run, await self._histories.spans(run, resolution, begin_s, end_s), wanted)
+    async def _stored(
+        self, run: str, resolution: Resolution, begin_s: int, end_s: int
+    ) -> AsyncIterator[Sequence[StoredSpan]]:
+        """Read spans a few at a time, so that those of many environments are never in memory all at once."""
+        length_s = _READ * resolution.step_s
+        for from_s in range(begin_s, end_s, length_s):
+            stored = await self._histories.spans(run, resolution, from_s, min(end_s, from_s + length_s))
+            for first in range(0, len(stored), _AT_ONCE):
+                yield stored[first : first + _AT_ONCE]
 
-    async def _parse(self, run: str, stored: Sequence[StoredSpan], wanted: WantedHistory) -> TimedSpans:
-        parse = _parse_again if len(stored) <= _END else parse_span
-        found: TimedSpans = []
-        for first in range(0, len(stored), _AT_ONCE):
-            some = stored[first : first + _AT_ONCE]
-            found += await asyncio.to_thread(_parsed, parse, run, some, wanted)
-        return found
+
+def _parsed(run: str, stored: Sequence[StoredSpan], wanted: WantedHistory) -> TimedSpans:
+    return [(one.time_s, _parse(run, one, wanted)) for one in stored]
+
+
+def _parse(run: str, stored: StoredSpan, wanted: WantedHistory) -> HistorySpan:
+    if wanted.has_many and len(stored.facts) > _SMALL_BYTES:
+        return wanted.part(parse_span(run, stored, wanted))
+    return _parse_again(run, stored, wanted)
 
 
 @lru_cache(_MOST_PARSED)
 def _parse_again(run: str, stored: StoredSpan, wanted: WantedHistory) -> HistorySpan:
     """Read a stored span that readers who follow a run ask for again and again. Nobody may change the result."""
-    return parse_span(run, stored, wanted)
-
-
-def _parsed(
-    parse: Callable[[str, StoredSpan, WantedHistory], HistorySpan],
-    run: str,
-    stored: Sequence[StoredSpan],
-    wanted: WantedHistory,
-) -> TimedSpans:
-    spans = [(one.time_s, parse(run, one, wanted)) for one in stored]
-    return [(time_s, _counts_of(span, wanted)) for time_s, span in spans] if _wants_counts(wanted) else spans
-
-
-def _wants_counts(wanted: WantedHistory) -> bool:
-    """Return whether only counts of environments are wanted: a small part of a span."""
-    names = wanted.environments
-    return wanted.run == () and names is not None and wanted.environment is None and not {*names} & {*SKETCHES}
-
-
-def _counts_of(span: HistorySpan, wanted: WantedHistory) -> HistorySpan:
-    names = {*(wanted.environments or ()), *BUSY}
-    environments = {
-        name: Facts({count: facts.counts[count] for count in facts.counts.keys() & names})
-        for name, facts in span.environments.items()
-    }
-    return HistorySpan(environments=environments)
-
-
-def _add(found: TimedSpans, shown: Range, spans: dict[int, HistorySpan], sums: set[int]) -> None:
-    """Add spans to those of the places that they are in. The spans of ``sums`` are sums, which may grow."""
-    for time_s, one in found:
-        place = shown.place(time_s)
-        if place is None:
-            continue
-        if place not in spans:
-            spans[place] = one
-            continue
-        if place not in sums:
-            spans[place] = added([spans[place]])
-            sums.add(place)
-        spans[place].add(one)
+    return wanted.part(parse_span(run, stored, wanted))
 
 
 def _series(
