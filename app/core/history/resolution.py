@@ -14,6 +14,11 @@ class Resolution:
     step_s: int
     kept_s: int
 
+    @property
+    def stored_s(self) -> int:
+        """How long they are stored, seconds: the first span of a range is whole, although a request takes a moment."""
+        return self.kept_s + 2 * self.step_s
+
 
 LONGEST_S = 30 * DAY_S
 

@@ -12,6 +12,9 @@ MOST_ENVIRONMENTS = 256
 OTHERS = ""
 """The name of all other environments, and of groups without one."""
 
+MOST_NAME = 200
+"""Characters of an environment's name. Names with the same beginning count together."""
+
 BUSY = ("sequences_in", "sequences_out")
 """The counts that say how busy an environment is."""
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -25,7 +25,7 @@ from app.core.history.resolution import (
     default_begin,
     kept_resolution,
 )
-from app.core.history.series import MOST_ENVIRONMENTS, HistorySpan
+from app.core.history.series import MOST_ENVIRONMENTS, MOST_NAME, HistorySpan
 from app.core.history.shares import Shares, shares
 from app.core.history.wanted import EVERYTHING, SKETCHES, WantedHistory
 from app.services.history.upkeep import HistoryUpkeep
@@ -152,6 +152,8 @@ class Histories:
             raise RunNotFound(f"there is no run {run}")
         if to_s is None or to_s > await self._histories.now_s():
             await self._upkeep.refresh(run)
+        if wanted.environment is not None:
+            wanted = replace(wanted, environment=wanted.environment[:MOST_NAME])
         now_s, environments = await self._histories.now_s(), await self._histories.environments(run)
         to_s = now_s if to_s is None else to_s
         if from_s is None:

@@ -7,13 +7,12 @@ from typing import NamedTuple
 from app.core.batches.leases import Lease, LeasedGroup
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import staleness
-from app.core.history.series import OTHERS, HistorySpan, Tally, with_series
+from app.core.history.series import MOST_NAME, OTHERS, HistorySpan, Tally, with_series
 from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 
-_MOST_NAME = 200  # characters of an environment's name; names with the same beginning count together
 _MOST_UNCOUNTED = 1024  # arrivals of a run: to count many together costs less
 
 
@@ -124,4 +123,4 @@ class HistoryRecorder:
 def series_name(environment: int | None, environments: Mapping[int, EnvironmentRecord]) -> str:
     """Return the name of an environment in a history."""
     record = None if environment is None else environments.get(environment)
-    return OTHERS if record is None else record.name[:_MOST_NAME]
+    return OTHERS if record is None else record.name[:MOST_NAME]

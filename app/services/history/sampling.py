@@ -132,7 +132,8 @@ class HistorySampler:
         totals[RUN] = {DROPPED + reason: groups for reason, groups in view.dropped_by_reason.items()}
         for (reason, environment), groups in view.dropped.items():
             if environment in named:
-                totals[series_name(environment, view.environments)][DROPPED + reason] = groups
+                own = totals[series_name(environment, view.environments)]
+                own[DROPPED + reason] = own.get(DROPPED + reason, 0) + groups
         if replay and (summary := (await self._buffers.summaries([run])).get(run)) is not None:
             totals[RUN] |= {name: summary.view.total(total) for name, total in _REPLAY.items()}
         return totals

@@ -141,7 +141,7 @@ class HistoryStore:
             coarse=keys.series(coarse.step_s),
             begin_ms=begin_s * 1000,
             facts=encode_span(span),
-            fine_before_ms=min(end_s, int(now_s) - fine.kept_s) * 1000,
+            fine_before_ms=min(end_s, int(now_s) - fine.stored_s) * 1000,
             coarse_before_ms=max(0, int(now_s) - coarse.kept_s) * 1000 if coarse == KEPT[-1] else 0,
             kept_ms=_KEPT_MS,
         )

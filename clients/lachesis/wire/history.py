@@ -150,8 +150,8 @@ class _Spans(BaseModel):
     from_s: int = Field(description="When the first span begins, seconds since 1970.")
     to_s: int = Field(description="When the last span ends.")
     step_s: int = Field(
-        description="Length of a span, seconds: 10, 60 or 900; with many environments over a long time also 3600, "
-        "21600 or 86400."
+        description="Length of a span, seconds: 10, 60 or 900. If asked for, or with many environments over a long "
+        "time, also 3600, 21600 or 86400."
     )
     next_in_s: NextIn
     times_s: list[int] = Field(

@@ -1,0 +1,54 @@
+"""What readers find of a history."""
+
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.history.series import MOST_NAME, Facts, HistorySpan
+from app.core.history.wanted import WantedHistory
+from app.services.stores import Stores
+from app.store.history.codec import encode_span
+from app.store.redis.keys import RunKeys
+from tests.services.conftest import RUN, Process, join
+from tests.services.history.history_runs import group, make_run, sampler_of
+
+
+async def groups_in(services: Services, environment: str, from_s: int, to_s: int) -> list[float | None]:
+    """Return the groups of the only environment that is found."""
+    wanted = WantedHistory((), ("groups_in",), environment)
+    found = await services.history.reading.of(RUN, from_s, to_s, wanted)
+    (series,) = found.environments.values()
+    groups: list[float | None] = series["groups_in"]
+    return groups
+
+
+async def test_the_first_span_of_an_hour_is_there(process: Callable[..., Process], redis_client: Redis) -> None:
+    """What is older was added up, and dropped, a moment before."""
+    services, _ = process()
+    await make_run(services)
+    now_s = (await redis_client.time())[0]
+    text = encode_span(HistorySpan(environments={"math": Facts({"groups_in": 1})}))
+    for ago_s in (4000, 3606):
+        await redis_client.xadd(RunKeys(RUN).series(10), {"facts": text}, f"{(now_s - ago_s) * 1000}-0")
+    await services.history.upkeep.keep(RUN, maintained=True)
+    assert await redis_client.xlen(RunKeys(RUN).series(60)) == 2
+    assert (await groups_in(services, "math", now_s - 3606, now_s))[0] == 1
+
+
+async def test_environments_whose_long_names_begin_alike_count_together(process: Callable[..., Process]) -> None:
+    """Their history is found under each of these names."""
+    services, _ = process()
+    await make_run(services)
+    names = ["n" * 250 + letter for letter in "ab"]
+    for name in names:
+        own = (await join(services, name)).environment
+        await services.groups.native.submit(RUN, [group(f"{name[-1]}{n}", own, 0.0, 1.0) for n in range(2)])
+        await services.groups.deletion.delete(RUN, f"{name[-1]}0")
+    _, totals = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    assert totals[names[0][:MOST_NAME]] == {"dropped:deleted": 2}
+    await services.history.upkeep.keep(RUN, maintained=False)
+    (now_s, _) = await services.connection.call("TIME")
+    for name in names:
+        groups = await groups_in(services, name, int(now_s) - 600, int(now_s) + 1)
+        assert sum(count for count in groups if count is not None) == 4
