@@ -285,7 +285,7 @@ async def test_an_id_in_a_group_is_that_of_the_environment_which_its_sender_mean
     places = [{"id": "a", "environment": 0}, {"id": "b", "environment": 1}, {"id": "c"}]
     answers = [await client.post("/v1/runs/r/groups?environment=math", json=GROUP | place) for place in places]
     assert [answer.status_code for answer in answers] == [201, 404, 201]
-    assert answers[1].json()["detail"] == "environment 1 of run r, which group b names, is not 'math'"
+    assert answers[1].json()["detail"] == "environment 1, which group b names, is not 'math'"
 
 
 async def test_a_group_sent_twice_gets_its_first_answer_whatever_has_changed(client: httpx.AsyncClient) -> None:

@@ -59,7 +59,7 @@ class NativeIngest:
                 raise RunNotFound(f"there is no run {run}")
             repeated = group.group_id in known
             if not repeated and group.environment is not None:
-                _check_environment(run, group, context.environments.get(group.environment), meant)
+                _check_environment(group, context.environments.get(group.environment), meant)
             return _place(group, context, known=repeated)
 
         attempts = Attempts("store groups", run)
@@ -94,12 +94,12 @@ def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
     return ids
 
 
-def _check_environment(run: str, group: EncodedGroup, record: EnvironmentRecord | None, meant: str | None) -> None:
+def _check_environment(group: EncodedGroup, record: EnvironmentRecord | None, meant: str | None) -> None:
     number, named_by = group.environment, f"which group {group.group_id} names"
     if record is None:
-        raise EnvironmentNotFound(f"run {run} has no environment {number}, {named_by}")
+        raise EnvironmentNotFound(f"the run has no environment {number}, {named_by}")
     if meant is not None and record.desired_name != meant:
-        raise EnvironmentNotFound(f"environment {number} of run {run}, {named_by}, is not {meant!r}")
+        raise EnvironmentNotFound(f"environment {number}, {named_by}, is not {meant!r}")
 
 
 def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:

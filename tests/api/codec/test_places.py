@@ -32,7 +32,6 @@ async def place_of(client: httpx.AsyncClient, method: str, path: str, **sent: An
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [
-        ({"environment": 7}, ["environment"]),  # found when it is stored
         ({"policy_version": -1}, ["policy_version"]),  # found among its keys
         ({"scores": [0.5]}, ["scores"]),  # found among its columns
         ({"masks": [[1], [2, 3]]}, ["masks", 1]),

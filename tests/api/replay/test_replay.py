@@ -261,14 +261,15 @@ async def test_fragments_that_wait_keep_no_other_body_waiting_however_little_mem
 
     await wait_until(waits)
     sent = {"headers": BINARY, "params": {"wait_s": 600}}
+    nonsense: dict[str, Any] = {"content": b" " * 2**20, "headers": {"Content-Type": "application/json"}}
     async with asyncio.timeout(120):
         other = await client.post(f"{REPLAY}/fragments", content=in_binary(0, "v", large), **sent)
         assert (other.status_code, other.json()["code"]) == (429, "replay_blocked"), "no more may wait"
-        assert (await client.post("/v1/runs", content=b" " * 2**20)).status_code == 400
+        assert (await client.post(f"{REPLAY}/fragments", **nonsense)).status_code == 400
     assert not waiting.done()
     await take(client, num_chunks=1)
     assert [one["status"] for one in await waiting] == ["stored"]
-    assert (await client.post("/v1/runs", content=b" " * 2**20)).status_code == 400
+    assert (await client.post(f"{REPLAY}/fragments", **nonsense)).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from app.store.redis.pipeline import Command
 from lachesis.wire.errors import (
     EnvironmentNotFound,
     EnvironmentSettingsDiffer,
-    InvalidField,
     MemberNotFound,
+    RunFull,
     RunNotFound,
 )
 from tests.script_names import name_of
@@ -146,7 +146,7 @@ async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monk
     assert len(await names(alone)) <= 3
     for number in range(3):
         await join(alone[0], f"live-{number}")
-    with pytest.raises(InvalidField, match="3 environments that are alive or have groups"):
+    with pytest.raises(RunFull, match="3 environments that are alive or have groups"):
         await join(alone[0], "one-too-many")
     assert await names(alone) == ["live-0", "live-1", "live-2"]
 
