@@ -134,7 +134,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
         refused += sum("of token" in result[1] for result in told if isinstance(result, tuple))
         books = [await settled(services, redis_client, run) for run in runs]
         assert books[0] == books[1]
-    assert results.keys() == {"stored", "QueueFull", "GroupExists", "InvalidField"}
+    assert results.keys() == {"stored", "QueueFull", "GroupExists", "EnvironmentNotFound"}
     assert refused, "by the limit of a token"
 
 

@@ -454,24 +454,6 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
     assert shown.points * len(found.environments) <= MOST_CELLS
 
 
-async def test_processes_name_the_same_environments_whichever_sends_first(process: Callable[..., Process]) -> None:
-    """The first to register have series of their own, as groups come in and as they go out."""
-    (one, _), (two, _) = process(), process()
-    joined = {"math": await make_run(one)}
-    for n in range(MOST_ENVIRONMENTS + 1):
-        joined[f"e{n}"] = (await join(one, f"e{n}")).environment
-    for name, environment in reversed(joined.items()):
-        await one.groups.native.submit(RUN, [group(name, environment, 0.0, 1.0)])
-    assert (await two.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
-    await keep(one)
-    await keep(two, maintains=False)
-    (now_s, _) = await one.connection.call("TIME")
-    _, found = await one.history.reading.shares(RUN, "groups", int(now_s) - 600, int(now_s) + 1)
-    first = list(joined)[:MOST_ENVIRONMENTS]
-    assert {share.name: share.generated for share in found.environments} == {OTHERS: 2, **dict.fromkeys(first, 1)}
-    assert {share.name: share.trained for share in found.environments if share.trained} == {OTHERS: 1, "math": 1}
-
-
 async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., Process]) -> None:
     services, _ = process()
     stores, clock_s = Stores.on(services.connection), 0.0

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.history.series import MOST_NAME, Facts, HistorySpan
+from app.core.history.series import MOST_ENVIRONMENTS, MOST_NAME, OTHERS, Facts, HistorySpan
 from app.core.history.wanted import WantedHistory
+from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from app.store.history.codec import encode_span
 from app.store.redis.keys import RunKeys
@@ -45,10 +46,28 @@ async def test_environments_whose_long_names_begin_alike_count_together(process:
         own = (await join(services, name)).environment
         await services.groups.native.submit(RUN, [group(f"{name[-1]}{n}", own, 0.0, 1.0) for n in range(2)])
         await services.groups.deletion.delete(RUN, f"{name[-1]}0")
-    _, totals = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
-    assert totals[names[0][:MOST_NAME]] == {"dropped:deleted": 2}
+    _, growth = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    assert growth.now[names[0][:MOST_NAME]] == {"dropped:deleted": 2}
     await services.history.upkeep.keep(RUN, maintained=False)
     (now_s, _) = await services.connection.call("TIME")
     for name in names:
         groups = await groups_in(services, name, int(now_s) - 600, int(now_s) + 1)
         assert sum(count for count in groups if count is not None) == 4
+
+
+async def test_processes_name_the_same_environments_whichever_sends_first(process: Callable[..., Process]) -> None:
+    """The first to register have series of their own, as groups come in and as they go out."""
+    (one, _), (two, _) = process(), process()
+    joined = {"math": await make_run(one)}
+    for n in range(MOST_ENVIRONMENTS + 1):
+        joined[f"e{n}"] = (await join(one, f"e{n}")).environment
+    for name, environment in reversed(joined.items()):
+        await one.groups.native.submit(RUN, [group(name, environment, 0.0, 1.0)])
+    assert (await two.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
+    await one.history.upkeep.keep(RUN, maintained=True)
+    await two.history.upkeep.keep(RUN, maintained=False)
+    (now_s, _) = await one.connection.call("TIME")
+    _, found = await one.history.reading.shares(RUN, "groups", int(now_s) - 600, int(now_s) + 1)
+    first = list(joined)[:MOST_ENVIRONMENTS]
+    assert {share.name: share.generated for share in found.environments} == {OTHERS: 2, **dict.fromkeys(first, 1)}
+    assert {share.name: share.trained for share in found.environments if share.trained} == {OTHERS: 1, "math": 1}
