@@ -68,15 +68,16 @@ class Observer:
 
     async def close(self, within_s: float) -> list[LachesisError]:
         """Send what waits, for at most ``within_s``. Return the error if some did not arrive."""
-        if self._sending is None:
+        sending = self._sending
+        if sending is None:
             return []
         self._hurry.set()
         try:
             with contextlib.suppress(TimeoutError):
                 async with timeout(within_s):
-                    await self._until(lambda: not self._waiting, self._sending)
+                    await self._until(lambda: not self._waiting, sending)
         finally:
-            sending, self._sending = self._sending, None
+            self._sending = None
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         if self._waiting:

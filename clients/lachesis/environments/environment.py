@@ -149,9 +149,9 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
 
     @property
     def id(self) -> int:
-        """Id of the environment in the run. Raises `RuntimeError` before it has joined."""
+        """Id of the environment in the run. Raises `RuntimeError` before it has joined, and after it has left."""
         if self._id is None:
-            raise RuntimeError("the environment has not joined: use it with `with`, or `async with`")
+            raise RuntimeError("the environment has not joined, or has left: use it in the block of its `with`")
         return self._id
 
     @property

@@ -129,7 +129,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
 
     @property
     def id(self) -> int:
-        """Id of the environment in the run. Raises `RuntimeError` before it has joined."""
+        """Id of the environment in the run. Raises `RuntimeError` before it has joined, and after it has left."""
         return self._async.id
 
     @property

@@ -283,6 +283,15 @@ async def test_a_curriculum_that_sends_its_last_observations_takes_no_more(
     assert (await curriculum.item("sum/1")).count == 1
 
 
+async def test_a_curriculum_that_is_closed_twice_at_once_sends_its_observations(
+    curriculum: AsyncCurriculum, run: Settings
+) -> None:
+    other = AsyncCurriculum("sums", run)
+    await other.observe("sum/1", [1.0])
+    await asyncio.gather(other.aclose(), other.aclose())
+    assert (await curriculum.item("sum/1")).count == 1
+
+
 async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(run: Settings) -> None:
     async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.observe("sum/1", [1.0])
