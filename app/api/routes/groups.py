@@ -91,7 +91,8 @@ async def documented_meant_environment(
         str | None,
         Query(
             description="Name of the environment that the ids in the groups stand for. If an id is that of another "
-            "environment, the answer is 404: the run may have been created again since the sender joined."
+            "environment, the answer is 404 `environment_not_found`: the run may have been created again since the "
+            "sender joined."
         ),
     ] = None,
 ) -> str | None:

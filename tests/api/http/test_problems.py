@@ -91,7 +91,7 @@ LARGE: dict[str, tuple[str, str, str]] = {
     "a field of a group": ("POST", "/v1/runs/r/groups", '{"tokens": [[1]], "masks": [[1]], "scores": [1], "%s": 0}'),
     "a key of metadata": ("POST", "/v1/runs/r/groups", '{"tokens": [[1]], "metadata": {"%s": 1e999}}'),
     "beside fragments": ("POST", "/v1/runs/r/replay/fragments", '{"fragments": [], "%s": 0}'),
-    "a setting": ("POST", "/v1/runs", '{"name": "s", "%s": 1}'),
+    "a setting": ("POST", "/v1/runs", '{"name": "s", "%.60000s": 1}'),
     "a field of a state": ("PUT", "/v1/runs/r/curricula/c/state", '{"%s": 1}'),
     "a setting of a state": ("PUT", "/v1/runs/r/curricula/c/state", '{"item_scores": {}, "strategy": "%s"}'),
     "a score": ("PUT", "/v1/runs/r/curricula/c/state", '{"item_scores": {"a": ["%s", 1]}}'),

@@ -266,7 +266,7 @@ async def _set_up(services: Services) -> None:
     """Make a run with groups for one batch."""
     await services.runs.administration.create(RUN, config(2), Policy())
     body = as_json([Group("one", 2, None, None, 0)])
-    await services.groups.native.submit(RUN, await services.decoder.native(body))
+    await services.groups.native.submit(RUN, await services.decoder.native(body, {}))
 
 
 async def _taken(services: Services, request: BatchRequest) -> OutgoingBatch:

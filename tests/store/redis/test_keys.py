@@ -16,7 +16,7 @@ from app.store.access.limits import LimitStore, of_run
 from app.store.access.store import AccessStore
 from app.store.groups.annotations import AnnotationStore
 from app.store.groups.entries import Placement
-from app.store.history.store import HistoryStore
+from app.store.history.store import Growth, HistoryStore
 from app.store.redis import keys
 from app.store.redis.client import RedisClient
 from app.store.replay.entries import chunk_key
@@ -83,7 +83,7 @@ async def test_the_table_lists_every_key_and_nothing_else(store: Store) -> None:
     await store.admit(encoded(), place=Placement(0, dropped="zero_variance"))
     await store.tick()
     await look()
-    assert await HistoryStore(store.connection).append(RUN, HistorySpan(), {})
+    assert await HistoryStore(store.connection).append(RUN, HistorySpan(), Growth(b"", {}))
     await HistoryStore(store.connection).watch(RUN)
     await TraceStore(store.connection).keep(RUN, ["batch:1"], "context")
     await look()
