@@ -15,6 +15,8 @@ from app.api.codec.scored_data import decode_group, decode_groups
 from app.api.http.caller import counted_sender
 from app.store.groups.codec import EncodedGroup
 from app.store.replay.entries import EncodedFragment
+from lachesis.wire.blob import LENGTH_BYTES
+from lachesis.wire.frame import FORMAT
 
 T = TypeVar("T")
 _QUICK_BYTES = 16 * 1024
@@ -48,11 +50,11 @@ class Decoder:
 
     async def blobs(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
         """Decode groups in binary (`decode_blobs`)."""
-        return await self._decoded(decode_blobs, body, scope)
+        return await self._decoded(decode_blobs, body, scope, _headers(body))
 
     async def fragments(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
         """Decode fragments in binary (`decode_fragments`)."""
-        return await self._decoded(decode_fragments, body, scope)
+        return await self._decoded(decode_fragments, body, scope, _headers(body))
 
     async def fragments_json(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
         """Decode the JSON of fragments (`decode_fragments_json`)."""
@@ -71,22 +73,26 @@ class Decoder:
             scope: The request that sent it.
         """
         if len(body) < _HUGE_BYTES:
-            return await self._decoded(decode, body, scope)
+            return await self._decoded(decode, body, scope, body)
         async with self._huge:
-            return await self._decoded(decode, body, scope)
+            return await self._decoded(decode, body, scope, body)
 
-    async def _decoded(self, decode: Callable[[bytes], T], body: bytes, scope: Scope) -> T:
-        if _is_quick(body):
+    async def _decoded(self, decode: Callable[[bytes], T], body: bytes, scope: Scope, text: bytes) -> T:
+        if len(body) < _IN_THREAD_BYTES and _is_quick(text):
             return decode(body)
         async with self._threads.setdefault(counted_sender(scope), asyncio.Semaphore(_MOST_THREADS)):
             return await asyncio.to_thread(decode, body)
 
 
-def _is_quick(body: bytes) -> bool:
-    """Return whether a body takes a few milliseconds to decode: it is small, or almost all of it is plain numbers.
+def _headers(body: bytes) -> bytes:
+    """Return the part of a binary body with its strings, arrays and objects: its header, or all of a frame."""
+    header = body[: LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little")]
+    return body if FORMAT.encode() in header else header
+
+
+def _is_quick(text: bytes) -> bool:
+    """Return whether JSON takes a few milliseconds to decode: it is small, or almost all of it is plain numbers.
 
     The time goes into strings, arrays and objects. A gzip body of 1 kB may inflate to hundreds of thousands of them.
     """
-    if len(body) < _QUICK_BYTES:
-        return True
-    return len(body) < _IN_THREAD_BYTES and sum(count_byte(body, part) for part in _PARTS) <= _MOST_QUICK_PARTS
+    return len(text) < _QUICK_BYTES or sum(count_byte(text, part) for part in _PARTS) <= _MOST_QUICK_PARTS

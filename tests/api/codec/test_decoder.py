@@ -1,15 +1,21 @@
 import asyncio
 import threading
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
+from app.store.groups.codec import EncodedGroup
+from lachesis.wire.frame import frame
 from tests.api.codec.test_scored_data import body
+from tests.api.native_groups import in_binary
 
 ONE: Scope = {"client": ("10.0.0.1", 1)}
 OTHER: Scope = {"client": ("10.0.0.2", 1)}
 MANY_OBJECTS = body(images=[{}] * 10_000)
+NOISE = np.random.default_rng(1).integers(0, 2**31, (1, 60_000)).tolist()
 
 
 async def decoded_in(text: bytes) -> threading.Thread:
@@ -25,6 +31,30 @@ async def test_small_bodies_and_plain_numbers_are_decoded_at_once(text: bytes) -
 async def test_bodies_of_very_many_parts_do_not_block_the_event_loop(part: object) -> None:
     """They are small as sent: a gzip body of 1 kB held 333,000 objects, and everybody waited for 0.5 s."""
     assert await decoded_in(body(images=[part] * 10_000)) is not threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"),
+    [
+        (in_binary({"tokens": NOISE, "masks": NOISE, "scores": [1.0]}), 0),
+        (frame([in_binary({"tokens": [[1]], "masks": [[1]], "scores": [1.0]})] * 1000, "groups"), 1),
+    ],
+    ids=["numbers", "many headers"],
+)
+async def test_numbers_of_a_binary_body_are_no_parts(
+    monkeypatch: pytest.MonkeyPatch, text: bytes, threads: int
+) -> None:
+    """The bytes of quotes and brackets are frequent among numbers."""
+    started = []
+
+    async def to_thread(decode: Callable[[bytes], list[EncodedGroup]], body: bytes) -> list[EncodedGroup]:
+        started.append(body)
+        return decode(body)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    assert len(text) < 1024 * 1024
+    assert await Decoder().blobs(text, ONE)
+    assert len(started) == threads
 
 
 async def test_a_sender_of_many_bodies_does_not_keep_others_waiting() -> None:
