@@ -1,7 +1,7 @@
 """Count in memory what passes through this process, for the history of runs."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup
@@ -45,7 +45,7 @@ class HistoryRecorder:
         uncounted, own = self._uncounted.setdefault(run, []), with_series(environments)
         for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
             if not outcome.repeated:
-                name = series_name(placement.environment, environments) if placement.environment in own else OTHERS
+                name = series_name(placement.environment, environments, own)
                 reward = mean(group.rewards) if len(group.rewards) else None
                 uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
         if len(uncounted) >= _MOST_UNCOUNTED:
@@ -103,8 +103,7 @@ class HistoryRecorder:
                 "staleness_out": [staleness(group.policy_version, version) for group, _ in own],
                 "waiting_s": [max(0, now_ms - group.accepted_ms) / 1000 for group, _ in own],
             }
-            name = series_name(environment, view.environments) if environment in named else OTHERS
-            tally.note(name, counts, values)
+            tally.note(series_name(environment, view.environments, named), counts, values)
 
     def runs(self) -> list[str]:
         """Return the runs with counts."""
@@ -120,7 +119,13 @@ class HistoryRecorder:
         return self._tallies.setdefault(run, Tally())
 
 
-def series_name(environment: int | None, environments: Mapping[int, EnvironmentRecord]) -> str:
-    """Return the name of an environment in a history."""
-    record = None if environment is None else environments.get(environment)
+def series_name(environment: int | None, environments: Mapping[int, EnvironmentRecord], own: Collection[int]) -> str:
+    """Return the name of an environment in a history.
+
+    Args:
+        environment: The environment, or None for groups without one.
+        environments: The environments of the run.
+        own: Those with series of their own (`with_series`).
+    """
+    record = environments.get(environment) if environment is not None and environment in own else None
     return OTHERS if record is None else record.name[:MOST_NAME]

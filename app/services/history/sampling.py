@@ -11,7 +11,7 @@ from app.core.curriculum.rewards import reward_spans
 from app.core.history.causes import HELD, cause_of, reason_of
 from app.core.history.charts import BLOCKED, DROPPED, LOOKED_S
 from app.core.history.curricula import MOST_CURRICULA, add_items
-from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, HistorySpan
+from app.core.history.series import OTHERS, HistorySpan, with_series
 from app.core.history.totals import RUN, increases, of_others
 from app.core.model import sequences_in
 from app.core.runs.view import RunView
@@ -127,12 +127,12 @@ class HistorySampler:
                 add_items(span.run, name, census.counts.spans, census.counts.length(ItemIndex.UNSEEN))
 
     async def _totals_of(self, run: str, view: RunView, *, replay: bool) -> Totals:
-        named = set(islice(view.environments, MOST_ENVIRONMENTS))
-        totals: dict[str, dict[str, float]] = {series_name(one, view.environments): {} for one in named}
+        named = with_series(view.environments)
+        totals: dict[str, dict[str, float]] = {series_name(one, view.environments, named): {} for one in named}
         totals[RUN] = {DROPPED + reason: groups for reason, groups in view.dropped_by_reason.items()}
         for (reason, environment), groups in view.dropped.items():
             if environment in named:
-                own = totals[series_name(environment, view.environments)]
+                own = totals[series_name(environment, view.environments, named)]
                 own[DROPPED + reason] = own.get(DROPPED + reason, 0) + groups
         if replay and (summary := (await self._buffers.summaries([run])).get(run)) is not None:
             totals[RUN] |= {name: summary.view.total(total) for name, total in _REPLAY.items()}
@@ -147,10 +147,11 @@ def _add_gauges(span: HistorySpan, view: RunView) -> None:
     queued: defaultdict[int | None, int] = defaultdict(int)
     for (environment, _), groups in view.lanes.items():
         queued[environment] += groups
-    for key in islice(view.environments, MOST_ENVIRONMENTS):
+    named = with_series(view.environments)
+    for key in named:
         record = view.environments[key]
         if record.connected or queued[key]:
-            own = span.of(series_name(key, view.environments))
+            own = span.of(series_name(key, view.environments, named))
             own.measure("queued_groups", queued[key])
             own.measure("owed_sequences", max(0, view.debts.get(key, 0)))
             own.lasts["promised_share"] = record.min_share or 0.0

@@ -13,8 +13,7 @@ from lachesis.wire.errors import MemberNotFound, RunFull
 MOST_MEMBERS = 262_144
 """Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""
 
-
-_PAGE = 1000
+_PAGE = 1000  # about so many members in a step
 
 
 @dataclass(frozen=True, slots=True)
