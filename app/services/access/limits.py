@@ -48,7 +48,7 @@ class Meter:
         """Count a request whose body has not been read.
 
         Args:
-            announced_bytes: The size of its body; 1 if that is not known, 0 if there is none.
+            announced_bytes: The size of its body. 1 stands for an unknown size, 0 for no body.
             arrived: Whether the body has arrived.
 
         Raises:

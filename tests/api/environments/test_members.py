@@ -341,7 +341,7 @@ async def test_many_members_that_leave_at_once_are_one_event(
 
 @pytest.mark.parametrize("path", [ENVIRONMENTS, f"{PLACE}/heartbeat", "/runs/r/atropos/register-env"])
 async def test_a_small_gzip_body_of_very_many_values_is_refused_unparsed(run: httpx.AsyncClient, path: str) -> None:
-    """1 kB of them took a second, in which nobody else was served."""
+    """A body of 1 kB took a second. Other requests waited for it."""
     body = gzip.compress(b'{"x": [%s{}]}' % (b"{}," * 100_000))
     reply = await run.post(path, content=body, headers={"Content-Encoding": "gzip"})
     assert (reply.status_code, reply.json()["code"]) == (413, "body_too_large")

@@ -1,6 +1,6 @@
 -- forget_oldest: remove the oldest members of a sorted set, at most 1000 in a call (not a command of its own).
 --
--- These are members with scores up to `oldest`. If there are none, those in excess of `most`. Return them.
+-- It removes members with scores up to `oldest`, or without such members those in excess of `most`. Returns them.
 local function forget_oldest(known, oldest, most)
   local old = redis.call('ZRANGEBYSCORE', known, '-inf', oldest, 'LIMIT', 0, 1000)
   local excess = redis.call('ZCARD', known) - most
