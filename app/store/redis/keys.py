@@ -375,8 +375,13 @@ class RunKeys:
     def series(self, step_s: int) -> str:
         return self.called(f"series:{step_s}")
 
+    @property
+    def payloads(self) -> str:
+        """What the keys of all payloads begin with."""
+        return f"{PREFIX}:payload:{self.name}:"
+
     def payload(self, group_id: str) -> str:
-        return f"{PREFIX}:payload:{self.name}:{group_id}"
+        return f"{self.payloads}{group_id}"
 
 
 @dataclass(frozen=True, slots=True)

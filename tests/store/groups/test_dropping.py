@@ -3,10 +3,12 @@
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
+from app.store.redis.keys import RunKeys
 from tests.store.conftest import CONFIG, RUN, Store, encoded
 
 OLD = ("-inf", "(2")
 STALE = "stale"
+KEYS = RunKeys(RUN)
 
 
 async def filled(store: Store) -> None:
@@ -42,6 +44,19 @@ async def test_only_so_many_groups_are_dropped_at_once(store: Store) -> None:
     view = await store.view()
     assert [await store.groups.drop_versions(RUN, OLD, 2, STALE, view) for _ in range(3)] == [2, 1, 0]
     assert (await store.books())["dropped"] == {"stale": 3}
+
+
+async def test_payloads_of_dropped_groups_are_deleted_at_once_except_that_of_the_newest(store: Store) -> None:
+    await filled(store)
+    await store.admit(encoded(9, given="newest", version=1), ids=["newest"])
+    assert await store.groups.drop_versions(RUN, OLD, 10, STALE, await store.view()) == 4
+    assert await store.payloads() == {"fresh", "unversioned", "newest"}
+    assert await store.redis.zcard(KEYS.unreferenced) == 0
+    assert await store.groups.drop(RUN, [("fresh", (0, 2))], "deleted") == 1
+    assert await store.payloads() == {"unversioned", "newest"}
+    await store.admit(encoded(10), ids=["newer"])
+    await store.groups.delete_marked(RUN)
+    assert await store.payloads() == {"unversioned", "newer"}
 
 
 async def test_groups_of_later_versions_are_dropped_and_no_others(store: Store) -> None:

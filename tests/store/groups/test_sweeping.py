@@ -31,11 +31,11 @@ class Mortal(RedisClient):
 
 
 async def _garbage(store: Store) -> int:
-    """Leave the payloads of a run that was reset: some had been dropped, the others were marked as a whole."""
+    """Leave the payloads of a run that was reset: some had been delivered, the others were marked as a whole."""
     ids = [f"g{number}" for number in range(2 * MORE_THAN_A_SLICE)]
     await store.admit(*(encoded() for _ in ids), ids=ids)
-    dropped = [(group_id, (0, 2)) for group_id in ids[:MORE_THAN_A_SLICE]]
-    assert await store.groups.drop(RUN, dropped, "stale") == len(dropped)
+    lease = await store.take(*ids[:MORE_THAN_A_SLICE])
+    assert await store.acknowledge(lease) == 1
     await store.runs.reset(RUN, "token")
     return len(ids)
 

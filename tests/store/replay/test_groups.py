@@ -1,6 +1,6 @@
 """How groups enter the replay buffer: all or nothing, safe to try twice, decided on what still is so."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -112,3 +112,21 @@ async def test_an_admission_that_is_repeated_frees_nothing_that_the_buffer_has_b
     await entering.store.groups.delete_marked(RUN)
     assert await entering.store.payloads() == {"a", "b"}
     assert await entering.store.redis.zcard(KEYS.unreferenced) == 0
+
+
+async def test_a_group_of_the_buffer_that_is_dropped_from_the_queue_keeps_its_payload(entering: Entering) -> None:
+    """A rewind hands out its batch again, and the trainer gives the batch back."""
+    store = entering.store
+    await store.admit(encoded(1, version=1), encoded(2), ids=["a", "newest"])
+    taken = await store.take("a")
+    await store.acknowledge(taken, keep=True)
+    assert await entering.take_in(*await entering.plan()) == "taken"
+    again = replace(taken, delivery_count=2)
+    assert await store.rewind(0, [again])
+    groups = await store.batches.groups_of(RUN, again.batch_id)
+    assert groups is not None
+    assert await store.batches.dissolve(RUN, again, groups, 0)
+    assert await store.groups.drop_versions(RUN, ("-inf", "(2"), 10, "stale", await store.view()) == 1
+    await store.groups.delete_marked(RUN)
+    assert await store.payloads() == {"a", "newest"}
+    assert await entering.sampleable() == ["a"]

@@ -21,10 +21,11 @@ local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
 local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
 local TOKEN_GROUPS = KEYS[13]  -- hash: id of a group of such an account -> 'account bytes'
+local PAYLOADS = KEYS[14]  -- strings: what the keys of all payloads begin with
 local reason = ARGV[1]
 -- JSON list of {name, environment, groups} of each lane: environment may be '-'; groups: how many
 local dropped_lanes = cjson.decode(ARGV[2])
-local places = rows(KEYS, 14, {'lane', 'buffer'})  -- zset: queued and buffered groups of each lane
+local places = rows(KEYS, 15, {'lane', 'buffer'})  -- zset: queued and buffered groups of each lane
 local group_ids = rest(ARGV, 3)  -- in the order of the lanes, without repetitions
 -- include clock
 -- include bulk

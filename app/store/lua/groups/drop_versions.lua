@@ -20,6 +20,7 @@ local LANE_HEADS = KEYS[10]  -- zset: lane -> arrival of its oldest group
 local LEDGER = KEYS[11]  -- hash: 'state:environment' -> tokens
 local TOKEN_QUEUES = KEYS[12]  -- hash: account -> 'groups bytes' queued, for each account that has a queue limit
 local TOKEN_GROUPS = KEYS[13]  -- hash: id of a group of such an account -> 'account bytes'
+local PAYLOADS = KEYS[14]  -- strings: what the keys of all payloads begin with
 local reason = ARGV[1]
 local epoch = ARGV[2]  -- that the decision is based on
 local policy_version = ARGV[3]  -- that the decision is based on

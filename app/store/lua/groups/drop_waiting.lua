@@ -1,7 +1,7 @@
 -- drop_waiting: drop groups that wait, for drop_groups and drop_versions (not a command of its own).
 --
 local dropped, forgotten = 0, {}  -- how many groups; ids of those that have an entry
-local remembered, given_ids = {}, {}  -- of these groups
+local remembered, given_ids, replayed = {}, {}, {}  -- of these groups
 
 -- Drop groups that all wait in a place: 'queued' or 'buffered'. `leaving` has words of the entries of all groups.
 local function drop_from(place, key, counts, lane, numbers, leaving)
@@ -11,7 +11,8 @@ local function drop_from(place, key, counts, lane, numbers, leaving)
     ids[i] = group_ids[n]
     if leaving.remembered[n] then
       local last = #forgotten + 1
-      forgotten[last], remembered[last], given_ids[last] = ids[i], leaving.remembered[n], leaving.given_id[n]
+      forgotten[last], replayed[last] = ids[i], leaving.replayed[n]
+      remembered[last], given_ids[last] = leaving.remembered[n], leaving.given_id[n]
       known, bytes, tokens = known + 1, bytes + leaving.payload_bytes[n], tokens + leaving.tokens[n]
     end
   end
@@ -36,9 +37,20 @@ local function drop_waiting(place, key, counts, lane, numbers, leaving)
   return others
 end
 
--- Remember the groups that were dropped, and mark their payloads.
+-- Remember the groups that were dropped. Delete the payloads of those that entered no replay buffer: only the queue
+-- names them. Mark the others.
 local function forget_dropped(clock)
+  local latest, unnamed, others = redis.call('HGET', RUN, 'latest'), {}, {}
+  for n, id in ipairs(forgotten) do
+    if replayed[n] or id == latest then
+      others[#others + 1] = id
+    else
+      later('HDEL', GROUPS, id)
+      unnamed[#unnamed + 1] = PAYLOADS .. id
+    end
+  end
   remember_ends(forgotten, remembered, given_ids, reason, '-', clock)
-  forget_payloads(RUN, GROUPS, UNREFERENCED, forgotten)
+  forget_payloads(RUN, GROUPS, UNREFERENCED, others)
   flush()
+  if #unnamed > 0 then redis.call('UNLINK', unpack(unnamed)) end
 end

@@ -15,7 +15,7 @@ local ENTRY = {
   'mean_version',  -- mean over its tokens, if the group has the version of each token
   'highest_version',
   'reward',  -- the mean of its scores
-  'replay_buffer',  -- which replay buffer it has entered (enqueue_for_replay)
+  'replay_buffer',  -- which replay buffer it has entered (enqueue_for_replay); the last word
 }
 
 local up_to = {}  -- name -> a pattern of all words before it, made when it is needed
@@ -40,15 +40,23 @@ local function leaving_pattern()
     table.concat(words, ' ', place.given_id, place.tokens)
 end
 
--- Read the entries of groups that leave, each with one search. Return lists of single words, and the list `remembered`:
--- the part of each entry that is remembered, or false for a group without an entry.
+-- Read the entries of groups that leave, each with one search. Return lists of single words, and two more lists:
+-- `remembered`, the part of each entry that is remembered, or false for a group without an entry; `replayed`, whether
+-- the group has entered a replay buffer.
 local function read_leaving(entries)
   local pattern, remembered, payload_bytes, lane, given_id, tokens = leaving_pattern(), {}, {}, {}, {}, {}
+  local replayed = {}
   for n, entry in ipairs(entries) do
     remembered[n] = false
-    if entry then remembered[n], payload_bytes[n], lane[n], given_id[n], tokens[n] = string.match(entry, pattern) end
+    if entry then
+      remembered[n], payload_bytes[n], lane[n], given_id[n], tokens[n] = string.match(entry, pattern)
+      replayed[n] = string.sub(entry, -2) ~= ' -'
+    end
   end
-  return {remembered = remembered, payload_bytes = payload_bytes, lane = lane, given_id = given_id, tokens = tokens}
+  return {
+    remembered = remembered, payload_bytes = payload_bytes, lane = lane, given_id = given_id, tokens = tokens,
+    replayed = replayed,
+  }
 end
 
 -- Return a word of an entry; nil for nothing.
