@@ -26,7 +26,13 @@ Changes = Callable[[str], AsyncGenerator[frozenset[bytes], None]]
 
 _REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost at most a quarter of a core
 _SHORTEST_REST_S = 0.005
+_LONGEST_REST_S = 1.0  # an attempt that waited for Redis took long without work
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of the attempts of a round
+
+
+def rest_s(worked_s: float) -> float:
+    """Return how long to rest after an attempt that took so long, seconds."""
+    return min(_LONGEST_REST_S, max(_SHORTEST_REST_S, _REST_FACTOR * worked_s))
 
 
 class Line:
@@ -320,7 +326,7 @@ class LongPoll(Generic[Q, R]):
         if may_overtake:
             await self._serve_overtaking(run, queue)
         worked_s = clock() - started - _waited_s.get()
-        return max(_SHORTEST_REST_S, _REST_FACTOR * worked_s) if failed or may_overtake else 0.0
+        return rest_s(worked_s) if failed or may_overtake else 0.0
 
     async def _has_turn(self, run: str, queue: _Queue[Q, R]) -> bool:
         """Return whether this process may try the first waiter now."""

@@ -12,7 +12,7 @@ import pytest
 from app.core.runs.settings import Policy as RunPolicy
 from app.events import caller
 from app.services.batches.request import BatchRequest
-from app.services.long_poll import Line, LongPoll, WaitPolicy
+from app.services.long_poll import Line, LongPoll, WaitPolicy, rest_s
 from lachesis.wire.errors import InvalidField, LachesisError, RunNotFound, StoreUnavailable, TooManyConflicts
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.waiting import wait_until
@@ -366,3 +366,8 @@ async def test_a_reason_from_before_is_not_given_to_the_next(process: Callable[.
     assert (await queue.take(RUN, BatchRequest(), 0.1)).batch is None
     await services.groups.native.submit(RUN, [encoded(4, 1)._replace(group_id="one")])
     assert (await queue.take(RUN, BatchRequest())).batch is not None
+
+
+@pytest.mark.parametrize(("worked_s", "rested_s"), [(0.0, 0.005), (0.1, 0.3), (12.0, 1.0)])
+def test_a_queue_rests_longer_than_it_works_and_never_as_long_as_an_outage(worked_s: float, rested_s: float) -> None:
+    assert rest_s(worked_s) == pytest.approx(rested_s)
