@@ -20,6 +20,11 @@ def is_about_queue(not_ready: NotReady) -> bool:
     return not_ready.blocker in _ABOUT_QUEUE
 
 
+def is_about_old_groups(not_ready: NotReady) -> bool:
+    """Return whether groups were dropped because they are too old. The next groups may make a batch."""
+    return not_ready.blocker is Blocker.OLD_GROUPS
+
+
 def unregistered() -> NotReady:
     """Return that the run has no trainer yet."""
     return NotReady(
@@ -36,6 +41,12 @@ def serving_paused() -> NotReady:
     """Return that an operator has paused serving."""
     why = "an operator has paused serving, so the run hands out no batches"
     return NotReady(Blocker.SERVING_PAUSED, why)
+
+
+def old_groups() -> NotReady:
+    """Return that the oldest groups of the queue are too old, and that they are being dropped."""
+    why = "the oldest groups of the queue are too old to be trained on; the service drops them and looks at the next"
+    return NotReady(Blocker.OLD_GROUPS, why)
 
 
 def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collection[str]) -> NotReady | None:

@@ -14,6 +14,7 @@ _OF_BLOCKERS = {
     Blocker.MINIMUM_SHORT: "minimum_short",
     Blocker.MINIMUMS_CONFLICT: "minimum_short",
     Blocker.NO_EXACT_FIT: "no_exact_fit",
+    Blocker.OLD_GROUPS: "waiting_for_data",
     Blocker.CANNOT_BE_DIVIDED: "no_exact_fit",
 }
 _SENTENCES = {cause: str(field.description).removesuffix(".") for cause, field in BlockedSeconds.model_fields.items()}

@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import archived, expected_s, serving_paused, undivided, unregistered
+from app.core.batches.diagnosis import archived, expected_s, old_groups, serving_paused, undivided, unregistered
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
 from app.core.model import NotReady
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
-from app.services.batches.dispatch import Dispatch
+from app.services.batches.dispatch import MOST_DROPPING, Dispatch
 from app.services.groups.arrivals import Arrivals
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
-from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 
@@ -91,8 +90,8 @@ class Diagnostics:
         return replace(reason, warnings=found)
 
     async def _of(self, run: str, overrides: Mapping[str, float] | None) -> BatchDiagnosis:
-        decision, attempts = None, Attempts("decide on a batch", run)
-        while decision is None and attempts.again():
+        decision, attempts = None, 0
+        while decision is None:
             view = await self._runs.view(run)
             if view.config is None:
                 return BatchDiagnosis(view, unregistered(), None, None, {}, Arrived())
@@ -108,7 +107,9 @@ class Diagnostics:
                 return BatchDiagnosis(
                     view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived
                 )
-            decision = await self._dispatch.decision(run, view)
+            if attempts == MOST_DROPPING:
+                return BatchDiagnosis(view, old_groups(), None, None, arriving, arrived)
+            decision, attempts = await self._dispatch.decision(run, view), attempts + 1
         policy = view.policy
         if decision.plan is not None:
             planned = [group.group_id for group in decision.plan.groups]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.diagnosis import serving_paused, unregistered
+from app.core.batches.diagnosis import is_about_old_groups, serving_paused, unregistered
 from app.core.batches.leases import Lease, exhausted, expired, quarantined, returned
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
@@ -27,7 +27,10 @@ from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, StepMismatch
 
-_MAX_ATTEMPTS = 10_000  # each attempt may drop a batch of groups that are too old
+MOST_DROPPING = 8
+"""Attempts of a request that find only groups that are too old. Each drops a batch of them; maintenance drops the
+rest."""
+
 _OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
 _NOTE_WAITING_EVERY_MS = 10_000
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds or never
@@ -113,7 +116,7 @@ class Dispatch:
             if view.config is not None and self._atropos_delivery.seems_dead(view):
                 await self._processes.beat(self._atropos_delivery.worker)
             sent = tuple(lease for lease in view.leases if lease.state == "sent") if request is None else ()
-            attempts = Attempts("hand out a batch", run, _MAX_ATTEMPTS)
+            attempts, dropping = Attempts("hand out a batch", run), 0
             while view.config is not None and attempts.again():  # a reset may happen in between
                 if request is not None:
                     request.check(view)
@@ -125,11 +128,14 @@ class Dispatch:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
-                    await self._note_waiting(run, view)
-                    return BatchResult(None, outcome, sent)
-                self._turns.note_others(run)  # most likely another process has taken this batch
-                if not compete and not self._turns.is_held(run):
-                    return None
+                    dropping += 1
+                    if dropping == MOST_DROPPING or not is_about_old_groups(outcome):
+                        await self._note_waiting(run, view)
+                        return BatchResult(None, outcome, sent)
+                else:
+                    self._turns.note_others(run)  # most likely another process has taken this batch
+                    if not compete and not self._turns.is_held(run):
+                        return None
                 view = await self._runs.queue(run)
         if request is not None:
             raise RunNotFound(f"there is no run {run}")

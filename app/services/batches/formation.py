@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.batches.diagnosis import old_groups
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
@@ -179,7 +180,9 @@ class BatchFormation:
             return planned
         rebalanced = await self._rebalance(run, view, request, planned)
         fetched = await self._fetch(run, view, rebalanced)
-        sharded = None if fetched is None else await self._shard(run, view, request, fetched)
+        if fetched is None:
+            return old_groups()
+        sharded = await self._shard(run, view, request, fetched)
         if sharded is None or not await self._reserve(run, sharded):
             return None
         if request is not None and request.chosen is not None:

@@ -16,7 +16,7 @@ else:
 class Blocker(StrEnum):
     """The reason why there is no batch now. The first that applies in this order counts.
 
-    `CANNOT_BE_DIVIDED` is an exception: it follows from the division of a plan between ranks.
+    The last two are exceptions. They follow from a plan: it has groups that are too old, or ranks cannot divide it.
     """
 
     NOT_REGISTERED = "not_registered"
@@ -26,6 +26,7 @@ class Blocker(StrEnum):
     MINIMUM_SHORT = "minimum_short"
     MINIMUMS_CONFLICT = "minimums_conflict"
     NO_EXACT_FIT = "no_exact_fit"
+    OLD_GROUPS = "old_groups"
     CANNOT_BE_DIVIDED = "cannot_be_divided"
 
 

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
-from app.services.batches import retrieval
+from app.services.batches import diagnostics, dispatch, retrieval
 from app.services.groups import staleness
 from app.store.redis.keys import RunKeys
 from lachesis.wire.states import DropReason
@@ -76,6 +76,25 @@ async def test_a_take_drops_many_stale_groups_in_parts(
     assert await dropped(first, "stale") > FEW
     for left in await redis_client.lrange(KEYS.left, 0, -1):  # type: ignore[misc]
         assert len(left.split()) <= 1 + FEW
+
+
+async def test_a_request_says_that_groups_are_old_and_does_not_wait_for_the_sweep(
+    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (diagnostics, dispatch):
+        monkeypatch.setattr(module, "MOST_DROPPING", 2)
+    (services, maintenance), _ = await filled(process, max_staleness=0)
+    await redis_client.hset(KEYS.run, "policy_version", 5)  # type: ignore[misc]  # no sweep
+    found = await services.batches.diagnostics.of(RUN)
+    taken = await services.batches.dispatch.take(RUN)
+    for why in (found.not_ready, taken.not_ready):
+        assert why is not None
+        assert why.blocker == "old_groups"
+    assert 0 < await dropped((services, maintenance), "stale") < STALE
+    await services.runs.administration.set_policy_version(RUN, 6)
+    await maintenance.look_after(RUN)
+    assert (await services.batches.dispatch.take(RUN)).batch is not None
+    assert await dropped((services, maintenance), "stale") == STALE
 
 
 @pytest.mark.parametrize("future", ["refuse", "restamp"])
