@@ -13,6 +13,7 @@ from app.main import build_services
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
+from app.services.runs import capacity
 from app.settings import ServiceSettings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
@@ -53,8 +54,9 @@ def marks(answer: BatchResult) -> list[int]:
 
 
 @pytest.fixture
-def processes(redis_url: str) -> Iterator[Processes]:
-    """Start two API processes for a state machine."""
+def processes(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    """Start two API processes for a state machine. Its model counts what a run holds at each step."""
+    monkeypatch.setattr(capacity, "_CHECK_EVERY_S", 0.02)
     started = Processes(redis_url)
     yield started
     started.close()

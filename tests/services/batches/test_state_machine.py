@@ -23,7 +23,6 @@ from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
 from app.services.groups import listing
-from app.services.runs import capacity
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import group_name
 from app.store.redis.keys import RunKeys
@@ -39,7 +38,7 @@ from tests.services.run_bodies import as_blobs, as_json
 from tests.services.run_model import Group, Refused, RunModel, is_within
 
 T = TypeVar("T")
-PASSES_S = 30
+PASSES_S = 600
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
 COUNTED = LimitedAccount("0" * 12, "token", None, QueueLimitSettings(max_queued_groups=2**53 - 1))
@@ -61,8 +60,10 @@ POLICY = Policy(
 some = st.sampled_from((0, 0, 1, 1, 2, 3, 4, 6, 9))
 """Which of several: 0 is the latest."""
 requests = st.sampled_from((None, None, "r1", "r2"))
-leases_s = st.sampled_from((45, 105))
-"""Between passes, so that the time that calls take does not matter."""
+SHORT_S, LONG_S = 900, 2100
+"""Leases that end between passes of time: the time that the calls of an example take does not matter."""
+
+leases_s = st.sampled_from((SHORT_S, LONG_S))
 filters_of_groups = st.tuples(st.sampled_from([None, None, "none", 0, 1]), st.none() | st.integers(1, 3))
 """Environment and size."""
 new_groups = st.tuples(st.integers(1, 3), st.none() | some, st.none() | st.integers(-3, 1), st.integers(0, 99))
@@ -230,7 +231,7 @@ class RunMachine(RuleBasedStateMachine):
         """The usual course."""
         for _ in range(batches):
             self.submit([(2, None, None, 0), (1, None, None, 0), (1, None, None, 0)], [], binary=True)
-            self.take(None, 45)
+            self.take(None, SHORT_S)
             if self._handles:
                 self.acknowledge(0, times=1)
 
@@ -238,17 +239,17 @@ class RunMachine(RuleBasedStateMachine):
     def lose_leases(self, times: int, request: str | None, batch_size: int | None) -> None:
         """The usual mishap."""
         for _ in range(times):
-            self.take(request, 45)
+            self.take(request, SHORT_S)
             self.pass_time(2)
         if batch_size is not None:
             self.change({"batch_size": batch_size})
-        self.take(None, 105)
+        self.take(None, LONG_S)
 
     @rule(steps=st.integers(0, 3), given_back=st.booleans())
     def crash(self, steps: int, given_back: bool) -> None:
         """The other one."""
         self.rewind(steps)
-        self.take(None, 105)
+        self.take(None, LONG_S)
         if self._handles and given_back:
             self.give_back(0, by_operator=False, times=1)
 
@@ -376,7 +377,7 @@ class RunMachine(RuleBasedStateMachine):
         version, held = life.entry.policy_version, state not in ("delivered", "dropped")
         waits = held and state != "kept"
         values = (state, group.environment, group.size, version)
-        values += (self._model.version - version if waits and version is not None else None,)
+        values += (max(0, self._model.version - version) if waits and version is not None else None,)
         values += (float(group.contents) if held else None, life.reason, life.batch_id, life.step)
         return dict(zip(SEEN, values, strict=True)) | {"item": group.item}
 
@@ -468,5 +469,4 @@ def test_a_run_does_what_a_plain_model_of_it_does(
     monkeypatch.setattr(retrieval, "MANY_LANES", 2)  # so that it chooses which of them to read
     monkeypatch.setattr(listing, "MOST_LANES", 2)
     monkeypatch.setattr(listing, "_AT_ONCE", 3)
-    monkeypatch.setattr(capacity, "_CHECK_EVERY_S", 0.02)  # the model counts at each step, not four times a second
     run_machine(lambda: RunMachine(processes), examples, steps)

@@ -15,7 +15,16 @@ from app.core.ranks.sharding import EndedBy, ShardingSpec
 from app.services.batches.request import BatchRequest, BatchResult
 from lachesis.wire.columns import unpack
 from tests.properties import briefly_and_at_length, run_machine
-from tests.services.batches.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
+from tests.services.batches.test_state_machine import (
+    BATCH_SIZE,
+    LONG_S,
+    SHORT_S,
+    RunMachine,
+    leases_s,
+    pick,
+    requests,
+    some,
+)
 from tests.services.conftest import RUN
 from tests.services.processes import Processes
 from tests.services.ranks.rank_model import RankModel, Shard
@@ -120,13 +129,13 @@ class RankMachine(RunMachine):
         """The usual course; and the usual mishap."""
         for _ in range(batches):
             self.submit([(3, None, None, 0), (2, None, None, 0), (1, None, None, 0)], [], binary=True)
-            self.all_take(order, 45)
+            self.all_take(order, SHORT_S)
             for rank in order:
                 if self._handles and rank != dies and rank < self._split.world_size:
                     self.acknowledge_shard(0, rank)
             if dies is not None:
                 self.pass_time(2)
-                self.all_take(order, 105)
+                self.all_take(order, LONG_S)
 
     @precondition(lambda self: self._handles)
     @rule(which=some, rank=ranks)
@@ -170,7 +179,7 @@ class RankMachine(RunMachine):
         self._split = replace(spec, equal_sequences=None)
         self.pass_time(4)
         for _ in range(3 * len(self._model.batches) + 3):
-            taken = [self._take_shard(ShardRequest(rank, self._split), 45) for rank in range(spec.world_size)]
+            taken = [self._take_shard(ShardRequest(rank, self._split), SHORT_S) for rank in range(spec.world_size)]
             if None in taken:
                 break
             assert len(set(taken)) == 1
