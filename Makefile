@@ -37,8 +37,7 @@ mutants: venv-dev  ## break rules and scripts on purpose, list what no test noti
 lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
-	@$(python) -m mypy
-	@$(python) -m mypy --python-version 3.10 --package lachesis
+	@$(python) -m mypy --python-version 3.10 --package lachesis & sdk=$$!; $(python) -m mypy && wait $$sdk
 	@tools/prose
 	@$(python) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 

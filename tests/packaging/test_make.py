@@ -100,8 +100,9 @@ def test_ci_calls_targets_that_exist_and_ends_with_tests() -> None:
     steps = re.findall(r"^(?:step make|tests) (\S+)", script.read_text(), re.M)
     assert os.access(script, os.X_OK)
     assert set(steps) <= TARGETS
-    assert {"lint", "e2e", "test-long", "test-browser"} <= set(steps)
+    assert {"lint", "e2e", "test-browser"} <= set(steps)
     assert steps[-1] == "test"
+    assert re.search(r"""^tests test "-m 'not e2e and not browser and not at_length'"$""", script.read_text(), re.M)
 
 
 # ---- the interpreter
