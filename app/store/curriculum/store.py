@@ -130,14 +130,14 @@ class CurriculumStore:
     async def summaries(self, runs: Sequence[str]) -> dict[str, list[CurriculumSummary]]:
         """Read the curricula of runs, by name, in two round trips; runs without curricula are left out."""
         names = [("HGETALL", RunKeys(run).curricula) for run in runs]
-        found = dict(zip(runs, await self._connection.pipeline(names) if names else [], strict=True))
+        found = dict(zip(runs, await self._connection.pipeline(names), strict=True))
         named = [(run, *pair) for run, own in found.items() for pair in sorted(own.items())]
         commands: list[Command] = []
         for run, _, own in named:
             keys, curriculum_id = RunKeys(run), own.decode()
             commands.append(("HMGET", keys.curriculum(curriculum_id), "samples", "updates", "mean_reward"))
             commands += [("ZCARD", keys.curriculum_part(curriculum_id, part)) for part in _COUNTED]
-        replies = await self._connection.pipeline(commands) if commands else []
+        replies = await self._connection.pipeline(commands)
         summaries: dict[str, list[CurriculumSummary]] = {}
         for n, (run, name, _) in enumerate(named):
             totals, mean_reward, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]

@@ -123,7 +123,7 @@ class GroupStore:
         """Return which of these groups, by lane and id, wait in the queue."""
         keys = RunKeys(run)
         commands: list[Command] = [("ZSCORE", keys.lane(lane_name(*lane)), group_id) for lane, group_id in groups]
-        return [score is not None for score in (await self._connection.pipeline(commands) if commands else [])]
+        return [score is not None for score in await self._connection.pipeline(commands)]
 
     async def buffer_heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of buffers; like `heads`."""
@@ -143,7 +143,7 @@ class GroupStore:
             later = f"({start.arrival}"
             commands.append(("ZRANGEBYSCORE", key, later, "+inf", "WITHSCORES", "LIMIT", 0, most))
             commands.append(("ZCOUNT", key, later, "+inf"))
-        replies = await self._connection.pipeline(commands) if commands else []
+        replies = await self._connection.pipeline(commands)
         return [
             LaneSlice(tuple(QueuedGroup(int(arrival), group.decode()) for group, arrival in found), count - len(found))
             for found, count in zip(replies[::2], replies[1::2], strict=True)
@@ -153,7 +153,7 @@ class GroupStore:
         commands: list[Command] = [
             ("ZRANGE", key_of(lane_name(*lane)), 0, most - 1, "WITHSCORES") for lane, (_, most) in wanted.items()
         ]
-        replies = await self._connection.pipeline(commands) if commands else []
+        replies = await self._connection.pipeline(commands)
         return [
             Lane(
                 environment,
@@ -218,7 +218,7 @@ class GroupStore:
             *(keys.lane(lane_name(*lane)) for lane in queued),
             *(keys.buffer(lane_name(*lane)) for lane in buffered),
         ]
-        found = await self._connection.pipeline([("ZRANGE", place, 0, -1) for place in places]) if places else []
+        found = await self._connection.pipeline([("ZRANGE", place, 0, -1) for place in places])
         group_ids = [group.decode() for groups in found for group in groups]
         entries = await self.entries(run, group_ids)
         return sum(entry.payload_bytes for entry in entries if entry is not None)

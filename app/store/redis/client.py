@@ -123,7 +123,11 @@ class RedisClient:
         return reply
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip; returns one reply per command, as it came in RESP3."""
+        """Send commands in one round trip, or nothing without commands.
+
+        Returns:
+            One reply per command, as it came in RESP3.
+        """
         return await self._patiently(lambda: self._pipeline.send(commands))
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:

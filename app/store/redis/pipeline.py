@@ -84,14 +84,14 @@ class Pipeline:
         self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and read their replies, one each.
+        """Send commands and read their replies, one each. Without commands, nothing is sent.
 
         Raises:
             redis.exceptions.RedisError: The first error among the replies, or the connection was lost.
             TimeoutError, redis.exceptions.TimeoutError: It took too long.
         """
         if not commands:
-            return []  # nothing would come
+            return []
         began = asyncio.get_running_loop().time()
         await self._enter(began)
         try:

@@ -73,7 +73,7 @@ class ReplayStore:
     async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
         """Read buffers with the numbers of their contents, in one round trip; runs without a buffer are left out."""
         commands = [summary_commands(RunKeys(run)) for run in runs]
-        replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))) if commands else [])
+        replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))))
         summaries = {}
         for run, own in zip(runs, commands, strict=True):
             with reading(run):
@@ -221,7 +221,7 @@ class ReplayStore:
     async def chunk_bytes(self, runs: Sequence[str]) -> dict[str, int]:
         """Read the bytes of payload that each run's chunks hold; runs without any are left out."""
         commands: list[Command] = [("HGET", RunKeys(run).replay, "chunk_bytes") for run in runs]
-        found = await self._connection.pipeline(commands) if commands else []
+        found = await self._connection.pipeline(commands)
         return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
 
     async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
@@ -298,7 +298,7 @@ class ReplayStore:
     async def counted(self, run: str, part: ReplayPart, ranges: Sequence[tuple[Argument, Argument]]) -> list[int]:
         """Count the chunks whose scores in an order are in each of some ranges."""
         key = RunKeys(run).replay_part(part)
-        return await self._connection.pipeline([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
+        return await self._connection.pipeline([("ZCOUNT", key, *bounds) for bounds in ranges])
 
     async def versions(self, run: str) -> dict[int, int]:
         """Count the sampleable chunks of each version."""

@@ -184,7 +184,7 @@ class RunStore:
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
         """Read the settings and the progress of runs, in one round trip; runs that do not exist are left out."""
-        replies = await self._connection.pipeline([summary_command(RunKeys(run)) for run in runs]) if runs else []
+        replies = await self._connection.pipeline([summary_command(RunKeys(run)) for run in runs])
         summaries = {}
         for run, reply in zip(runs, replies, strict=True):
             with reading(run):
@@ -360,8 +360,7 @@ class RunStore:
             )
             for run, heartbeats in pending.items()
         ]
-        if commands:
-            await self._connection.pipeline(commands)
+        await self._connection.pipeline(commands)
 
     async def tick(self, run: str, member_ttl_ms: int) -> Tick:
         """Advance the run clock, and return what there is to do; a run with nothing to do falls asleep."""
@@ -396,7 +395,7 @@ class RunStore:
             )
             for run in runs
         ]
-        replies = await self._connection.pipeline(commands) if commands else []
+        replies = await self._connection.pipeline(commands)
         return {
             run: Tick(
                 reply[0],
