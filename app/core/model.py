@@ -80,12 +80,10 @@ class BatchPlan:
     Attributes:
         groups: The chosen groups, oldest first.
         relaxed: Whether some minimum is not kept (only after ``relax_after_s`` or ``relax_scarce_after_s``).
-        shortfall: Sequences missing to the minimum, by environment; empty unless relaxed.
     """
 
     groups: tuple[PlannedGroup, ...]
     relaxed: bool = False
-    shortfall: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class RepeatedFailure:
     Attributes:
         failure: The last failure.
         attempts: Failures in a row, ``>= 1``.
-        since_s: Time of the first failure, on the clock of `RunFailures`.
+        since_s: Time of the first failure, on the monotonic clock.
         again_s: When to try again, on the same clock.
     """
 
@@ -100,23 +100,21 @@ class RunFailures:
 
     Args:
         what: What fails, for the log: ``upkeep of a run``.
-        clock: Returns the time now, seconds.
     """
 
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._clock = clock
         self._troubles: dict[str, RepeatedFailure] = {}
-        self._lines = LogBackoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
+        self._lines = LogBackoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S)
 
     def rests(self, run: str) -> bool:
         """Return whether to skip a run for now, because it failed recently."""
         trouble = self._troubles.get(run)
-        return trouble is not None and self._clock() < trouble.again_s
+        return trouble is not None and time.monotonic() < trouble.again_s
 
     def failed(self, run: str, failure: Failure) -> None:
         """Record a failure of a run."""
-        now, before = self._clock(), self._troubles.get(run)
+        now, before = time.monotonic(), self._troubles.get(run)
         attempts = 1 if before is None else before.attempts + 1
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempts - 1, 10), _LONGEST_PAUSE_S)
         since_s = now if before is None else before.since_s
@@ -144,4 +142,4 @@ class RunFailures:
 
     def failing_age_s(self, trouble: RepeatedFailure) -> float:
         """Return the seconds since the first failure."""
-        return self._clock() - trouble.since_s
+        return time.monotonic() - trouble.since_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from app.core.batches.diagnosis import explain, known_sizes, minimums_conflict
 from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
-from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
+from app.core.batches.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.batches.selection import select
 from app.core.environments.live import LiveEnvironments, declared_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
@@ -101,8 +101,7 @@ def _without_scarce(
         for minimums in (available, dict.fromkeys(gone, 0)):
             plan = select(batch_size, lanes, lowered(bounds, minimums))
             if plan is not None:
-                relaxed = replace(plan, relaxed=True, shortfall=shortfall_of(plan.groups, bounds))
-                return _planned(view, bounds, relaxed, scarce)
+                return _planned(view, bounds, replace(plan, relaxed=True), scarce)
     left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
     if not left:
         return Decision(None, strict, view.debts, scarce=scarce)

@@ -58,8 +58,7 @@ def select_relaxed(
     if lowest is None:
         return None
     groups = classes.groups(_oldest(classes, price, lowest))
-    shortfall = shortfall_of(groups, bounds)
-    return BatchPlan(groups, relaxed=bool(shortfall), shortfall=shortfall)
+    return BatchPlan(groups, relaxed=_misses_minimum(groups, bounds))
 
 
 def queued_shortfall(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> int | None:
@@ -156,10 +155,8 @@ def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(wanted - got, 0)
 
 
-def shortfall_of(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Return the missing sequences of each minimum that the groups do not keep."""
+def _misses_minimum(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> bool:
     got: Counter[int | None] = Counter()
     for group in groups:
         got[group.environment] += group.size
-    short = {environment: bound.minimum - got[environment] for environment, bound in bounds.items()}
-    return {environment: missing for environment, missing in short.items() if missing > 0}
+    return any(got[environment] < bound.minimum for environment, bound in bounds.items())

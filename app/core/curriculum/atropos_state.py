@@ -19,9 +19,7 @@ _SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_thres
 _LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
 
 
-def load_atropos(
-    document: Mapping[str, Any], settings: Mapping[str, Any] | None = None
-) -> tuple[CurriculumHeader, dict[str, Estimate]]:
+def load_atropos(document: Mapping[str, Any]) -> tuple[CurriculumHeader, dict[str, Estimate]]:
     """Read the scheduler's settings, and the estimate of each item that it scored, by key.
 
     Its ``competence_based`` gets the form `frontier`, which uses ``competence_threshold``.
@@ -29,7 +27,6 @@ def load_atropos(
     Args:
         document: ``{strategy, n_bins, temperature, ema_alpha, competence_threshold, item_scores: {key: [ema, count]},
             bin_boundaries, last_rebin_count}``.
-        settings: Settings that the scheduler does not have, by name, such as the range of rewards.
 
     Raises:
         InvalidField: Something is missing, unknown, or out of range; `location` says where.
@@ -43,7 +40,7 @@ def load_atropos(
     known = {name: document[name] for name in _SETTINGS if name in document}
     if known.get("strategy") == "competence_based":
         known["form"] = "frontier"
-    policy = load_policy_dict(known | dict(settings or {}))
+    policy = load_policy_dict(known)
     items = {key: _estimate(policy, key, score) for key, score in scores.items()}
     updates = whole(sum(each.count for each in items.values()), ("item_scores",))
     return CurriculumHeader(policy, updates=updates), items
@@ -57,6 +54,6 @@ def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
         return Estimate()
     share = pass_share(policy, ema)
     forgotten = policy.forgetting
-    evidence = (1 - (1 - forgotten) ** count) / forgotten if forgotten else float(count)
+    evidence = (1 - (1 - forgotten) ** count) / forgotten
     signal = 2 * share * (1 - share) * (policy.reward_max - policy.reward_min)
     return Estimate(ema, count, evidence * share, evidence * (1 - share), signal, last=ema)

@@ -62,7 +62,6 @@ class Balanced:
         contiguous: The imbalance of contiguous shards, which do not depend on costs (`contiguous`).
         strided: The imbalance of strided shards: job i to rank i modulo the number of ranks.
         bound: A lower bound for shards under the terms kept (equal, or free). All shards may be above it.
-        bound_free: A lower bound for any shards.
     """
 
     rank_of: Integers
@@ -73,7 +72,6 @@ class Balanced:
     contiguous: Imbalance
     strided: Imbalance
     bound: Imbalance
-    bound_free: Imbalance
 
     @property
     def shards(self) -> tuple[Integers, ...]:
@@ -112,12 +110,11 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         rank_of=rank_of,
         loads=np.ldexp(loads, scaled.scale),
         method=method,
-        equal=problem is not scaled.unbound,
+        equal=problem.quota is not None,
         imbalance=_imbalance(loads),
         contiguous=_imbalance(problem.loads(naive[BalancingMethod.CONTIGUOUS][scaled.order])),
         strided=_imbalance(problem.loads(naive[BalancingMethod.STRIDED][scaled.order])),
         bound=_imbalance_of_bound(least, problem),
-        bound_free=_imbalance_of_bound(lower_bound(scaled.unbound), scaled.unbound),
     )
 
 
@@ -142,13 +139,11 @@ class _ScaledProblem:
     Attributes:
         problem: The problem under the terms that can be kept. Its costs are scaled by a power of two, so that nothing
             overflows. The scaling loses no digits.
-        unbound: The same problem with any number of sequences for each rank. It may be `problem` itself.
         order: The input position of each job of the problem, of shape [jobs].
         scale: The power of two that scales loads back.
     """
 
     problem: PartitionProblem
-    unbound: PartitionProblem
     order: Integers
     scale: int
 
@@ -159,9 +154,9 @@ def _scaled_problem(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike 
     scale = int(np.frexp(values.max())[1])
     scaled = np.ldexp(values, -scale)
     order = np.argsort(-scaled, kind="stable")
-    unbound = partition.free(scaled[order], ranks, sequences[order])
-    problem = partition.equal(scaled[order], ranks, sequences[order]) if equal else None
-    return _ScaledProblem(problem or unbound, unbound, order, scale)
+    jobs = scaled[order], ranks, sequences[order]
+    problem = partition.equal(*jobs) if equal else None
+    return _ScaledProblem(problem or partition.free(*jobs), order, scale)
 
 
 def _best(

@@ -17,6 +17,8 @@ from app.core.ranks.costs import Costs
 Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads with a relative difference up to this are equal: the difference is rounding
+_MOST_EXCHANGES = 200  # of jobs, to improve a split
+_MOST_NODES = 1500  # of the search tree
 _MOST_SEARCHED = 16  # jobs: with more, so short a search hardly improves the first split
 _MOST_LOOKS = 50_000  # at the jobs of one kind, for exchanges: about 20 us each
 
@@ -146,7 +148,7 @@ def largest_differences(problem: PartitionProblem) -> Integers:
     return np.stack([places[node][:width] for node in range(len(rows))]).ravel()
 
 
-def improved(problem: PartitionProblem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
+def improved(problem: PartitionProblem, rank_of: Integers, goal: float) -> Integers:
     """Exchange jobs of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
 
     Each step takes the exchange of two jobs after which the larger load of their two ranks is smallest. Without a
@@ -158,7 +160,7 @@ def improved(problem: PartitionProblem, rank_of: Integers, goal: float, steps: i
     kinds = np.concatenate([problem.kinds, np.zeros(spare, np.int64)])
     alike = np.split(np.argsort(kinds, kind="stable"), np.cumsum(np.bincount(kinds))[:-1])
     loads = problem.loads(rank_of)
-    for _ in range(min(steps, _MOST_LOOKS // len(alike))):
+    for _ in range(min(_MOST_EXCHANGES, _MOST_LOOKS // len(alike))):
         most = int(loads.argmax())
         if loads[most] <= goal * (1 + _SAME):
             break
@@ -193,17 +195,17 @@ def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_ga
     return float(saved[best]), int(given), int(same[best])
 
 
-def exhaustive(problem: PartitionProblem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
+def exhaustive(problem: PartitionProblem, rank_of: Integers, goal: float) -> Integers:
     """Try all splits that could be better than a given one, until one reaches the goal.
 
-    After ``nodes`` nodes of the search tree, return the best split so far. If there are many jobs, do not search.
+    After `_MOST_NODES` nodes of the search tree, return the best split so far. If there are many jobs, do not search.
     """
     if len(problem.costs) > _MOST_SEARCHED:
         return rank_of
     ranks = range(problem.ranks)
     costs, sizes = problem.costs.tolist(), problem.sizes.tolist()
     remaining = [*np.cumsum(problem.costs[::-1])[::-1].tolist(), 0.0]
-    best = float(problem.loads(rank_of).max())
+    best, nodes = float(problem.loads(rank_of).max()), _MOST_NODES
     loads, room = [0.0] * problem.ranks, [problem.quota or 0] * problem.ranks
     chosen: list[int] = []
 

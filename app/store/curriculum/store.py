@@ -250,11 +250,6 @@ class CurriculumStore:
             return None
         return _census(found, by_category=by_category)
 
-    async def categories(self, view: CurriculumView) -> dict[int, str]:
-        """Read the categories by their numbers."""
-        found = await self._connection.call("HGETALL", view.keys.part("category_numbers"))
-        return {int(number): name.decode() for name, number in found.items()}
-
     async def mean_reward_bounds(self, view: CurriculumView) -> tuple[float | None, float | None]:
         """Read the least and the greatest mean reward; None if no item has one."""
         key = view.keys.part("mean_reward")

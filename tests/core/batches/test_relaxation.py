@@ -43,9 +43,7 @@ def test_a_relaxed_batch_minimises_debt_then_shortfall_then_takes_the_oldest_gro
         return
     assert arrivals(plan.groups) == expected
     sequences = got(queue, arrivals(plan.groups))
-    short = {e: b.minimum - sequences[e] for e, b in bounds.items() if sequences[e] < b.minimum}
-    assert plan.shortfall == short
-    assert plan.relaxed == bool(short)
+    assert plan.relaxed == any(sequences[e] < b.minimum for e, b in bounds.items())
 
 
 @pytest.mark.slow
@@ -92,7 +90,7 @@ def test_a_relaxed_batch_still_keeps_maximums() -> None:
     plan = select_relaxed(8, lanes_of(queue, 8), {0: Bounds(4, 4), 1: Bounds(2)}, {})
     assert plan is not None
     assert arrivals(plan.groups) == (2,)
-    assert plan.shortfall == {0: 4}
+    assert plan.relaxed
 
 
 def test_without_any_exact_batch_relaxing_does_not_help() -> None:

@@ -124,7 +124,6 @@ def test_a_plan_names_each_group_with_its_own_environment() -> None:
     assert plan is not None
     assert [(g.environment, g.size, g.group_id) for g in plan.groups] == [(3, 4, "g0"), (None, 4, "g1"), (5, 4, "g2")]
     assert not plan.relaxed
-    assert not plan.shortfall
 
 
 def test_arrivals_that_are_not_unique_are_refused_rather_than_planned_wrongly() -> None:
