@@ -75,10 +75,6 @@ def find_spread_chunks(keys: ReplayKeys, *, ranks: Sequence[int]) -> None: ...
 
 
 @script
-def finish_recheck(keys: RunKeys, *, revision: str) -> None: ...
-
-
-@script
 def insert_fragments(
     keys: ReplayKeys,
     *,

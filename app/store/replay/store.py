@@ -141,7 +141,9 @@ class ReplayStore:
 
     async def settled(self, run: str, revision: str) -> None:
         """Note that all chunks have been checked against the settings of a revision."""
-        await self._connection.run(scripts.finish_recheck(RunKeys(run), revision=revision))
+        keys = RunKeys(run)
+        command = run_scripts.finish_request(keys, record=keys.replay, field="unsettled", seen=revision)
+        await self._connection.run(command)
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
         """Store that a requested sample of this many chunks must wait, and until when that counts."""

@@ -300,11 +300,12 @@ class RunStore:
 
     async def finish_sweep(self, run: str, sweep: int) -> None:
         """Note that a sweep is done, unless another one was requested since."""
-        await self._connection.run(scripts.finish_sweep(RunKeys(run), sweep=sweep))
+        keys = RunKeys(run)
+        await self._connection.run(scripts.finish_request(keys, record=keys.run, field="unswept", seen=sweep))
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
-        await self._set_field(RunKeys(run), "started", 1)
+        await self._note(run, "started", 1)
 
     async def note_waiting(self, run: str) -> None:
         """Note that a trainer waits for a batch: the run stays awake for half a minute."""
@@ -312,39 +313,29 @@ class RunStore:
 
     async def note_conflict(self, run: str, since_ms: int | None) -> None:
         """Remember since when minimums have been impossible together, or (None) that they are not."""
-        keys = RunKeys(run)
-        if since_ms is None:
-            await self._connection.call("HDEL", keys.run, "conflict_since_ms")
-        else:
-            # The time of the first observer counts: others must not start the wait again.
-            await self._set_field(keys, "conflict_since_ms", since_ms, keep=True)
+        # The time of the first observer counts: others must not start the wait again.
+        await self._note(run, "conflict_since_ms", since_ms, keep=True)
 
     async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
         """Store which batch could not be divided as ranks asked, or (None) that they got one."""
-        keys = RunKeys(run)
-        if undivided is None:
-            await self._connection.call("HDEL", keys.run, "undivided")
-        else:
-            await self._set_field(keys, "undivided", json.dumps(asdict(undivided)))
+        await self._note(run, "undivided", None if undivided is None else json.dumps(asdict(undivided)))
 
     async def note_unfilled(self, run: str, unfilled: bool) -> None:
         """Remember whether the replay buffer could not fill the next batch up."""
-        keys = RunKeys(run)
-        if unfilled:
-            await self._set_field(keys, "unfilled", 1)
-        else:
-            await self._connection.call("HDEL", keys.run, "unfilled")
+        await self._note(run, "unfilled", 1 if unfilled else None)
 
     async def note_scarce(self, run: str, since_ms: Mapping[int, int]) -> None:
         """Store since when batches wait for environments that send too little."""
-        keys = RunKeys(run)
-        if since_ms:
-            await self._set_field(keys, "scarce", json.dumps(since_ms))
-        else:
-            await self._connection.call("HDEL", keys.run, "scarce")
+        await self._note(run, "scarce", json.dumps(since_ms) if since_ms else None)
 
-    async def _set_field(self, keys: RunKeys, field: str, value: str | int, *, keep: bool = False) -> None:
-        await self._connection.run(scripts.set_run_field(keys, record=keys.run, field=field, value=value, keep=keep))
+    async def _note(self, run: str, field: str, value: str | int | None, *, keep: bool = False) -> None:
+        """Set a field of the run, or (None) delete it."""
+        keys = RunKeys(run)
+        if value is None:
+            await self._connection.call("HDEL", keys.run, field)
+        else:
+            command = scripts.set_run_field(keys, record=keys.run, field=field, value=value, keep=keep)
+            await self._connection.run(command)
 
     async def record_heartbeats(self, pending: Mapping[str, PendingHeartbeats]) -> None:
         """Store signs of life, by run, in one round trip.
