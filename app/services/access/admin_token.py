@@ -30,8 +30,6 @@ class AdminTokenFile:
         StoreMisconfigured: The file cannot be read, or its text is no good token.
     """
 
-    closes = True
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._looked_s = -math.inf

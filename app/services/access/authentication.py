@@ -25,10 +25,6 @@ log = logging.getLogger("lachesis.access")
 class IdentitySource(Protocol):
     """A way to know who sends a request."""
 
-    @property
-    def closes(self) -> bool:
-        """Whether the service asks every request for credentials because of this source."""
-
     async def start(self) -> None:
         """Begin what runs in the background until `stop`.
 
@@ -58,14 +54,14 @@ class Authenticator:
 
     Args:
         tokens: The tokens in Redis. They also know whether the service was ever closed, and the time.
-        others: The other sources.
+        others: The other sources. With one of them, every request needs credentials.
         insecure: Whether every request may do everything (``LACHESIS_INSECURE``).
     """
 
     def __init__(self, tokens: TokenSource, others: Sequence[IdentitySource], *, insecure: bool) -> None:
         self._tokens = tokens
         self._sources: tuple[IdentitySource, ...] = (*others, tokens)
-        self._configured = any(source.closes for source in others)
+        self._configured = bool(others)
         self._waiting: dict[object, tuple[Identity, Callable[[], None]]] = {}
         self._watching: asyncio.Task[None] | None = None
         self.insecure = insecure

@@ -38,8 +38,6 @@ class CertificateSource:
         StoreMisconfigured: The file is missing or wrong.
     """
 
-    closes = True
-
     def __init__(self, rules: Path) -> None:
         self._rules = ReloadedFiles([rules], partial(read_rules, "LACHESIS_TLS_RULES", rules))
 

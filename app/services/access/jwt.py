@@ -50,8 +50,6 @@ class JwtSource:
         clock_s: A clock that never goes back, seconds.
     """
 
-    closes = True
-
     def __init__(
         self, trust: JwtTrust, fetch: Fetch, now_ms: Callable[[], float], clock_s: Callable[[], float] = time.monotonic
     ) -> None:

@@ -30,7 +30,6 @@ def sources(folder: Path, rules: str | bytes | None, **changed: Any) -> list[Any
 def test_an_issuer_is_a_source(tmp_path: Path) -> None:
     (source,) = sources(tmp_path, RULE)
     assert isinstance(source, JwtSource)
-    assert source.closes
 
 
 def test_a_service_without_an_issuer_does_not_load_pyjwt() -> None:
