@@ -3,12 +3,10 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.services.groups.history import GroupFacts, GroupHistories
+from app.services.groups.history import MOST_MOVES, GroupFacts, GroupHistories
 from app.store.groups.listing import GroupListStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import GroupGone
-
-_MOVES = 5  # a group that is found nowhere may have moved between the reads, but not as often as that
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class GroupContentReader:
             GroupNotFound: The run has no such group, or has forgotten it.
             GroupGone: The group has left, and its contents are not kept. The message says why, and since when.
         """
-        attempts = Attempts("read a group", run, _MOVES)
+        attempts = Attempts("read a group", run, MOST_MOVES)
         while attempts.again():
             facts = await self._histories.of(run, given_id)
             if admit is not None:

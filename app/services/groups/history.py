@@ -10,7 +10,7 @@ from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import GroupNotFound
 
-_MOVES = 5
+MOST_MOVES = 5
 """A group that is held and found nowhere was taken, or given back, between the reads. That does not happen as often."""
 
 
@@ -62,7 +62,7 @@ class GroupHistories:
             RunNotFound: There is no such run.
             GroupNotFound: The run has no such group, or has forgotten it because it left long ago.
         """
-        for _ in range(_MOVES):
+        for _ in range(MOST_MOVES):
             facts, is_held = await self._look(run, given_id)
             if facts is not None:
                 return facts

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of, versions_counted
 from app.core.replay.sampling import weight_of
-from app.services.replay.planning import beyond_room
+from app.services.replay.planning import SPARE_VICTIMS, beyond_room
 from app.store.redis.keys import NONE
 from app.store.replay.entries import GROUP_WORKER, fragment_rest
 from app.store.replay.groups import GroupInsertion, GroupInsertionStore, GroupToInsert
@@ -17,7 +17,6 @@ from app.store.replay.view import ReplayView
 from lachesis.wire.states import ChunkDropReason
 
 _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
-_SPARE_VICTIMS = 16
 
 
 class GroupIntake:
@@ -33,7 +32,7 @@ class GroupIntake:
 
         The rate limiter counts these inserts and never blocks them, because an acknowledgement must not wait.
         """
-        taken, candidates = 0, _AT_ONCE + _SPARE_VICTIMS
+        taken, candidates = 0, _AT_ONCE + SPARE_VICTIMS
         async with self._locks.setdefault(run, asyncio.Lock()):
             while (found := await self._entering.look(run, _AT_ONCE, candidates)) is not None:
                 view, groups, victims = found

@@ -10,15 +10,13 @@ from weakref import WeakValueDictionary
 from app.core.replay.buffer import ReplayContext
 from app.core.replay.rate_limiter import LimiterBlock, inserts_in_order, largest_insert
 from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
-from app.services.replay.planning import FragmentResult, plan_insertion
+from app.services.replay.planning import SPARE_VICTIMS, FragmentResult, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
 from lachesis.wire.errors import FragmentExists, InvalidField, ReplayBlocked, StoreFull
 from lachesis.wire.replay import Eviction, ReplaySettings
-
-_SPARE_VICTIMS = 16
 
 
 def new_id() -> str:
@@ -129,7 +127,7 @@ class ReplayInsertion:
             return await self._insert(run, request, ahead)
 
     async def _insert(self, run: str, request: _Insert, ahead: Sequence[_Insert]) -> _Outcome:
-        candidates = len(request.fragments) + _SPARE_VICTIMS
+        candidates = len(request.fragments) + SPARE_VICTIMS
         attempts = Attempts("insert fragments", run)
         while attempts.again():
             eviction = self._evictions.get(run, "oldest")

@@ -19,6 +19,9 @@ from lachesis.wire.errors import FragmentExists
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import FRAGMENT_REFUSALS
 
+SPARE_VICTIMS = 16
+"""Candidates for eviction to read beside one for each fragment or group that is inserted."""
+
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
 
 
