@@ -9,7 +9,6 @@ from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.scripts import json_text
-from app.store.redis.server_time import parse_time_us
 from app.store.runs.view import parse_lease, reading
 
 MOST_RECORDS = 128
@@ -105,7 +104,7 @@ class BatchRecordStore:
 
     async def now_ms(self) -> int:
         """Return the time of Redis, milliseconds since 1970."""
-        return parse_time_us(await self._connection.call("TIME")) // 1000
+        return await self._connection.time_us() // 1000
 
     async def latest(self, run: str, before: str | None, limit: int) -> tuple[list[str], bool] | None:
         """Read the ids of the latest batches, the newest first, and whether there are more.

@@ -11,7 +11,6 @@ from app.store.events import scripts
 from app.store.events.scripts import NewEvent
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
-from app.store.redis.server_time import parse_time_us
 
 MOST_EVENTS = 1000
 """About how many of the newest events of a run are kept, unless a setting says otherwise."""
@@ -122,7 +121,7 @@ class EventStore:
 
     async def deletion(self) -> StoredEvent:
         """Return the event that a run was deleted, now. It is not stored: the stream is gone with the run."""
-        time_ms = parse_time_us(await self._connection.call("TIME")) // 1000
+        time_ms = await self._connection.time_us() // 1000
         return StoredEvent(f"{time_ms}-0", 0, b'{"kind":"run deleted"}')
 
     async def change_alerts(self, run: str, alerts: Mapping[str, str]) -> None:

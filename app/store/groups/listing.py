@@ -13,7 +13,6 @@ from app.store.groups.entries import KnownGroup, parse_known
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.redis.pipeline import Command
-from app.store.redis.server_time import parse_time_us
 from lachesis.wire.blob import LENGTH_BYTES, METADATA
 
 MAX_ITEM_HEADER_BYTES = 32 * 1024
@@ -46,7 +45,7 @@ class GroupListStore:
 
     async def now_ms(self) -> int:
         """Return the time of Redis, milliseconds since 1970."""
-        return parse_time_us(await self._connection.call("TIME")) // 1000
+        return await self._connection.time_us() // 1000
 
     async def newest(
         self, run: str, place: str, wanted: Mapping[LaneId, tuple[int, int]], most: int

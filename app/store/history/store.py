@@ -59,7 +59,7 @@ class HistoryStore:
 
     async def now_s(self) -> float:
         """Return the time of Redis, seconds since 1970."""
-        return parse_time_us(await self._connection.call("TIME")) / 1_000_000
+        return await self._connection.time_us() / 1_000_000
 
     async def environments(self, run: str) -> int:
         """Count the environments of a run."""

@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.store.redis import scripts
 from app.store.redis.pipeline import Argument, Command, Pipeline
+from app.store.redis.server_time import parse_time_us
 from lachesis.wire.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 
 _LONGEST_PAUSE_S = 0.25
@@ -111,6 +112,10 @@ class RedisClient:
         """Send one command."""
         (reply,) = await self.pipeline([(command, *arguments)])
         return reply
+
+    async def time_us(self) -> int:
+        """Return the time of Redis, microseconds since 1970."""
+        return parse_time_us(await self.call("TIME"))
 
     async def scan(self, key: str, cursor: int, about: int) -> tuple[int, dict[bytes, bytes]]:
         """Read about ``about`` fields of a hash. The first and the last cursor are 0."""
