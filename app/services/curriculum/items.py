@@ -10,7 +10,7 @@ from app.events import CurriculumItemDeleted, emit, note
 from app.services.curriculum.curricula import CurriculumAdministration, gone
 from app.store.curriculum.entries import MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
-from app.store.curriculum.store import CurriculumStore, CurriculumView
+from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 from lachesis.wire.curricula import MAX_CATEGORIES, ItemSorting
 from lachesis.wire.errors import InvalidField, ItemNotFound
 
@@ -109,7 +109,7 @@ class CurriculumItems:
             ItemNotFound: The curriculum has no such item.
         """
         view = await self._curricula.view(run, name)
-        (found,) = await self._facts(view, [key])
+        (found,) = await self._facts(view, [key], await self._census(view))
         if found is None:
             raise _not_found(view, key)
         drawn, free_ms = await self._items.flight(view, key)
@@ -137,9 +137,7 @@ class CurriculumItems:
                 is that of a search.
         """
         view = await self._curricula.view(run, name)
-        census = await self._store.census(view, by_category=False)
-        if census is None:
-            raise gone(view)
+        census = await self._census(view)
         n_bins, lengths = view.policy.n_bins, census.counts.length
         if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
             why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "requires sort=mean_reward"
@@ -158,7 +156,7 @@ class CurriculumItems:
             keys += reversed(found) if descending else found
         following = first + limit
         more = following < sum(len(places) for _, places in sections)
-        facts = await self._facts(view, keys)
+        facts = await self._facts(view, keys, census)
         return ItemPage(tuple(filter(None, facts)), str(following) if more else None)
 
     async def search(self, run: str, name: str, text: str, limit: int, cursor: str | None = None) -> ItemPage:
@@ -186,13 +184,16 @@ class CurriculumItems:
             if following is None or len(keys) == limit:
                 break
             scan, passed = next_scan, 0
-        facts = await self._facts(view, list(keys))
+        facts = await self._facts(view, list(keys), await self._census(view))
         return ItemPage(tuple(filter(None, facts)), following)
 
-    async def _facts(self, view: CurriculumView, keys: Sequence[str]) -> list[ItemFacts | None]:
+    async def _census(self, view: CurriculumView) -> Census:
         census = await self._store.census(view, by_category=False)
         if census is None:
             raise gone(view)
+        return census
+
+    async def _facts(self, view: CurriculumView, keys: Sequence[str], census: Census) -> list[ItemFacts | None]:
         named = {number: name for name, number in census.numbers.items()}
         found = await self._items.look(view, keys)
         ranked = census.counts.length(ItemIndex.MEAN_REWARD)
