@@ -133,6 +133,7 @@ LIMITS = f"{PREFIX}:limits"
 ACCESS = "lachesis:access"  # without the version: an upgrade must not open a closed service
 AUDIT = "lachesis:audit"  # without the version, too: it tells what happened before an upgrade
 NONE = "-"
+_RUN_NAME = re.compile(RUN_NAME)
 _MOST_LANES = 32_768  # names to remember: each view of a run has all its lanes
 
 ReplayPart = Literal[
@@ -188,7 +189,7 @@ def run_names(members: Iterable[bytes]) -> list[str]:
 
 def is_run_name(text: str) -> bool:
     """Return whether a run can have this name."""
-    return re.fullmatch(RUN_NAME, text) is not None
+    return _RUN_NAME.fullmatch(text) is not None
 
 
 def lane_name(environment: int | None, size: int) -> str:
