@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.services.isolation import each
@@ -80,7 +80,7 @@ class ChangeWatch:
         clock = asyncio.get_running_loop().time
         while self._watched:
             try:
-                found, _ = await each(self._read, list(self._watched))
+                found, _ = await each(self._store.read, list(self._watched))
             except LachesisError as error:
                 log.debug("changes of runs are not read: %s", error)
             else:
@@ -88,6 +88,3 @@ class ChangeWatch:
                     if run in self._watched:
                         self._watched[run].note(revision, clock())
             await asyncio.sleep(LOOK_EVERY_S)
-
-    async def _read(self, runs: Sequence[str]) -> dict[str, str]:
-        return await self._store.read(runs)
