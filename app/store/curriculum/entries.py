@@ -1,6 +1,5 @@
 """Encode and decode curricula for Redis: configurations as JSON, estimates of items packed."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,14 +71,9 @@ class StoredItem:
         return parse_history(self.packed)
 
 
-def policy_text(policy: CurriculumSettings) -> str:
-    """Encode the settings of a curriculum. Equal settings give equal text."""
-    return json.dumps(policy.model_dump(), sort_keys=True)
-
-
 @lru_cache(maxsize=256)
-def parse_policy(text: str | bytes) -> CurriculumSettings:
-    """Decode what `policy_text` encoded. Equal texts are validated once: every request reads the settings."""
+def parse_curriculum_settings(text: str | bytes) -> CurriculumSettings:
+    """Decode what `settings_text` encoded. Equal texts are validated once: every request reads the settings."""
     return CurriculumSettings.model_validate_json(text)
 
 

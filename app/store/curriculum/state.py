@@ -6,18 +6,12 @@ from dataclasses import dataclass, replace
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader
 from app.store.curriculum import scripts
-from app.store.curriculum.entries import (
-    MAX_CURRICULA,
-    MAX_ITEMS,
-    packed_estimate,
-    parse_item,
-    parse_pairs,
-    policy_text,
-)
+from app.store.curriculum.entries import MAX_CURRICULA, MAX_ITEMS, packed_estimate, parse_item, parse_pairs
 from app.store.curriculum.store import CurriculumView, named_arm
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, CurriculumKeys, RunKeys
 from app.store.redis.pipeline import Command
+from app.store.redis.settings_text import settings_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class CurriculumStateStore:
         command = scripts.begin_loading(
             CurriculumKeys(RunKeys(run), curriculum_id),
             curriculum_id=curriculum_id,
-            config=policy_text(header.policy),
+            config=settings_text(header.policy),
             revision=revision,
             random_counter=header.counter,
             sample_count=header.samples,

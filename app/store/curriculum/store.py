@@ -6,13 +6,13 @@ from typing import Any
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, Span
 from app.store.curriculum import scripts
-from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
+from app.store.curriculum.entries import MAX_CURRICULA, parse_curriculum_settings, parse_pairs
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumKeys, CurriculumPart, RunKeys
 from app.store.redis.pipeline import Command
+from app.store.redis.settings_text import settings_text
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
-from app.store.runs.view import parse_policy as parse_run_policy
-from app.store.runs.view import reading
+from app.store.runs.view import parse_policy, reading
 from lachesis.wire.curricula import CurriculumSettings
 
 LENGTHS = (
@@ -183,11 +183,11 @@ class CurriculumStore:
                 name=name,
                 curriculum_id=known,
                 revision=revision.decode(),
-                policy=parse_policy(config),
+                policy=parse_curriculum_settings(config),
                 samples=int(samples or 0),
                 step=int(step or 0),
                 clock_ms=Now(time, service).run_clock_of(clock),
-                memory_ms=parse_run_policy(policy).request_memory_ms,
+                memory_ms=parse_policy(policy).request_memory_ms,
             )
         return None
 
@@ -212,7 +212,7 @@ class CurriculumStore:
             curriculum_id=curriculum_id,
             old=old,
             new=new,
-            config=policy_text(policy),
+            config=settings_text(policy),
             most_curricula=MAX_CURRICULA,
         )
         (word,) = await self._connection.run(command)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import Policy, sequence_limit
-from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
+from app.store.curriculum.entries import parse_curriculum_settings
 from app.store.environments.records import EnvironmentRecords
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
@@ -87,7 +87,7 @@ async def _observers(
     ids = sorted(set(by_environment.values()))
     configs = await connection.pipeline([("HGET", keys.curriculum(own), "config") for own in ids])
     known = {
-        own: ObservingCurriculum(own, parse_curriculum_policy(config))
+        own: ObservingCurriculum(own, parse_curriculum_settings(config))
         for own, config in zip(ids, configs, strict=True)
         if config is not None
     }

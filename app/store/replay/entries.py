@@ -227,12 +227,7 @@ def _fragment(worker: str, session: int, values: list[Any]) -> Fragment:
     return Fragment(worker, session, number, versions, size, digest, accepted_ms, priority)
 
 
-def policy_text(policy: ReplaySettings) -> str:
-    """Encode the settings of a buffer. Equal settings give equal text."""
-    return json.dumps(policy.model_dump(), sort_keys=True)
-
-
 @lru_cache(maxsize=256)
-def parse_policy(text: str) -> ReplaySettings:
-    """Decode what `policy_text` encoded. Equal texts are validated once: every request reads the settings."""
+def parse_replay_settings(text: str) -> ReplaySettings:
+    """Decode what `settings_text` encoded. Equal texts are validated once: every request reads the settings."""
     return ReplaySettings.model_validate_json(text)

@@ -8,7 +8,7 @@ from app.core.replay.rate_limiter import LimiterState
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, ReplayKeys, RunKeys
 from app.store.replay import scripts
-from app.store.replay.entries import parse_policy
+from app.store.replay.entries import parse_replay_settings
 from app.store.replay.view import ReplayView, read_view, view_commands
 from lachesis.wire.replay import MAX_SNAPSHOTS, ReplaySettings
 
@@ -164,7 +164,7 @@ def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:
         revision=fields["revision"],
         taken_ms=int(fields["snapshot_ms"]),
         policy_version=int(fields["snapshot_version"]),
-        policy=parse_policy(fields["config"]),
+        policy=parse_replay_settings(fields["config"]),
         session=int(fields["session"]),
         chunks=int(fields.get("chunks", 0)),
         chunk_bytes=int(fields.get("chunk_bytes", 0)),

@@ -11,6 +11,7 @@ from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, ReplayPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.settings_text import settings_text
 from app.store.replay import scripts
 from app.store.replay.entries import (
     ChunkContents,
@@ -23,7 +24,6 @@ from app.store.replay.entries import (
     parse_fragment,
     parse_spot,
     parse_worker,
-    policy_text,
 )
 from app.store.replay.insertions import Insertion, chunk_values, fragment_values
 from app.store.replay.view import (
@@ -132,7 +132,7 @@ class ReplayStore:
         command = scripts.put_replay(
             RunKeys(run),
             decided_on=revision,
-            config=policy_text(policy),
+            config=settings_text(policy),
             session=session,
             offset=repr(offset),
             settle=settle,

@@ -9,9 +9,9 @@ from app.core.replay.buffer import Occupancy, ReplayContext
 from app.core.replay.rate_limiter import LimiterState
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.pipeline import Command
-from app.store.replay.entries import parse_policy
+from app.store.replay.entries import parse_replay_settings
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
-from app.store.runs.view import parse_policy as parse_run_policy
+from app.store.runs.view import parse_policy
 from lachesis.wire.errors import ReplayNotFound
 from lachesis.wire.replay import Eviction, ReplaySettings
 
@@ -124,11 +124,11 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
     if b"config" not in replay:
         return None
     texts = {name.decode(): text.decode() for name, text in replay.items()}
-    run_policy = parse_run_policy(policy)
+    run_policy = parse_policy(policy)
     context = ReplayContext(int(texts["session"]), int(version or 0), Now(time, service).run_clock_of(clock))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(
-        policy=parse_policy(texts["config"]),
+        policy=parse_replay_settings(texts["config"]),
         revision=texts["revision"],
         context=context,
         size=size,

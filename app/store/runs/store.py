@@ -22,6 +22,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, member_name, parse_member_name, run_names
 from app.store.redis.pipeline import Command
+from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
 from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
@@ -219,7 +220,7 @@ class RunStore:
             registration = scripts.register_trainer(
                 keys,
                 epoch=view.epoch,
-                config=_config_text(config),
+                config=settings_text(config),
                 starting_step=config.starting_step,
                 leases=leases,
             )
@@ -260,7 +261,7 @@ class RunStore:
         command = scripts.put_run(
             RunKeys(run),
             epoch=epoch,
-            config=_config_text(config),
+            config=settings_text(config),
             policy=policy.model_dump_json(),
             step=step,
             aging=policy.max_age_s is not None,
@@ -453,10 +454,6 @@ class RunStore:
             [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
         )
         return [own.decode() for own in (*named, *loading)]
-
-
-def _config_text(config: RunConfig) -> str:
-    return json.dumps(config.model_dump(), sort_keys=True)
 
 
 def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> EnvironmentsById:
