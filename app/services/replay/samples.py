@@ -14,7 +14,7 @@ from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_i
 from app.services.leases import LeaseKind, LeaseReading
 from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
-from app.services.replay.sampling import AlreadyTaken, ChunkSampling
+from app.services.replay.sampling import ChunkSampling
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.samples import SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
@@ -141,7 +141,7 @@ class ReplaySamples:
             wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
             sampling = sampling_of(request, view.policy.sampling)
             lease = self._lease(request, view)
-            found: SampleManifest | LimiterBlock | AlreadyTaken | None = _blocks(view, [*ahead, request])[-1]
+            found: SampleManifest | LimiterBlock | None = _blocks(view, [*ahead, request])[-1]
             if found is None:
                 found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
             if isinstance(found, SampleManifest):

@@ -1,7 +1,5 @@
 """Draw a sample from the buffer, and draw again if the buffer changed in the meantime."""
 
-from dataclasses import dataclass
-
 from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
@@ -17,11 +15,6 @@ _ATTEMPTS = 8
 _POWERS = range(MAX_WEIGHT.bit_length())
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyTaken:
-    """The request already holds a sample, and gets it again."""
-
-
 class ChunkSampling:
     """Takes the chunks that a strategy draws."""
 
@@ -32,7 +25,7 @@ class ChunkSampling:
 
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> SampleManifest | LimiterBlock | AlreadyTaken:
+    ) -> SampleManifest | LimiterBlock | None:
         """Take this many chunks into a new sample, or return why not.
 
         Args:
@@ -43,7 +36,7 @@ class ChunkSampling:
             sampling: How to draw them.
 
         Returns:
-            The chunks; or what blocks the sample; or `AlreadyTaken`.
+            The chunks; or what blocks the sample; or None if the request already holds a sample.
 
         Raises:
             ReplayNotFound: The run has no replay buffer any more.
@@ -60,7 +53,7 @@ class ChunkSampling:
             if isinstance(found, SampleManifest):
                 return found
             if found.why == "repeated":
-                return AlreadyTaken()
+                return None
             if found.why == "short":  # ineligible chunks have not been swept yet
                 await self._cleanup.sweep(run)
             seen = await self._replay.view(run)

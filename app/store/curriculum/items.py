@@ -24,7 +24,7 @@ from app.store.curriculum.entries import (
 )
 from app.store.curriculum.store import CurriculumView
 from app.store.redis.client import RedisClient
-from app.store.redis.keys import NONE, CurriculumPart
+from app.store.redis.keys import NONE
 from app.store.redis.pipeline import Command
 from lachesis.wire.curricula import MAX_CATEGORIES
 
@@ -230,18 +230,18 @@ class ItemStore:
         Returns:
             The keys of the items, in the order of the ranges, and the evidence of each.
         """
-        in_flight = self._part(view, "in_flight")
-        reads: list[Command] = [("ZRANGE", self._part(view, "category"), *one) for one in ranges]
+        in_flight = view.keys.part("in_flight")
+        reads: list[Command] = [("ZRANGE", view.keys.part("category"), *one) for one in ranges]
         *found, held = await self._connection.pipeline([*reads, ("ZCOUNT", in_flight, f"({view.clock_ms}", "+inf")])
         keys = [key for part in found for key in part]
         if not keys:
             return [], Evidence.of(())
         flights: list[Command] = [("ZMSCORE", in_flight, *keys)] if idle_only and held else []
-        packed, *until = await self._connection.pipeline([("HMGET", self._part(view, "estimates"), *keys), *flights])
+        packed, *until = await self._connection.pipeline([("HMGET", view.keys.part("estimates"), *keys), *flights])
         passed, failed = pass_counts(packed)
         prior = np.full(len(keys), math.nan)
         if unseen := [n for n, estimate in enumerate(packed) if estimate is None]:
-            entries = await self._connection.call("HMGET", self._part(view, "items"), *(keys[n] for n in unseen))
+            entries = await self._connection.call("HMGET", view.keys.part("items"), *(keys[n] for n in unseen))
             prior[unseen] = [math.nan if entry is None else parse_prior(entry) for entry in entries]
         idle = [n for n in range(len(keys)) if not until or (until[0][n] or 0) <= view.clock_ms]
         return [keys[n].decode() for n in idle], Evidence(passed[idle], failed[idle], prior[idle])
@@ -251,7 +251,7 @@ class ItemStore:
     ) -> list[str]:
         """Read the keys of the items with ranks ``first`` to ``last`` (included) of an index."""
         backwards = ["REV"] if descending else []
-        found = await self._connection.call("ZRANGE", self._part(view, index.value), first, last, *backwards)
+        found = await self._connection.call("ZRANGE", view.keys.part(index.value), first, last, *backwards)
         return [key.decode() for key in found]
 
     async def search(self, view: CurriculumView, text: str, cursor: int, about: int) -> tuple[int, list[str]]:
@@ -261,19 +261,16 @@ class ItemStore:
             Where to go on, 0 at the end; and the keys. Items that move in the meantime may come again.
         """
         pattern = "*" + re.sub(r"([][*?\\])", r"\\\1", text) + "*"
-        key = self._part(view, "category")
+        key = view.keys.part("category")
         following, found = await self._connection.call("ZSCAN", key, cursor, "MATCH", pattern, "COUNT", about)
         return int(following), [name.decode() for name in found[::2]]
 
     async def flight(self, view: CurriculumView, key: str) -> tuple[int, int]:
         """Read the number of the sample that last handed out an item, and for how many ms others do not get it."""
         drawn, until_ms = await self._connection.pipeline(
-            [("ZSCORE", self._part(view, part), key) for part in ("drawn", "in_flight")]
+            [("ZSCORE", view.keys.part(part), key) for part in ("drawn", "in_flight")]
         )
         return int(drawn or 0), max(0, int(until_ms or 0) - view.clock_ms)
-
-    def _part(self, view: CurriculumView, part: CurriculumPart) -> str:
-        return view.keys.part(part)
 
 
 def _registration(view: CurriculumView, items: Sequence[ItemWrite], *, only_known: bool) -> Command:

@@ -10,7 +10,7 @@ from app.store.redis.keys import ReplayKeys, RunKeys
 from app.store.replay import scripts
 from app.store.replay.entries import FragmentRecord, parse_fragment
 from app.store.replay.insertions import NewChunk, chunk_values, fragment_values
-from app.store.replay.view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
+from app.store.replay.view import ReplayView, candidate_commands, read_candidates, read_view, view_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class GroupInsertionStore:
         view = read_view(replies)
         if view is None or not found:
             return None
-        group_ids = decoded([found])
+        group_ids = [group_id.decode() for group_id in found]
         wanted = ("HMGET", keys.replay_part("fragments"), *group_ids)
         commands = [wanted, *candidate_commands(keys, view.policy.eviction, candidates)]
         entries, *victims = await self._connection.pipeline(commands)

@@ -172,8 +172,3 @@ def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int)
     archived, *live = replies
     ordered = sorted((score, key) for head in live for key, score in head)
     return [key.decode() for key in (*(key for key, _ in archived), *(key for _, key in ordered))][:most]
-
-
-def decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
-    """Join the keys that several commands read."""
-    return [key.decode() for keys in replies for key in keys]
