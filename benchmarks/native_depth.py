@@ -72,7 +72,7 @@ async def put(lachesis: Lachesis, count: int) -> None:
     (group,) = decode_blobs(native.blob(native.made_up(TINY)[0], "one"))
     connection = RedisClient(lachesis.redis_url, 60.0)
     submissions = build_services(ServiceSettings(), connection, "").groups.native
-    named = (group._replace(group_id=uuid.uuid4().hex) for _ in range(count))
+    named = (group._replace(given_id=uuid.uuid4().hex) for _ in range(count))
     while some := list(itertools.islice(named, PUT_AT_ONCE)):
         await submissions.submit(RUN.rpartition("/")[2], some)
     await connection.aclose()

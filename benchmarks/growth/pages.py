@@ -90,7 +90,7 @@ async def fill(server: Server, groups: int) -> None:
     connection = RedisClient(f"unix://{server.folder}/data/redis/redis.sock", 60.0)
     submissions = build_services(ServiceSettings(), connection, "").groups.native
     owners = itertools.cycle(range(ENVIRONMENTS))
-    named = (group._replace(group_id=uuid.uuid4().hex, environment=next(owners)) for _ in range(groups))
+    named = (group._replace(given_id=uuid.uuid4().hex, environment=next(owners)) for _ in range(groups))
     while some := list(itertools.islice(named, _SENT_AT_ONCE)):
         await submissions.submit(RUN.rpartition("/")[2], some)
     await connection.aclose()

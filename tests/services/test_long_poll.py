@@ -364,7 +364,7 @@ async def test_a_reason_from_before_is_not_given_to_the_next(process: Callable[.
 
     queue = services.batches.dispatch.long_poll(once)
     assert (await queue.take(RUN, BatchRequest(), 0.1)).batch is None
-    await services.groups.native.submit(RUN, [encoded(4, 1)._replace(group_id="one")])
+    await services.groups.native.submit(RUN, [encoded(4, 1)._replace(given_id="one")])
     assert (await queue.take(RUN, BatchRequest())).batch is not None
 
 

@@ -193,7 +193,7 @@ async def test_trainers_of_four_processes_read_no_taken_groups_and_get_their_sha
     await services[0].runs.administration.create(RUN, config(2), Policy())
     trainers, batches = 16, 160
     for number in range(batches):
-        await services[0].groups.native.submit(RUN, [encoded(2, number)._replace(group_id=f"g{number}")])
+        await services[0].groups.native.submit(RUN, [encoded(2, number)._replace(given_id=f"g{number}")])
     taken: Counter[int] = Counter()
     await redis_client.config_resetstat()
 

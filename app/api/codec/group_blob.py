@@ -119,7 +119,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         size=len(lengths),
         environment=keys.environment,
         payload=payload,
-        group_id=keys.id,
+        given_id=keys.id,
         policy_version=keys.policy_version,
         weight=weigh(lengths, keys.cost),
         versions=None if versions is None else versions_of(versions.values),

@@ -141,7 +141,7 @@ async def submit_groups(request: Request) -> Response:
             groups = await services.decoder.native(body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
         if (span := span_of(request)) is not None:
-            await span.submits([group.group_id for group in groups if group.group_id is not None])
+            await span.submits([group.given_id for group in groups if group.given_id is not None])
         meant = request.query_params.get("environment")
         outcomes = await services.groups.native.submit(run, groups, identity.environment, identity.queue, meant)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
@@ -371,4 +371,4 @@ async def delete_groups(
 
 
 def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:
-    return {"id": group.group_id, "status": _STATUS[outcome.dropped]}
+    return {"id": group.given_id, "status": _STATUS[outcome.dropped]}

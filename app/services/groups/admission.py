@@ -175,7 +175,7 @@ def checked(
     if long_sequences == "drop":
         return place._replace(buffered=False, dropped="too_long")
     tokens, most = group.lengths[sequence], context.max_sequence_tokens
-    why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"
+    why = f"sequence {sequence} of group {group.given_id} has {tokens} tokens; the run takes {most} at most"
     raise SequenceTooLong(why, (*group.place, "tokens", sequence))
 
 

@@ -55,7 +55,7 @@ class PlacedGroups(NamedTuple):
 
     def given_ids(self) -> set[str]:
         """Return the ids that senders gave."""
-        return {group.group_id for group in self.groups if group.group_id is not None}
+        return {group.given_id for group in self.groups if group.given_id is not None}
 
 
 class _Submission(NamedTuple):

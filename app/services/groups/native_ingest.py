@@ -57,7 +57,7 @@ class NativeIngest:
         def place(group: EncodedGroup, context: AdmissionContext) -> Placement:
             if context.batch_size is None:
                 raise RunNotFound(f"there is no run {run}")
-            repeated = group.group_id in known
+            repeated = group.given_id in known
             if not repeated and group.environment is not None:
                 _check_environment(group, context.environments.get(group.environment), meant)
             return _place(group, context, known=repeated)
@@ -85,9 +85,9 @@ def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
     """
     ids: list[str] = []
     for group in groups:
-        if group.group_id is None:
+        if group.given_id is None:
             raise InvalidField("is required", (*group.place, "id"))
-        ids.append(group.group_id)
+        ids.append(group.given_id)
     if len(set(ids)) < len(ids):
         twice, times = next(pair for pair in Counter(ids).items() if pair[1] > 1)
         raise InvalidField(f"{times} groups have the id {twice}", (*groups[ids.index(twice)].place, "id"))
@@ -95,7 +95,7 @@ def _checked_ids(groups: Sequence[EncodedGroup]) -> list[str]:
 
 
 def _check_environment(group: EncodedGroup, record: EnvironmentRecord | None, meant: str | None) -> None:
-    number, named_by = group.environment, f"which group {group.group_id} names"
+    number, named_by = group.environment, f"which group {group.given_id} names"
     if record is None:
         raise EnvironmentNotFound(f"the run has no environment {number}, {named_by}")
     if meant is not None and record.desired_name != meant:

@@ -109,7 +109,7 @@ def _row(group: PendingGroup, lane: str) -> scripts.PendingRow:
         tokens=encoded.weight.tokens,
         lane=lane,
         policy_version=or_text(place.policy_version, NONE),
-        given_id=encoded.group_id or NONE,
+        given_id=encoded.given_id or NONE,
         untrainable=_untrainable(place),
         entry=entry_text(encoded, digest, lane, place),
     )

@@ -21,7 +21,7 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
         size: Sequences in it, ``>= 1``.
         environment: The environment id it claims to come from, ``0 <= id < 2**53``, or None.
         payload: Its columns (`lachesis.wire.columns`), a safetensors blob.
-        group_id: Its id, if its sender gave it one.
+        given_id: Its id, if its sender gave it one.
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
         weight: The numbers that determine its cost.
         versions: The policy versions that sampled its tokens, if it has one for each token.
@@ -34,7 +34,7 @@ class EncodedGroup(NamedTuple):  # like all that each submission makes: a frozen
     size: int
     environment: int | None
     payload: Payload
-    group_id: str | None = None
+    given_id: str | None = None
     policy_version: int | None = None
     weight: Weight = NO_WEIGHT
     versions: Versions | None = None

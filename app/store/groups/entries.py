@@ -198,7 +198,7 @@ def entry_text(group: EncodedGroup, digest: str, lane: str, place: Placement) ->
         "replay_buffer": NONE,
         "lane": lane,
         "policy_version": or_text(place.policy_version, NONE),
-        "given_id": group.group_id or NONE,
+        "given_id": group.given_id or NONE,
     }
 
 

@@ -27,8 +27,8 @@ from tests.properties import examples
 
 def meaning(encoded: EncodedGroup) -> tuple[Any, ...]:
     stored = meaning_in_binary(encoded.payload)
-    assert stored["id"] == encoded.group_id
-    return comparable(stored), encoded.size, encoded.environment, encoded.policy_version, encoded.group_id
+    assert stored["id"] == encoded.given_id
+    return comparable(stored), encoded.size, encoded.environment, encoded.policy_version, encoded.given_id
 
 
 @given(native_groups(), st.booleans())
@@ -53,9 +53,9 @@ def test_many_groups_mean_what_each_means(several: list[dict[str, Any]]) -> None
 @given(native_groups())
 def test_a_group_without_an_id_gets_one_and_stays_what_it_is(group: dict[str, Any]) -> None:
     for encoded in (*decode_native_json(json.dumps(in_json(group)).encode()), *decode_blobs(in_binary(group))):
-        assert uuid.UUID(encoded.group_id)
+        assert uuid.UUID(encoded.given_id)
         stored = meaning_in_binary(encoded.payload)
-        assert stored.pop("id") == encoded.group_id
+        assert stored.pop("id") == encoded.given_id
         assert comparable(stored) == comparable(group)
 
 

@@ -93,7 +93,7 @@ def test_what_a_group_says_of_itself_arrives() -> None:
     made = group(policy_version=7, item="gsm8k/12", cost=1.5, metadata={"worker": "ä"}, tensors={"h": np.eye(2)})
     (stored,) = decode_blobs(made.packed(4))
     unpacked = unpack(stored.payload)
-    assert (stored.group_id, stored.environment, stored.policy_version, stored.size) == (made.id, 4, 7, 2)
+    assert (stored.given_id, stored.environment, stored.policy_version, stored.size) == (made.id, 4, 7, 2)
     assert unpacked.metadata["item"] == "gsm8k/12"
     assert float(unpacked.metadata["cost"]) == 1.5
     assert unpacked.metadata["metadata"] == '{"worker":"ä"}'

@@ -26,7 +26,7 @@ async def processes(process: Callable[..., Process]) -> list[Services]:
 
 
 async def take(services: Services, name: str = "g") -> Lease:
-    await services.groups.native.submit(RUN, [encoded(2, 0)._replace(group_id=name)])
+    await services.groups.native.submit(RUN, [encoded(2, 0)._replace(given_id=name)])
     batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
     assert batch is not None
     return batch.lease

@@ -28,7 +28,7 @@ async def test_a_batch_given_back_before_a_commit_is_not_repaid(
     await services.runs.administration.create(RUN, config(4), Policy(relax_after_s=0.0))
     for number, name in enumerate(("math", "code", "logic")):
         sender = (await join(services, name, group_size=4, min_share=0.25)).environment
-        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(group_id=name)])
+        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(given_id=name)])
     first = await other.batches.dispatch.take(RUN, BatchRequest())
     assert marks(first) == [0]
     assert await debts(services) == {1: 1, 2: 1}

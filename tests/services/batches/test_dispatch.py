@@ -84,7 +84,7 @@ async def test_dropping_a_batch_again_after_a_lost_answer_is_no_error(
     line, url = lossy
     services, _ = process(url)
     await services.runs.administration.create(RUN, config(2), Policy(max_deliveries=1))
-    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(group_id="a")])
+    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(given_id="a")])
     batch = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
     assert batch is not None
     assert (await services.batches.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"
@@ -249,7 +249,7 @@ async def test_a_trainer_whose_reply_broke_off_has_ten_seconds_from_then(
     """A large batch may be sent for longer than that before its reply breaks off."""
     services, _ = process()
     await services.runs.administration.create(RUN, config(2), Policy())
-    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(group_id="one")])
+    await services.groups.native.submit(RUN, [encoded(2, 1)._replace(given_id="one")])
     taken = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=600.0))).batch
     assert taken is not None
     await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", 60_000)  # type: ignore[misc]

@@ -26,7 +26,7 @@ async def test_an_environment_that_left_sends_nothing(process: Callable[..., Pro
     math, code = [(await join(services, name)).environment for name in ("math", "code")]
     assert await expected_s(services) is None, "nothing came yet"
     for number, sender in enumerate([math, math, math, code]):
-        await services.groups.native.submit(RUN, [encoded(2, number, sender)._replace(group_id=f"g{number}")])
+        await services.groups.native.submit(RUN, [encoded(2, number, sender)._replace(given_id=f"g{number}")])
     await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
     both = await expected_s(services)
     await services.environments.registry.leave(RUN, math, None)

@@ -31,7 +31,7 @@ async def services(process: Callable[..., Process], monkeypatch: pytest.MonkeyPa
 
 async def send(services: Services, *environments: int, first: int = 0) -> None:
     """Submit a group of two for each of these environments, in this order, named by number."""
-    named = [encoded(2, 0, one)._replace(group_id=f"g{n}") for n, one in enumerate(environments, first)]
+    named = [encoded(2, 0, one)._replace(given_id=f"g{n}") for n, one in enumerate(environments, first)]
     await services.groups.native.submit(RUN, named)
 
 
@@ -67,7 +67,7 @@ async def test_the_whole_order_of_lanes_is_read_only_if_its_beginning_is_too_sho
         await join(services, f"env{number}", min_share=min_share)
     await send(services, *range(2 * BATCH_SIZE + 1))
     youngest = 2 * BATCH_SIZE + 1  # the only one of its size, behind all lanes that are read first
-    await services.groups.native.submit(RUN, [encoded(1, 0, youngest)._replace(group_id="youngest")])
+    await services.groups.native.submit(RUN, [encoded(1, 0, youngest)._replace(given_id="youngest")])
     view = await RunStore(services.connection).queue(RUN)
     await redis_client.config_resetstat()
     lanes = await Retrieval(services.groups.store).lanes(RUN, view, 3_600_000)

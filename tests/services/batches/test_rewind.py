@@ -18,7 +18,7 @@ KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
 def named(name: str, *, version: int | None = None) -> EncodedGroup:
-    return encoded(2, 0)._replace(group_id=name, policy_version=version)
+    return encoded(2, 0)._replace(given_id=name, policy_version=version)
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:

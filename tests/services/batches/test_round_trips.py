@@ -56,7 +56,7 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
     services: Services, redis_client: Redis
 ) -> None:
     async def submit_and_take(name: str) -> None:
-        await services.groups.native.submit(RUN, [encoded(2, 0)._replace(group_id=name)])
+        await services.groups.native.submit(RUN, [encoded(2, 0)._replace(given_id=name)])
         await services.batches.dispatch.take(RUN, BatchRequest())
 
     async def follow(name: str) -> int:
@@ -83,7 +83,7 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
         await observe(services, {key: [1.0] for key in keys})
 
     async def by_group(name: str) -> None:
-        scored = encoded(2, 0, environment=0)._replace(group_id=name, item="i7", rewards=np.array([1.0, 0.0]))
+        scored = encoded(2, 0, environment=0)._replace(given_id=name, item="i7", rewards=np.array([1.0, 0.0]))
         await services.groups.native.submit(RUN, [scored])
 
     async def both_ways(name: str) -> list[dict[str, int]]:
@@ -105,7 +105,7 @@ async def test_a_take_reads_groups_only_if_there_are_enough(services: Services, 
     await services.batches.dispatch.take(run, BatchRequest())  # the first starts the run
 
     async def reads_after(name: str) -> int:
-        await services.groups.native.submit(run, [encoded(3, 0)._replace(group_id=name)])
+        await services.groups.native.submit(run, [encoded(3, 0)._replace(given_id=name)])
         counted = await calls(redis_client, lambda: services.batches.dispatch.take(run, BatchRequest()))
         return counted["zrange"]
 
@@ -162,7 +162,7 @@ async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
         )
         counted = []
         for _ in range(2):
-            named = [encoded(2, 0)._replace(group_id=f"g{next(number)}") for _ in range(groups)]
+            named = [encoded(2, 0)._replace(given_id=f"g{next(number)}") for _ in range(groups)]
             await services.groups.native.submit(RUN, named)
             taken: list[Lease] = []
 
@@ -219,7 +219,7 @@ async def test_a_submission_like_those_before_looks_for_no_warnings(services: Se
     names = (f"g{n}" for n in count())
 
     async def submit(size: int) -> dict[str, int]:
-        group = encoded(size, 0)._replace(group_id=next(names))
+        group = encoded(size, 0)._replace(given_id=next(names))
         return await calls(redis_client, lambda: services.groups.native.submit(RUN, [group]))
 
     assert (await submit(2))["hgetall"] > 0

@@ -80,7 +80,7 @@ class RunModel:
         return bool(new) and self.max_queued_groups is not None and self.queued >= self.max_queued_groups
 
     def take(self, group: EncodedGroup) -> None:
-        self.known[str(group.group_id)] = group
+        self.known[str(group.given_id)] = group
         band, mean = self.filter_reward_range or {}, sum(group.rewards.tolist()) / group.size
         passes = band.get("above", -2.0) + 1e-6 < mean < band.get("below", 2.0) - 1e-6
         self.queued += passes
@@ -119,7 +119,7 @@ class GroupMachine(RuleBasedStateMachine):
         self._processes.transact(transacts)
         fresh = [self._encoded(*about) for about in new]
         known = list(self._run.known.values())
-        repeated = {str(group.group_id): group for group in (known[n % len(known)] for n in again if known)}
+        repeated = {str(group.given_id): group for group in (known[n % len(known)] for n in again if known)}
         groups = [*fresh[:1], *repeated.values(), *fresh[1:]]
         if self._run.refuses(fresh):
             with pytest.raises(QueueFull):

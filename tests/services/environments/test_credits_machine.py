@@ -68,7 +68,7 @@ class CreditsMachine(RuleBasedStateMachine):
 
     def _submit(self, size: int, environment: int | None, version: int | None) -> bool:
         group = encoded(size, 0)._replace(
-            group_id=f"g{next(self._numbers)}", environment=environment, policy_version=version
+            given_id=f"g{next(self._numbers)}", environment=environment, policy_version=version
         )
         while True:
             try:

@@ -95,7 +95,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     """Queued, with a trainer, or kept for a rewind."""
     services, maintenance = alone
     environment = await come_and_go(alone, "math")
-    group = encoded(2, 0, environment)._replace(group_id="g")
+    group = encoded(2, 0, environment)._replace(given_id="g")
     await services.groups.native.submit(RUN, [group])
 
     async def stays() -> bool:
@@ -125,7 +125,7 @@ async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_
     services, _ = alone
     await services.runs.administration.change(RUN, {"keep_batches": 0})
     environment = (await join(services, "math")).environment
-    group = encoded(2, 0, environment)._replace(group_id="g")
+    group = encoded(2, 0, environment)._replace(given_id="g")
     (first,) = await services.groups.native.submit(RUN, [group])
     batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
     assert batch is not None
@@ -135,7 +135,7 @@ async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_
     assert await names(alone) == ["another"]
     assert await services.groups.native.submit(RUN, [group]) == [first._replace(repeated=True)]
     with pytest.raises(EnvironmentNotFound, match="no environment 0, which group new names"):
-        await services.groups.native.submit(RUN, [group, group._replace(group_id="new")])
+        await services.groups.native.submit(RUN, [group, group._replace(given_id="new")])
 
 
 async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
     assert (await registry.heartbeat(RUN, 0, "a", 0, 1)).started == 1
 
     async def meanwhile() -> None:
-        await services.groups.native.submit(RUN, [encoded(2, 0, 0)._replace(group_id="g")])
+        await services.groups.native.submit(RUN, [encoded(2, 0, 0)._replace(given_id="g")])
         await registry.heartbeat(RUN, 0, "a", 0)
         assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 

@@ -43,7 +43,7 @@ NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 
 def named(name: str, mark: int = 1, *, version: int | None = None, environment: int = 0) -> EncodedGroup:
-    return encoded(2, mark, environment)._replace(group_id=name, policy_version=version, rewards=np.array([1.0, 1.0]))
+    return encoded(2, mark, environment)._replace(given_id=name, policy_version=version, rewards=np.array([1.0, 1.0]))
 
 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:

@@ -22,7 +22,7 @@ DROPPED, ACCEPTED = Outcome("zero_variance"), Outcome()
 
 def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -> EncodedGroup:
     group = encoded(len(rewards), 1, environment)
-    return group._replace(group_id=name, rewards=np.array(rewards), payload=f"{name}|".encode())
+    return group._replace(given_id=name, rewards=np.array(rewards), payload=f"{name}|".encode())
 
 
 async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> None:
@@ -67,8 +67,8 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={}, filter_pass_rate={"loss_weight": 0.0})
-    smaller = rewarded("", (1.0,))._replace(group_id=None)
-    whole = [rewarded("", rewards)._replace(group_id=None) for rewards in (SAME, MIXED)]
+    smaller = rewarded("", (1.0,))._replace(given_id=None)
+    whole = [rewarded("", rewards)._replace(given_id=None) for rewards in (SAME, MIXED)]
     receipts = await services.groups.atropos.submit(RUN, [smaller, *whole])
     assert [(receipt.buffered, receipt.waiting_sequences) for receipt in receipts] == [
         (True, 1),

@@ -32,7 +32,7 @@ async def filled(process: Callable[..., Process], version: int = 0, **settings: 
     await services.runs.administration.set_policy_version(RUN, version)
     for number in range(STALE + FRESH):
         of_version = version if number < STALE else None
-        group = encoded(2 + number % 2 * 2, number)._replace(policy_version=of_version, group_id=f"g{number}")
+        group = encoded(2 + number % 2 * 2, number)._replace(policy_version=of_version, given_id=f"g{number}")
         await services.groups.native.submit(RUN, [group])
     return first, second
 

@@ -62,7 +62,7 @@ async def add_item(services: Services) -> None:
 
 
 async def submit(services: Services) -> None:
-    await services.groups.native.submit(RUN, [encoded(2, 0)._replace(group_id="g")])
+    await services.groups.native.submit(RUN, [encoded(2, 0)._replace(given_id="g")])
 
 
 CHANGES: dict[str, Change] = {

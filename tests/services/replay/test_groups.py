@@ -27,7 +27,7 @@ KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
 def named(mark: int, **fields: Any) -> EncodedGroup:
-    return encoded(2, mark)._replace(group_id=f"g{mark}", **fields)
+    return encoded(2, mark)._replace(given_id=f"g{mark}", **fields)
 
 
 async def set_up(process: Process, redis: Redis, policy: Policy = KEEPING, **settings: Any) -> Buffer:

@@ -47,7 +47,7 @@ class Crowd:
             services = self.somewhere.process[0]
             self.submitted += 1
             version = self.dice.choice((None, max(0, self.version - self.dice.choice((0, 0, 1, 3)))))
-            group = encoded(2, self.submitted)._replace(group_id=f"g{self.submitted}", policy_version=version)
+            group = encoded(2, self.submitted)._replace(given_id=f"g{self.submitted}", policy_version=version)
             await services.groups.native.submit(RUN, [group])
             if self.dice.random() < 0.2:
                 await services.replay.insertion.insert(RUN, [fragment(self.sent, version=0)])

@@ -40,7 +40,7 @@ async def set_up(
 
 async def submit(services: Services, *marks: int, environment: int | None = None, version: int = 0) -> None:
     for mark in marks:
-        group = encoded(2, mark)._replace(group_id=f"g{mark}", environment=environment, policy_version=version)
+        group = encoded(2, mark)._replace(given_id=f"g{mark}", environment=environment, policy_version=version)
         await services.groups.native.submit(RUN, [group])
 
 
