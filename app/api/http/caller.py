@@ -7,7 +7,6 @@ from starlette.types import Scope
 from app.core.access.addresses import sender_of_address
 from app.core.access.identity import Identity
 from app.events import caller
-from app.services.access.tokens import described_identity
 from lachesis.wire.access import masked
 
 IDENTITY = "lachesis.identity"
@@ -29,11 +28,18 @@ def described(scope: Scope) -> dict[str, str]:
     """Describe who sent a request.
 
     Returns:
-        ``caller`` (the address), what is known of the identity (`described_identity`), and the request's own claims:
+        ``caller`` (the address), what is known of the identity, and the request's own claims:
         ``agent`` (its software) and ``forwarded_for`` (the client behind a proxy).
     """
     said = {_SHOWN[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _SHOWN}
-    return {"caller": address_of(scope)} | described_identity(scope.get(IDENTITY)) | said
+    return {"caller": address_of(scope)} | _described_identity(scope.get(IDENTITY)) | said
+
+
+def _described_identity(identity: Identity | None) -> dict[str, str]:
+    if identity is None or identity.kind == "open":
+        return {}
+    described = {"identity": identity.name, "identified_by": identity.kind, "role": identity.role}
+    return described | ({"token": identity.token_id} if identity.token_id else {})
 
 
 def shown_path(scope: Scope) -> str:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.access.identity import Identity, owner_of_token
+from app.core.access.identity import owner_of_token
 from app.core.access.limits import LimitUse
 from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
 from app.core.runs.capacity import WaitingGroups
@@ -180,11 +180,3 @@ def _tell(what: str, record: TokenRecord) -> None:
 
 def _described(record: TokenRecord) -> dict[str, str | Sequence[str]]:
     return {"token": record.token_id, "name": record.name, "role": record.role, "runs": record.runs}
-
-
-def described_identity(identity: Identity | None) -> dict[str, str]:
-    """Describe who sends a request, for the log."""
-    if identity is None or identity.kind == "open":
-        return {}
-    described = {"identity": identity.name, "identified_by": identity.kind, "role": identity.role}
-    return described | ({"token": identity.token_id} if identity.token_id else {})
