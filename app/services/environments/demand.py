@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from app.core.environments.granting import Demand
 from app.core.environments.pacing import Pacing
-from app.core.environments.sharing import CPU_FRACTION, reading_cost_s, reuse_for_s
+from app.core.environments.reused_readings import CPU_FRACTION, reading_cost_s, reuse_for_s
 from app.core.runs.view import DemandView
 from app.store.runs.store import RunStore
 

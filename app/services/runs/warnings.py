@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from app.core.environments.sharing import reuse_for_s
+from app.core.environments.reused_readings import reuse_for_s
 from app.core.model import LaneId
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning, WarningKind, warnings_of

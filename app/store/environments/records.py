@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
-from app.core.environments.sharing import reuse_for_s
+from app.core.environments.reused_readings import reuse_for_s
 from app.store.environments import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
