@@ -45,7 +45,6 @@ from app.events import stored_by
 from app.services.access.factory import AccessServices
 from app.services.batches.atropos_delivery import worker_name
 from app.services.batches.factory import BatchServices
-from app.services.batches.request import Timing
 from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
 from app.services.environments.factory import EnvironmentServices
@@ -63,6 +62,7 @@ from app.services.runs.capacity import RunCapacity
 from app.services.runs.factory import RunServices
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
+from app.services.timing import Timing
 from app.services.traces import TraceLinks
 from app.settings import ServiceSettings
 from app.store.redis.address import store_url

@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from app.logs import LogBackoff
 from app.services.batches.factory import BatchServices
-from app.services.batches.request import Timing
 from app.services.curriculum.factory import CurriculumServices
 from app.services.environments.factory import EnvironmentServices
 from app.services.events.alerts import AlertWatch
@@ -27,6 +26,7 @@ from app.services.isolation import Failure, RunFailures, each, isolated
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
 from app.services.stores import Stores
+from app.services.timing import Timing
 from app.store.groups.store import MOST_FORGOTTEN
 from app.store.runs.processes import Maintained
 from app.store.runs.tick import Tick

@@ -10,7 +10,7 @@ from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.leases import BatchLeases
 from app.services.batches.listing import BatchListing
-from app.services.batches.request import BatchRequest, BatchResult, Timing
+from app.services.batches.request import BatchRequest, BatchResult
 from app.services.batches.retention import Retention
 from app.services.batches.retrieval import Retrieval
 from app.services.groups.factory import GroupServices
@@ -22,6 +22,7 @@ from app.services.replay.factory import ReplayServices
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
+from app.services.timing import Timing
 from app.services.turns import Turns
 
 

@@ -20,7 +20,7 @@ from app.core.replay.mixing import fresh_needed
 from app.core.runs.view import QueueView
 from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
-from app.services.batches.request import BatchRequest, OutgoingBatch, Timing
+from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.services.batches.retrieval import MANY_LANES, Retrieval, Retrieved
 from app.services.groups.arrivals import Arrivals
 from app.services.history.recorder import HistoryRecorder
@@ -28,6 +28,7 @@ from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.services.replay.reservations import UseReservations
+from app.services.timing import Timing
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, SequenceTooLong
