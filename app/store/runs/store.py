@@ -24,6 +24,7 @@ from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, member_name, par
 from app.store.redis.pipeline import Command
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
+from app.store.runs.leases import lease_text
 from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,
@@ -31,7 +32,6 @@ from app.store.runs.view import (
     RunSummary,
     activity_commands,
     count_commands,
-    lease_text,
     queue_commands,
     read_activity,
     read_counts,

@@ -2,30 +2,27 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from operator import attrgetter
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
-from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
+from app.core.ranks.sharding import Balance, BalanceHistory, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy, RunConfig
 from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, Now
+from app.store.runs.leases import parse_lease
 from lachesis.wire.errors import UnreadableRecord
-from lachesis.wire.states import LEASE_STATES
 
 _MOST_SHOWN = 200  # characters of an error message
 _MOST_PARSED = 256  # different settings to remember: they are read with each view of a run
 _MOST_SCARCE_PARSED = 16
 _NONE = NONE.encode()
-_LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
-_lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
 _TOTALS = tuple(RunTotals.__dataclass_fields__)
 
 
@@ -221,40 +218,6 @@ def _lanes(a_hash: Hash) -> dict[LaneId, int]:
 def _leases(a_hash: Hash) -> tuple[Lease, ...]:
     leases = (parse_lease(batch_id.decode(), text.decode()) for batch_id, text in a_hash.items())
     return tuple(sorted(leases, key=lambda lease: lease.step))
-
-
-def parse_lease(batch_id: str, text: str) -> Lease:
-    """Read the JSON of a lease."""
-    fields: dict[str, Any] = json.loads(text)
-    if fields["state"] not in LEASE_STATES:
-        raise ValueError(f"{fields['state']!r} is no state of a lease")
-    contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
-    replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
-    parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}
-    parsed |= {"contents": contents, "replayed": replayed}
-    parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])
-    return Lease(batch_id=batch_id, **fields | parsed)
-
-
-def _sharding(fields: dict[str, Any] | None) -> Sharding | None:
-    if fields is None:
-        return None
-    spec = ShardingSpec(**fields["spec"] | {"ended_by": EndedBy(fields["spec"]["ended_by"])})
-    ranks = {name: tuple(fields[name]) for name in ("taken", "acknowledged")}
-    return Sharding(**fields | ranks | {"spec": spec, "balance": Balance(**fields["balance"])})
-
-
-def lease_text(lease: Lease) -> str:
-    """Encode a lease for `parse_lease`. Equal leases give equal text."""
-    values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
-    values["sharding"] = lease.sharding and _sharding_values(lease.sharding)
-    return json.dumps(values, separators=(",", ":"))
-
-
-def _sharding_values(sharding: Sharding) -> dict[str, Any]:
-    """Return the fields of a sharding that are stored. `dataclasses.asdict` would copy each of thousands of ranks."""
-    values = {field.name: getattr(sharding, field.name) for field in fields(Sharding) if field.name != "loads"}
-    return values | {"spec": asdict(sharding.spec), "balance": asdict(sharding.balance)}
 
 
 @lru_cache(maxsize=_MOST_PARSED)

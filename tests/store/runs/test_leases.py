@@ -1,11 +1,11 @@
-"""How the records of a run are read."""
+"""How leases are stored."""
 
 import json
 
 import pytest
 
 from app.core.batches.leases import Lease
-from app.store.runs.view import lease_text, parse_lease
+from app.store.runs.leases import lease_text, parse_lease
 from lachesis.wire.states import LEASE_STATES, LeaseState
 
 
