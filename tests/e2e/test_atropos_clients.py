@@ -18,7 +18,6 @@ from tests.e2e.story import BATCH_SIZE, MINIMUM_SEQUENCES, USUAL, Story
 
 pytestmark = pytest.mark.e2e
 
-LENGTHS = [pytest.param(30, id="short"), pytest.param(300, id="long", marks=pytest.mark.slow)]
 PATIENCE_S = 300.0
 PLENTY_OF_BATCHES = 4
 ITEMS = 40
@@ -46,17 +45,29 @@ def closed(tmp_path: Path) -> Iterator[Service]:
     service.stop()
 
 
-@pytest.mark.parametrize("batches", LENGTHS)
-def test_real_clients_get_exact_batches_and_lose_no_group(batches: int, one_worker: Service, tmp_path: Path) -> None:
-    """The good day: nothing fails, so nothing is sent twice, served twice or left unexplained."""
+@pytest.mark.slow
+def test_real_clients_get_exact_batches_and_lose_no_group(one_worker: Service, tmp_path: Path) -> None:
     with Story(one_worker, tmp_path) as story:
-        story.wait_for_batches(batches, PATIENCE_S)
-        account = story.finish()
-        assert_promises_kept(story, account)
-        assert account.redelivered == 0
-        assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
-        assert not any(sent.refused for sent in account.sent), "a valid group was refused"
-        assert_submitted_natively(story, "binary", account)
+        a_good_day(story, batches=300)
+
+
+def test_real_clients_authenticate_with_the_password_of_their_base_url(closed: Service, tmp_path: Path) -> None:
+    """Each environment has a token for itself alone."""
+    tokens = {name: closed.token("environment", runs=["default"], environment=name) for name in USUAL}
+    tokens["trainer"] = closed.token("trainer", runs=["default"])
+    with Story(closed, tmp_path, tokens=tokens) as story:
+        a_good_day(story, batches=30)
+
+
+def a_good_day(story: Story, batches: int) -> None:
+    """Nothing fails, so nothing is sent twice, served twice or left unexplained."""
+    story.wait_for_batches(batches, PATIENCE_S)
+    account = story.finish()
+    assert_promises_kept(story, account)
+    assert account.redelivered == 0
+    assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
+    assert not any(sent.refused for sent in account.sent), "a valid group was refused"
+    assert_submitted_natively(story, "binary", account)
 
 
 @pytest.mark.parametrize("between", [pytest.param(8, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)])
@@ -87,20 +98,6 @@ def test_real_clients_survive_a_restart_of_the_service(three_workers: Service, t
         service.start()
         story.wait_for_batches(60, PATIENCE_S)
         assert_promises_kept(story, story.finish())
-
-
-def test_real_clients_authenticate_with_the_password_of_their_base_url(closed: Service, tmp_path: Path) -> None:
-    """All else is as on the good day. Each environment has a token for itself alone."""
-    tokens = {name: closed.token("environment", runs=["default"], environment=name) for name in USUAL}
-    tokens["trainer"] = closed.token("trainer", runs=["default"])
-    with Story(closed, tmp_path, tokens=tokens) as story:
-        story.wait_for_batches(10, PATIENCE_S)
-        account = story.finish()
-        assert_promises_kept(story, account)
-        assert account.redelivered == 0
-        assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
-        assert not any(sent.refused for sent in account.sent), "a valid group was refused"
-        assert_submitted_natively(story, "binary", account)
 
 
 def test_real_clients_end_if_their_token_is_wrong(closed: Service, tmp_path: Path) -> None:

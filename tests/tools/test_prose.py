@@ -59,5 +59,7 @@ def test_plain_text_has_no_findings(name: str, text: str) -> None:
     assert list(prose.check(name, text)) == []
 
 
+@pytest.mark.long
+@pytest.mark.at_length
 def test_no_file_has_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose.main([]) == 0, capsys.readouterr().out
