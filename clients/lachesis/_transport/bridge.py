@@ -89,6 +89,7 @@ class Portal:
         """Yield each item, wrapped. The generator is closed as soon as the loop over it is left."""
         try:
             while True:
+                # A variable would keep each item in memory until the next one.
                 yield wrap(self.run(_next(items)))
         except StopAsyncIteration:
             return

@@ -240,16 +240,8 @@ class Loader(Generic[K]):
                     yield self._hand_out(window, taken)
 
     def _in_portal(self) -> Generator[LoadedBatch[K]]:
-        portal = Portal()
-        batches = self._in_tasks()
-        try:
-            # A variable would keep each batch in memory until the next one.
-            yield from iter(lambda: portal.run(_next(batches)), None)
-        finally:
-            try:
-                portal.finish(_closed(batches))
-            finally:
-                portal.close()
+        with closing(Portal()) as portal:
+            yield from portal.each(self._in_tasks(), lambda batch: batch)
 
     def _hand_out(self, window: Window[Loaded], taken: Ready) -> LoadedBatch[K]:
         tickets = [ticket for ticket, _ in taken]
@@ -295,11 +287,3 @@ class Loader(Generic[K]):
             digest.update(repr(key).encode())
             digest.update(b"\0")
         return digest.hexdigest()
-
-
-async def _next(batches: AsyncIterator[LoadedBatch[K]]) -> LoadedBatch[K] | None:
-    return await anext(batches, None)
-
-
-async def _closed(batches: AsyncGenerator[LoadedBatch[K]]) -> None:
-    await batches.aclose()
