@@ -7,14 +7,8 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
-from app.api.codec.fragments import decode_fragments, decode_fragments_json
-from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_fields import count_byte
-from app.api.codec.group_json import decode_native_json
-from app.api.codec.scored_data import decode_group, decode_groups
 from app.api.http.caller import counted_sender
-from app.store.groups.codec import EncodedGroup
-from app.store.replay.entries import EncodedFragment
 from lachesis.wire.blob import LENGTH_BYTES
 from lachesis.wire.frame import FORMAT
 
@@ -40,30 +34,6 @@ class Decoder:
         self._huge = asyncio.Semaphore(1)
         self._threads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def one(self, body: bytes, scope: Scope) -> EncodedGroup:
-        """Decode one group's JSON (`decode_group`)."""
-        return await self.json(decode_group, body, scope)
-
-    async def many(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
-        """Decode a JSON list of groups (`decode_groups`)."""
-        return await self.json(decode_groups, body, scope)
-
-    async def blobs(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
-        """Decode groups in binary (`decode_blobs`)."""
-        return await self._decoded(decode_blobs, body, scope, _headers(body))
-
-    async def fragments(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
-        """Decode fragments in binary (`decode_fragments`)."""
-        return await self._decoded(decode_fragments, body, scope, _headers(body))
-
-    async def fragments_json(self, body: bytes, scope: Scope) -> list[EncodedFragment]:
-        """Decode the JSON of fragments (`decode_fragments_json`)."""
-        return await self.json(decode_fragments_json, body, scope)
-
-    async def native(self, body: bytes, scope: Scope) -> list[EncodedGroup]:
-        """Decode the JSON of groups of the native API (`decode_native_json`)."""
-        return await self.json(decode_native_json, body, scope)
-
     async def json(self, decode: Callable[[bytes], T], body: bytes, scope: Scope) -> T:
         """Decode a body of JSON.
 
@@ -76,6 +46,10 @@ class Decoder:
             return await self._decoded(decode, body, scope, body)
         async with self._huge:
             return await self._decoded(decode, body, scope, body)
+
+    async def binary(self, decode: Callable[[bytes], T], body: bytes, scope: Scope) -> T:
+        """Decode a body of one blob, or of a frame. The arguments are those of `json`."""
+        return await self._decoded(decode, body, scope, _headers(body))
 
     async def _decoded(self, decode: Callable[[bytes], T], body: bytes, scope: Scope, text: bytes) -> T:
         if len(body) < _IN_THREAD_BYTES and _is_quick(text):

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
+from app.api.codec.scored_data import decode_group, decode_groups
 from app.api.deps import (
     AfterEnvironment,
     Run,
@@ -290,7 +291,7 @@ async def scored_data(request: Request) -> Response:
     """Store one group. With `LACHESIS_FSYNC` `always` (default), it then survives a crash."""
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        group = await services.decoder.one(body, request.scope)
+        group = await services.decoder.json(decode_group, body, request.scope)
         await count_more(request.scope, Use(groups=1))
         (stored,) = await services.groups.atropos.submit(
             run, [group], identity.environment, identity.queue, makes_run=may_begin_run(identity, run)
@@ -311,7 +312,7 @@ async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
-        groups = await services.decoder.many(body, request.scope)
+        groups = await services.decoder.json(decode_groups, body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
         stored = await services.groups.atropos.submit(
             run, groups, identity.environment, identity.queue, makes_run=may_begin_run(identity, run)

@@ -6,7 +6,9 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.codec.annotations import decode_annotations
+from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_content import Part, annotations_reply, check_part, content_reply
+from app.api.codec.group_json import decode_native_json
 from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters
 from app.api.http.access import identity_of
 from app.api.http.limits import count_more
@@ -136,9 +138,9 @@ async def submit_groups(request: Request) -> Response:
     identity = identity_of(request.scope)
     async with SubmittedBody(request) as (run, services, body):
         if sends_binary(request, "groups"):
-            groups = await services.decoder.blobs(body, request.scope)
+            groups = await services.decoder.binary(decode_blobs, body, request.scope)
         else:
-            groups = await services.decoder.native(body, request.scope)
+            groups = await services.decoder.json(decode_native_json, body, request.scope)
         await count_more(request.scope, Use(groups=len(groups)))
         if (span := span_of(request)) is not None:
             await span.submits([group.given_id for group in groups if group.given_id is not None])

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api.codec import replay_sample as codec
+from app.api.codec.fragments import decode_fragments, decode_fragments_json
 from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse, parse_large
 from app.api.http.access import Waiting, identity_of
 from app.api.http.negotiation import accepts_binary, sends_binary
@@ -123,9 +124,9 @@ async def post_fragments(
     """
     async with (sent := SubmittedBody(request)) as (_, services, body):
         if sends_binary(request, "fragments"):
-            fragments = await services.decoder.fragments(body, request.scope)
+            fragments = await services.decoder.binary(decode_fragments, body, request.scope)
         else:
-            fragments = await services.decoder.fragments_json(body, request.scope)
+            fragments = await services.decoder.json(decode_fragments_json, body, request.scope)
         only = identity_of(request.scope).environment
         for fragment in fragments:
             check_worker(only, fragment.worker)

@@ -7,6 +7,7 @@ import pytest
 from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
+from app.api.codec.group_blob import decode_blobs
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.frame import frame
 from tests.api.codec.test_scored_data import body
@@ -53,7 +54,7 @@ async def test_numbers_of_a_binary_body_are_no_parts(
 
     monkeypatch.setattr(asyncio, "to_thread", to_thread)
     assert len(text) < 1024 * 1024
-    assert await Decoder().blobs(text, ONE)
+    assert await Decoder().binary(decode_blobs, text, ONE)
     assert len(started) == threads
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
+from app.api.codec.group_json import decode_native_json
 from app.api.deps import Services
 from app.core.environments.registration import RegistrationRequest
 from app.core.ranks.requests import ShardRequest
@@ -266,7 +267,7 @@ async def _set_up(services: Services) -> None:
     """Make a run with groups for one batch."""
     await services.runs.administration.create(RUN, config(2), Policy())
     body = as_json([Group("one", 2, None, None, 0)])
-    await services.groups.native.submit(RUN, await services.decoder.native(body, {}))
+    await services.groups.native.submit(RUN, decode_native_json(body))
 
 
 async def _taken(services: Services, request: BatchRequest) -> OutgoingBatch:

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.api.codec.group_blob import decode_blobs
+from app.api.codec.group_json import decode_native_json
 from app.api.deps import Services
 from app.core.access.queued import LimitedAccount
 from app.core.groups.annotations import Rows
@@ -141,7 +143,7 @@ class RunMachine(RuleBasedStateMachine):
     def submit(self, new: list[tuple[int, int | None, int | None, int]], again: list[int], binary: bool) -> None:
         groups = [self._new_group(*about) for about in new]
         body = as_blobs(groups) if binary else as_json(groups)
-        encoded = self._call(lambda s: s.decoder.blobs(body, {}) if binary else s.decoder.native(body, {}))
+        encoded = decode_blobs(body) if binary else decode_native_json(body)
         self._encoded |= {group.id: one for group, one in zip(groups, encoded, strict=True)}
         known = list(self._model.known.values())
         groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
@@ -167,7 +169,7 @@ class RunMachine(RuleBasedStateMachine):
     def submit_other_contents_under_a_known_id(self, which: int) -> None:
         known, _ = pick(list(self._model.known.values()), which)
         other = replace(known, contents=known.contents + 1)
-        (encoded,) = self._call(lambda services: services.decoder.native(as_json([other]), {}))
+        (encoded,) = decode_native_json(as_json([other]))
         self._both(lambda s: s.groups.native.submit(RUN, [encoded]), lambda: self._model.submit([other]))
 
     @rule(number=st.integers(0, 1), share=st.sampled_from((None, None, 0.0, 0.25, 0.5)))
