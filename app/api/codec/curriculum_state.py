@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
 from app.api.deps import check_credentials, parse
-from app.api.http.body import SLOWEST_BYTES_PER_S
+from app.api.http.body import longest_pause_s
 from app.api.http.client_connection import has_arrived
 from app.api.http.limits import count_body
 from app.core.curriculum.atropos_state import load_atropos
@@ -196,9 +196,8 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
     sent_bytes, waited_s = 0, 0.0
     while True:
         began = clock()
-        behind_s = max(0.0, waited_s - sent_bytes / SLOWEST_BYTES_PER_S)
         try:
-            async with asyncio.timeout(timeout_s - behind_s):
+            async with asyncio.timeout(longest_pause_s(timeout_s, sent_bytes, waited_s)):
                 piece = await anext(stream, None)
         except TimeoutError:
             raise RequestTimeout(

@@ -15,7 +15,7 @@ from app.api.http.inflate import OUTPUT_BYTES, Inflater
 from app.api.http.limits import count_body
 from lachesis.wire.errors import BodyTooLarge, RequestTimeout, UnsupportedEncoding
 
-SLOWEST_BYTES_PER_S = 16 * 1024
+_SLOWEST_BYTES_PER_S = 16 * 1024
 _FEW_PARTS = 64  # usually 64 kB each. Many small parts would take much more memory than their bytes
 
 
@@ -77,6 +77,17 @@ async def read_body(request: Request, share: BodyShare, *, limit_bytes: int, tim
     return collected.joined()
 
 
+def longest_pause_s(timeout_s: float, sent_bytes: int, waited_s: float) -> float:
+    """Return how long a body may pause now.
+
+    Args:
+        timeout_s: The longest pause, and how far the body may fall behind its slowest pace.
+        sent_bytes: What has arrived of the body.
+        waited_s: How long that took.
+    """
+    return timeout_s - max(0.0, waited_s - sent_bytes / _SLOWEST_BYTES_PER_S)
+
+
 class _Parts:
     """The parts of a body. A few are joined at the end, which copies them once. Many grow in place instead.
 
@@ -105,11 +116,7 @@ class _Parts:
 
 
 class _Deadline:
-    """The time until which a body must make progress.
-
-    Args:
-        timeout_s: The longest pause, and how far the body may fall behind its slowest pace.
-    """
+    """The time until which a body must make progress (`longest_pause_s`)."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout = asyncio.timeout(timeout_s)
@@ -124,8 +131,8 @@ class _Deadline:
 
     def extend(self, sent_bytes: int) -> None:
         """Move the deadline after so many bytes have arrived in all."""
-        paced = self._started + sent_bytes / SLOWEST_BYTES_PER_S
-        self.timeout.reschedule(min(self._clock(), paced) + self._timeout_s)
+        now = self._clock()
+        self.timeout.reschedule(now + longest_pause_s(self._timeout_s, sent_bytes, now - self._started))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -236,7 +236,7 @@ async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(
 ) -> None:
     """Not more of it is taken than is never counted."""
     monkeypatch.setattr(
-        "app.api.http.body.SLOWEST_BYTES_PER_S", 10**9
+        "app.api.http.body._SLOWEST_BYTES_PER_S", 10**9
     )  # so that any time that counted would be too slow
     large = os.urandom(3 * MIB)
     for sent, headers in (
