@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import comma_separated
 from app.api.codec.group_content import in_json
-from app.api.http.replies import WatchedReply, streamed, waiting_header
+from app.api.http.replies import WatchedReply, streamed, varied_by_accept, waiting_header
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.groups.staleness import staleness
 from app.core.model import NotReady
@@ -82,9 +82,6 @@ async def taken_reply(
         except LachesisError as error:
             log.warning("the reply with batch %s of run %s broke off: %s", remembered.lease.batch_id, run, error)
 
-    async def sent() -> None:
-        """Do nothing: the trainer acknowledges the batch itself."""
-
     lease = batch.lease
     headers = {"Lachesis-Batch": lease.batch_id, "Lachesis-Step": str(lease.step), "Vary": "Accept"}
     if lease.sharding is not None:
@@ -92,13 +89,13 @@ async def taken_reply(
     try:
         if layout is not None:
             parts = await layout.parts(batch)
-            return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
+            return WatchedReply(parts, headers, broke_off=broke_off, status_code=201, media_type=SAFETENSORS)
         body, more = await streamed(request, _json(info_of(run, batch), batch.payloads))
     except BaseException:
         await broke_off()
         raise
-    headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
-    return WatchedReply(body, headers, sent, broke_off, status_code=201)
+    headers |= varied_by_accept(more)
+    return WatchedReply(body, headers, broke_off=broke_off, status_code=201)
 
 
 def info_of(run: str, batch: OutgoingBatch) -> BatchInfo:

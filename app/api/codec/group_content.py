@@ -18,7 +18,7 @@ from app.api.codec.json_reader import ARRAYS, members, minified, parse
 from app.api.http.client_connection import SLOW_S
 from app.api.http.content_budget import ContentShare
 from app.api.http.negotiation import accepts_binary, accepts_compact
-from app.api.http.replies import WatchedReply, streamed
+from app.api.http.replies import WatchedReply, streamed, varied_by_accept
 from app.core.groups.advantages import relative_advantages
 from app.services.groups.contents import KeptContents
 from app.services.groups.token_text import TokenText
@@ -202,9 +202,8 @@ async def content_reply(
     own = described.model_dump_json(exclude_none=True, exclude={"annotations"}).encode()
     parts = await asyncio.to_thread(in_json, own, chosen, added, kept.facts.version_in_force, token_text)
     share.settle(len(kept.payload) + sum(map(len, parts)))
-    body, more = await streamed(request, iter(parts))
-    headers = more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
-    return WatchedReply(body, headers, share.release, share.release, slow_s=SLOW_S)
+    body, headers = await streamed(request, iter(parts))
+    return WatchedReply(body, varied_by_accept(headers), share.release, share.release, slow_s=SLOW_S)
 
 
 async def annotations_reply(request: Request, group: str, found: Annotations, share: ContentShare) -> Response:

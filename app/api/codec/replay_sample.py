@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from app.api.http.client_connection import SLOW_S
 from app.api.http.content_budget import ContentShare
-from app.api.http.replies import WatchedReply, compressed, waiting_header
+from app.api.http.replies import WatchedReply, compressed, varied_by_accept, waiting_header
 from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.request import ReplaySample, SampledFragment
@@ -95,7 +95,7 @@ async def taken_reply(
     except BaseException:
         await broke_off()
         raise
-    return WatchedReply(parts, headers, _nothing, broke_off, status_code=201, media_type=media_type)
+    return WatchedReply(parts, headers, broke_off=broke_off, status_code=201, media_type=media_type)
 
 
 async def shown_reply(
@@ -103,7 +103,7 @@ async def shown_reply(
 ) -> Response:
     """Build the reply with a held sample, for another rank or a restarted trainer."""
     parts, headers, media_type = await _parts(request, replay, run, sample, binary=binary)
-    return WatchedReply(parts, headers, _nothing, _nothing, media_type=media_type)
+    return WatchedReply(parts, headers, media_type=media_type)
 
 
 async def _parts(
@@ -118,17 +118,13 @@ async def _parts(
         metadata = {"sample": info.model_dump_json(exclude_defaults=True)}
         return [_head(payloads, "sample", metadata), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
-    headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
+    headers |= varied_by_accept(more)
     return [content], headers, "application/json"
 
 
 def _in_full(fragment: FragmentRecord, payload: bytes) -> Buffer:
     """Return the payload of a fragment as its sender would send it in full."""
     return in_full(payload) if fragment.is_group else payload
-
-
-async def _nothing() -> None:
-    """Do nothing: the reader acknowledges the sample itself."""
 
 
 def _head(payloads: Sequence[Buffer], kind: str, metadata: Mapping[str, str]) -> bytes:

@@ -1,5 +1,7 @@
 """Media types of requests and replies: what a client sends, and what it accepts (RFC 9110, section 12)."""
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 
 from app.api.http.headers import header_of
@@ -37,13 +39,22 @@ def _weight(parameters: list[str]) -> float:
     return 1.0
 
 
+def _accepted(request: Request) -> str:
+    """Return what the client accepts: anything, if it does not say."""
+    return ", ".join(request.headers.getlist("accept")) or "*/*"
+
+
+def _weight_of_json(named: Mapping[str, float]) -> float:
+    return next((named[name] for name in (JSON, *_ANY) if name in named), 0.0)
+
+
 def accepts_binary(request: Request) -> bool:
     """Return whether to answer in binary: safetensors has the larger weight, or the same weight and comes first.
 
     Raises:
         NotAcceptable: The client accepts neither safetensors nor JSON.
     """
-    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
+    accepted = _accepted(request)
     named = weights(accepted)
     order = list(named)
 
@@ -58,7 +69,7 @@ def accepts_binary(request: Request) -> bool:
 
 def accepts_compact(request: Request) -> bool:
     """Return whether the client knows compact columns (`lachesis.wire.compact`) in safetensors."""
-    return COMPACT_SAFETENSORS in ",".join(request.headers.getlist("accept")).lower().replace(" ", "").split(",")
+    return COMPACT_SAFETENSORS in _accepted(request).lower().replace(" ", "").split(",")
 
 
 def accepts_events(request: Request) -> bool:
@@ -69,11 +80,10 @@ def accepts_events(request: Request) -> bool:
     Raises:
         NotAcceptable: The client accepts neither server-sent events nor JSON.
     """
-    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
+    accepted = _accepted(request)
     named = weights(accepted)
-
     events = named.get(EVENT_STREAM, named.get("text/*", 0.0))
-    json = next((named[name] for name in (JSON, *_ANY) if name in named), 0.0)
+    json = _weight_of_json(named)
     if not max(events, json) > 0:
         raise NotAcceptable(f"Accept {accepted[:_MOST_SHOWN]!r}; send {EVENT_STREAM} or {JSON}")
     return events > 0 and events >= json
@@ -81,9 +91,8 @@ def accepts_events(request: Request) -> bool:
 
 def prefers_html(request: Request) -> bool:
     """Return whether ``Accept`` names ``text/html`` with a larger weight than JSON."""
-    accepted = weights(",".join(request.headers.getlist("accept")))
-    json = next((accepted[name] for name in (JSON, *_ANY) if name in accepted), 0.0)
-    return accepted.get("text/html", 0.0) > json
+    named = weights(_accepted(request))
+    return named.get("text/html", 0.0) > _weight_of_json(named)
 
 
 def media_type(request: Request, default: str) -> str:

@@ -34,6 +34,11 @@ def model_reply(value: BaseModel, status_code: int = 200, headers: dict[str, str
     return Response(value.model_dump_json().encode(), status_code, headers, "application/json")
 
 
+def varied_by_accept(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a reply that also depends on ``Accept``."""
+    return headers | {"Vary": ", ".join(filter(None, ("Accept", headers.get("Vary"))))}
+
+
 def waiting_header(reason: str, detail: str) -> dict[str, str]:
     """Return the header that says why a caller waits.
 
@@ -133,6 +138,10 @@ Body = Sequence[Buffer] | AsyncIterable[Buffer]
 """Parts of any size, or pieces of a good size that are still to be computed."""
 
 
+async def _do_nothing() -> None:
+    pass
+
+
 class WatchedReply(Response):
     """A reply whose sender learns whether it arrived.
 
@@ -149,8 +158,8 @@ class WatchedReply(Response):
         self,
         body: Body,
         headers: dict[str, str],
-        sent: Callable[[], Coroutine[Any, Any, None]],
-        broke_off: Callable[[], Coroutine[Any, Any, None]],
+        sent: Callable[[], Coroutine[Any, Any, None]] = _do_nothing,
+        broke_off: Callable[[], Coroutine[Any, Any, None]] = _do_nothing,
         *,
         status_code: int = 200,
         media_type: str = "application/json",
