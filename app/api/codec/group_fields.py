@@ -147,7 +147,7 @@ def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
 
 
 def count_byte(body: bytes, byte: bytes) -> int:
-    """Return ``body.count(byte)``. numpy is five times as fast, in slices that fit a cache."""
+    """Return ``body.count(byte)``. numpy takes a fifth of the time for 1 MB, in slices that fit a cache."""
     view = np.frombuffer(body, np.uint8)
     slices = range(0, len(view), _SLICE_BYTES)
     return sum(int(np.count_nonzero(view[start : start + _SLICE_BYTES] == ord(byte))) for start in slices)

@@ -18,6 +18,7 @@ from app.api.http.certificates import PEER_CERTIFICATE
 from app.api.http.client_connection import end, end_of_waiting
 from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
 from app.api.http.connections import OpenConnection, count_connection
+from app.api.http.headers import headers_of
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.core.access.permissions import AccessDecision, Permission, decide
@@ -86,15 +87,13 @@ def credentials_of(scope: Scope) -> GivenCredentials | None:
         Unauthorized: There are two, or they are in another form. The message does not repeat them.
         HeadersTooLarge: They are too long to be any.
     """
-    found: bytes | None = None
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            if found is not None:
-                raise Unauthorized("the request has more than one Authorization header")
-            found = value
+    given = headers_of(scope, b"authorization")
+    if len(given) > 1:
+        raise Unauthorized("the request has more than one Authorization header")
     certificate = scope.get(PEER_CERTIFICATE)
-    if found is None:
+    if not given:
         return None if certificate is None else GivenCredentials(certificate=certificate)
+    found = given[0]
     connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
     if connection is None:
         return _read(found, certificate)

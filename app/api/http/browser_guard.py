@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.caller import MOST_SHOWN, described, shown_path
+from app.api.http.headers import header_of
 from app.logs import LogBackoff
 from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
 
@@ -117,8 +118,8 @@ class BrowserGuard:
 
     def _follows_a_link(self, scope: Scope) -> bool:
         """Return whether a person follows a link to one of our pages. The linking page cannot read the answer."""
-        headers = dict(scope["headers"])
-        is_opened = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+        navigates = header_of(scope, b"sec-fetch-mode") == b"navigate"
+        is_opened = navigates and header_of(scope, b"sec-fetch-dest") == b"document"
         return is_opened and scope["method"] == "GET" and self._may_be_linked(scope)
 
     def _log(self, scope: Scope, refused: Forbidden) -> None:
@@ -138,9 +139,10 @@ def refuse_browsers(request: Request) -> None:
     Raises:
         CrossSiteRequest: A browser sent it.
     """
-    said = dict(request.scope["headers"])
-    site, agent = said.get(b"sec-fetch-site"), said.get(b"user-agent", b"")
-    of_our_page = site == b"same-origin" or (site is None and b"origin" in said)  # the guard has checked the origin
-    navigates = said.get(b"sec-fetch-mode") == b"navigate"
+    scope = request.scope
+    site, agent = header_of(scope, b"sec-fetch-site"), header_of(scope, b"user-agent") or b""
+    # The guard has checked the origin.
+    of_our_page = site == b"same-origin" or (site is None and header_of(scope, b"origin") is not None)
+    navigates = header_of(scope, b"sec-fetch-mode") == b"navigate"
     if navigates or (not of_our_page and (site is not None or agent.startswith(b"Mozilla/"))):
         raise CrossSiteRequest("a browser sent this request, which changes something; use a program such as curl")

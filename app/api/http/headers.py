@@ -1,6 +1,6 @@
 """Read a header of a request as it came.
 
-Starlette's `Request.headers` copies, decodes and compares all headers. For a submission that was 2 % of the time.
+Starlette's `Request.headers` decodes all headers before it compares them. It takes two to four times as long.
 """
 
 import reprlib
