@@ -31,7 +31,6 @@ from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire import errors
 from lachesis.wire.body import MAX_INTEGER, MAX_WAIT_S
-from lachesis.wire.errors import InvalidField
 from lachesis.wire.fragments import (
     FRAGMENT_ID,
     FetchFragments,
@@ -434,9 +433,9 @@ async def delete_chunks(
 async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], *, keep: bool = False) -> Response:
     try:
         return model_reply(shown_state(await services.replay.buffers.configure(run, changes, keep=keep)))
-    except InvalidField as error:
+    except errors.InvalidField as error:
         if error.location and error.location[0] in RateLimiter.model_fields:
-            raise InvalidField(error.message, ("limiter", *error.location)) from None
+            raise errors.InvalidField(error.message, ("limiter", *error.location)) from None
         raise
 
 
