@@ -4,7 +4,6 @@ import logging
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.deps import ServicesDep
 from app.api.http.access import IdentityDep
@@ -16,6 +15,7 @@ from app.logs import LogBackoff
 from app.version import lachesis_version
 from lachesis.wire.errors import MaintenanceEnded, ServiceError
 
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 60.0
 
 log = logging.getLogger("lachesis.api")
@@ -83,4 +83,4 @@ async def get_metrics(request: Request, services: ServicesDep, identity: Identit
     The request waits up to 5 s for Redis. Without Redis it still gets 200, with `lachesis_store_up` 0 and no runs.
     """
     content, headers = await compressed(request, await services.metrics.page(identity.own))
-    return Response(content, headers=headers, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(content, headers=headers, media_type=_METRICS_TYPE)
