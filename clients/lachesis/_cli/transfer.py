@@ -18,6 +18,7 @@ from lachesis._cli.lock import InUse, locked
 from lachesis._cli.session import InJson, RunOption, Url, carry_out, fail, note, settings_of
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.http import Sender
+from lachesis._transport.protocol import REQUEST_BYTES
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import GroupGone, GroupNotFound, InvalidField
 from lachesis.wire import blob
@@ -30,7 +31,6 @@ from lachesis.wire.states import GroupState
 _AT_ONCE = 8
 _LEFT = ("delivered", "dropped")
 _PATIENCE_S = 60.0
-_REQUEST_BYTES = 8 * 1024 * 1024
 _REQUEST_GROUPS = 256
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the export.")]
@@ -112,7 +112,7 @@ def import_groups(
                     blobs = [_placed(one, ids, versions) for one in chosen.decode(archive.read(part))]
                 except (DamagedBlob, ValueError) as error:
                     fail(f"{folder / part.name}: {error}", UNHEALTHY)
-                for request in divided(blobs, _REQUEST_GROUPS, _REQUEST_BYTES, len):
+                for request in divided(blobs, _REQUEST_GROUPS, REQUEST_BYTES, len):
                     try:
                         receipts = await sender.send(calls.submit(request), _PATIENCE_S)
                     except InvalidField as error:  # of a group, not of the command line

@@ -7,7 +7,16 @@ from urllib.parse import quote
 
 from lachesis._transport.bodies import checked
 from lachesis._transport.files import FileBody, FileSink
-from lachesis._transport.protocol import JSON, Call, json_body, model_reader, path_of, read_body, read_nothing
+from lachesis._transport.protocol import (
+    JSON,
+    REQUEST_BYTES,
+    Call,
+    json_body,
+    model_reader,
+    path_of,
+    read_body,
+    read_nothing,
+)
 from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
@@ -18,8 +27,7 @@ Registered: TypeAlias = str | Mapping[str, Any] | wire.NewItem
 """An item to register: its key, its fields, or a `NewItem`."""
 
 MOST_ITEMS_SENT = 20_000
-MOST_BYTES_SENT = 8 * 1024 * 1024
-"""Most items and bytes of one request."""
+"""Maximum number of items in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
             line = _line(item)
         except InvalidField as error:
             raise InvalidField(error.message, ("items", position, *error.location)) from None
-        if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > MOST_BYTES_SENT):
+        if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > REQUEST_BYTES):
             yield lines
             lines, size = [], 0
         lines.append(line)

@@ -31,6 +31,9 @@ WAITING = "lachesis-waiting"
 JSON = "application/json"
 """Media type of most bodies."""
 
+REQUEST_BYTES = 8 * 1024 * 1024
+"""Maximum number of bytes that are sent together. A single group, fragment or item may be larger."""
+
 _MOST_SHOWN = 300
 
 
@@ -151,6 +154,11 @@ class LeaseCalls:
 def path_of(run: str, *parts: object) -> str:
     """Return a path of a run, quoted."""
     return "/v1/runs/" + "/".join(quote(str(part), safe="") for part in (run, *parts))
+
+
+def query_of(**values: object) -> dict[str, str]:
+    """Return the query of a request. None means that a parameter is not given."""
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def checked_wait(wait_s: float) -> dict[str, str]:

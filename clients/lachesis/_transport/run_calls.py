@@ -14,6 +14,7 @@ from lachesis._transport.protocol import (
     model_reader,
     nothing_yet,
     path_of,
+    query_of,
     read_body,
     read_nothing,
 )
@@ -111,7 +112,7 @@ class RunCalls:
             "POST",
             path_of(self.run, "groups"),
             model_reader(groups.Receipts),
-            _given({"environment": environment}),
+            query_of(environment=environment),
             body=body,
             content_type=groups.SAFETENSORS,
             trace=trace,
@@ -121,11 +122,11 @@ class RunCalls:
         return Call("GET", path_of(self.run, "groups", group), model_reader(groups.GroupHistory))
 
     def list_groups(self, query: Mapping[str, object]) -> Call[groups.ListedGroups]:
-        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), _given(query))
+        return Call("GET", path_of(self.run, "groups"), model_reader(groups.ListedGroups), query_of(**query))
 
     def read_group(self, group: str, query: Mapping[str, object]) -> Call[groups.GroupContent]:
         path = path_of(self.run, "groups", group, "content")
-        return Call("GET", path, model_reader(groups.GroupContent), _given(query))
+        return Call("GET", path, model_reader(groups.GroupContent), query_of(**query))
 
     def read_blob(self, group: str) -> Call[Buffer]:
         return Call("GET", path_of(self.run, "groups", group, "content"), read_body, accept=groups.SAFETENSORS)
@@ -141,7 +142,7 @@ class RunCalls:
         return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
 
     def delete_groups(self, query: Mapping[str, object]) -> Call[groups.DeletedGroups]:
-        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.DeletedGroups), _given(query))
+        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.DeletedGroups), query_of(**query))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.
@@ -180,7 +181,9 @@ class RunCalls:
         return Call("GET", path_of(self.run, "batches", "explain"), model_reader(batches.Explanation))
 
     def list_batches(self, query: Mapping[str, object]) -> Call[batches.ListedBatches]:
-        return Call("GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), _given(query))
+        return Call(
+            "GET", path_of(self.run, "batches", "recent"), model_reader(batches.ListedBatches), query_of(**query)
+        )
 
     def find_batch(self, batch: str) -> Call[batches.BatchDetails]:
         return Call("GET", path_of(self.run, "batches", batch), model_reader(batches.BatchDetails))
@@ -238,11 +241,6 @@ def checked_criteria(given: Mapping[str, object], *, with_values: bool = False) 
         if with_values and given[name] is None:
             raise InvalidField("is None: give a value, or leave the criterion out", ("query", name))
     return dict(given)
-
-
-def _given(query: Mapping[str, object]) -> dict[str, str]:
-    """Return the parameters that are given."""
-    return {name: str(value) for name, value in query.items() if value is not None}
 
 
 def _taken(reply: Reply) -> Taken | NothingYet:

@@ -19,7 +19,7 @@ from lachesis._transport.bodies import checked, differing
 from lachesis._transport.curriculum_calls import CurriculumCalls, Registered, slices
 from lachesis._transport.files import StateFile, read_from, written_to
 from lachesis._transport.http import OwnsSender, Sender
-from lachesis._transport.protocol import JSON
+from lachesis._transport.protocol import JSON, query_of
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
 from lachesis.errors import InvalidField, LachesisError
@@ -338,8 +338,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
         Raises:
             CurriculumNotFound: The run has no curriculum with this name.
         """
-        asked = {"step": step, "total_steps": total_steps}
-        query = {name: str(value) for name, value in asked.items() if value is not None}
+        query = query_of(step=step, total_steps=total_steps)
         return (await self._sender.send(self._calls.metrics(query))).metrics
 
     async def what_if(self, n: int = 16, step: int | None = None, **settings: Unpack[CurriculumOptions]) -> Comparison:

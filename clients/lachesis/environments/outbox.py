@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lachesis._transport.protocol import REQUEST_BYTES
 from lachesis._transport.tracing import TraceHeaders, go_together
 from lachesis.errors import LachesisError
 from lachesis.wire import blob
 
 MOST_GROUPS_SENT = 64
-MOST_BYTES_SENT = 8 * 1024 * 1024
-"""Maximum number of groups and bytes in one request. A single group may be larger."""
+"""Maximum number of groups in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Outbox:
         size = 0
         for parcel in self._waiting:
             size += len(parcel.payload)
-            if chosen and (self._alone or len(chosen) == MOST_GROUPS_SENT or size > MOST_BYTES_SENT):
+            if chosen and (self._alone or len(chosen) == MOST_GROUPS_SENT or size > REQUEST_BYTES):
                 break
             if chosen and not go_together(chosen[0].trace, parcel.trace):
                 break

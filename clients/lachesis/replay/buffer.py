@@ -16,6 +16,7 @@ from lachesis._prefetch.feed import Feed
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked, differing
 from lachesis._transport.http import OwnsSender, Sender
+from lachesis._transport.protocol import query_of
 from lachesis._transport.replay_calls import ReplayCalls, TakenSample
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.errors import InvalidField
@@ -249,7 +250,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
             InvalidField: These chunks cannot be sorted in this way.
         """
         query = {"descending": str(descending).lower(), "place": place}
-        query |= _named(sort=sort, worker=worker, session=session, version=version)
+        query |= query_of(sort=sort, worker=worker, session=session, version=version)
         cursor: dict[str, str] | None = {}
         while cursor is not None:
             page = await self._sender.send(self._calls.chunks(query | cursor))
@@ -273,7 +274,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         Raises:
             ReplayNotFound: The run has no replay buffer.
         """
-        query = _named(worker=worker, session=session, version=version, below_version=below_version)
+        query = query_of(worker=worker, session=session, version=version, below_version=below_version)
         return (await self._sender.send(self._calls.delete_chunks(query))).retired_chunks
 
     async def snapshot(self, name: str | None = None) -> ReplaySnapshot:
@@ -370,7 +371,3 @@ async def _fetching(settings: Settings) -> AsyncIterator[FetchAsync[str]]:
             return await sender.send(calls.fetch(fragment))
 
         yield fetch
-
-
-def _named(**values: str | int | None) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items() if value is not None}

@@ -17,6 +17,7 @@ from lachesis._compat import add_note
 from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
 from lachesis._transport.logs import LOG_WAIT_AFTER_S, RateLimitedLog
+from lachesis._transport.protocol import REQUEST_BYTES
 from lachesis._transport.replay_calls import ReplayCalls
 from lachesis._transport.retry import passes
 from lachesis.errors import FragmentExists, InvalidInput, LachesisError, ReplayBlocked
@@ -28,7 +29,6 @@ from lachesis.wire.states import FragmentOutcome
 _FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
 _LOG_PERIOD_S = 300.0
 _MOST_SENT = 32
-_MOST_BYTES_SENT = 8 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +222,7 @@ class AsyncWorker(Shown, ForAsyncio):
         size = 0
         for fragment in self._unsent:
             size += len(fragment.blob)
-            if chosen and (self._alone or len(chosen) == _MOST_SENT or size > _MOST_BYTES_SENT):
+            if chosen and (self._alone or len(chosen) == _MOST_SENT or size > REQUEST_BYTES):
                 break
             chosen.append(fragment)
         return chosen

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lachesis import AsyncCurriculum, AsyncTrainer, Curriculum, Environment, Settings, Trainer
-from lachesis._transport.curriculum_calls import MOST_BYTES_SENT, MOST_ITEMS_SENT, slices
+from lachesis._transport.curriculum_calls import MOST_ITEMS_SENT, slices
+from lachesis._transport.protocol import REQUEST_BYTES
 from lachesis.errors import CurriculumNotFound, InvalidField, ItemNotFound, MalformedBody, RunNotFound
 from lachesis.wire.curriculum_items import ItemChange, NewItem, NewItems
 from tests.clients.conftest import settings_of
@@ -39,7 +40,7 @@ def test_items_are_cut_into_requests_as_they_are_asked_for() -> None:
     large = [{"key": str(number), "metadata": {"text": "é" * 2000}} for number in range(5000)]
     cut = list(slices(large))
     assert len(cut) > 1
-    assert max(sum(map(len, lines)) for lines in cut) <= MOST_BYTES_SENT
+    assert max(sum(map(len, lines)) for lines in cut) <= REQUEST_BYTES
     bodies = [NewItems.model_validate_json(b'{"items":[' + b",".join(lines) + b"]}") for lines in cut]
     assert [item.model_dump(exclude_unset=True) for body in bodies for item in body.items] == large
 

@@ -5,7 +5,8 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis.environments.outbox import MOST_BYTES_SENT, MOST_GROUPS_SENT, Outbox, Parcel
+from lachesis._transport.protocol import REQUEST_BYTES
+from lachesis.environments.outbox import MOST_GROUPS_SENT, Outbox, Parcel
 from lachesis.errors import LachesisError
 from tests.properties import examples
 
@@ -38,7 +39,7 @@ def test_a_request_is_kept_to_a_size_and_a_number() -> None:
         outbox.put(parcel(name))
     assert len(outbox.next()) == MOST_GROUPS_SENT
     huge = Outbox(1000, 2**40)
-    huge.put(parcel(0, MOST_BYTES_SENT + 1))
+    huge.put(parcel(0, REQUEST_BYTES + 1))
     huge.put(parcel(1))
     assert [one.group for one in huge.next()] == ["0"]
 
