@@ -10,7 +10,7 @@ from app.api.codec.json_reader import OBJECTS, Path, check_structure, described,
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged, place_of
 from lachesis.wire.errors import InvalidField, MalformedBody
-from lachesis.wire.groups import GROUP_ID, GROUP_KEYS, MAX_COST
+from lachesis.wire.groups import GROUP_ID, GROUP_KEYS, MAX_COST, MAX_ITEM
 
 _METADATA = "metadata"
 
@@ -27,7 +27,7 @@ class GroupKeys(BaseModel):
     id: Annotated[str, Field(pattern=f"^{GROUP_ID}$")] | None = None
     environment: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     policy_version: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
-    item: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    item: Annotated[str, Field(min_length=1, max_length=MAX_ITEM)] | None = None
     cost: Annotated[float, Field(ge=0, le=MAX_COST)] | None = None
     metadata: str | None = None
 

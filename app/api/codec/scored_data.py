@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from app.api.codec.group_details import check_details, details_text
 from app.api.codec.group_fields import GroupFields, holds_only, read_fields, read_fields_by_shortcut
 from app.api.codec.json_columns import read_column, read_environment
@@ -18,7 +16,7 @@ from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_stru
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.atropos import MAX_BATCH_SIZE
-from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
+from lachesis.wire.columns import COLUMNS, Column, Ragged, check_same_rows, pack
 from lachesis.wire.errors import InvalidField, MalformedBody
 from lachesis.wire.groups import MAX_GROUPS
 
@@ -151,24 +149,14 @@ def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:
 
 
 def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
-    """Check that tokens, masks, scores (and policy versions) have the same rows. Other columns may have other rows.
+    """Check the rows of a group (`check_same_rows`), and that no column has very many.
 
-    No column may have very many rows. Readers of JSON make an object of each, even of an empty one.
+    Readers of JSON make an object of each row, even of an empty one.
 
     Raises:
         InvalidField: Rows differ, or there are too many.
     """
-    (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
-    scores = columns["scores"].values
-    if not len(tokens):
-        raise InvalidField("has no sequence", (*path, "tokens"))
-    if not tokens[shortest := tokens.argmin()]:  # none is below 0
-        raise InvalidField("has no token", (*path, "tokens", int(shortest)))
-    _check_same_rows("masks", masks, tokens, path)
-    if "policy_versions" in columns:
-        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)
-    if len(scores) != len(tokens):
-        raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", (*path, "scores"))
+    check_same_rows(columns, path)
     for name, column in columns.items():
         for level, rows in enumerate(column.lengths):
             most = MAX_BATCH_SIZE + level * len(columns["tokens"].values)
@@ -180,13 +168,3 @@ def _too_many(rows: int, most: int, level: int) -> str:
     if level:
         return f"has {rows} positions; the limit is {most}, one for each token and {MAX_BATCH_SIZE} more"
     return f"has {rows} rows; the limit is {most}, the sequences of the largest batch"
-
-
-def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: Path) -> None:
-    if rows is tokens:
-        return
-    if len(rows) != len(tokens):
-        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (*path, name))
-    differ = rows != tokens
-    if differ[row := int(differ.argmax())]:
-        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (*path, name, row))

@@ -17,8 +17,18 @@ from lachesis.errors import InvalidField
 from lachesis.groups.rows import as_array, ragged
 from lachesis.wire.blob import dtype_name
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack, place_of
-from lachesis.wire.groups import GROUP_ID, MAX_COST
+from lachesis.wire.columns import (
+    DETAIL_FIELDS,
+    DETAILS,
+    LENGTHS,
+    NATIVE_COLUMNS,
+    Column,
+    Ragged,
+    check_same_rows,
+    pack,
+    place_of,
+)
+from lachesis.wire.groups import GROUP_ID, MAX_COST, MAX_ITEM
 
 PerToken = NDArray[Any] | Sequence[Sequence[float]] | Sequence[NDArray[Any]]
 """A row per sequence, a number per token: lists, arrays of one dimension, or one of two."""
@@ -31,7 +41,6 @@ PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[
 
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
 _DETAIL_NAMES = tuple(name for name in DETAIL_FIELDS if name != "env_id")
-_LONGEST_ITEM = 512
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # text in Python has no pairs, so each is a half
 _HALF_PAIR = "holds half of a surrogate pair"
 
@@ -103,7 +112,7 @@ class Group:
             for column in NATIVE_COLUMNS
             if (value := getattr(self, column.name)) is not None or column.required
         }
-        _check_rows(columns)
+        check_same_rows(columns)
         if _is_per_sequence(self.advantages) and len(self.advantages) != len(columns["scores"].values):
             wrong = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
             raise InvalidField(wrong, ("advantages",))
@@ -127,8 +136,8 @@ class Group:
         if self.item is not None:
             if not isinstance(self.item, str):
                 raise InvalidField(f"should be a string, not {type(self.item).__name__}", ("item",))
-            if not 1 <= len(self.item) <= _LONGEST_ITEM:
-                raise InvalidField(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
+            if not 1 <= len(self.item) <= MAX_ITEM:
+                raise InvalidField(f"has 1 to {MAX_ITEM} characters, not {len(self.item)}", ("item",))
             if _SURROGATE.search(self.item):
                 raise InvalidField(_HALF_PAIR, ("item",))
             keys["item"] = self.item
@@ -184,29 +193,6 @@ def _count(rows: Any) -> int | None:
         return len(rows)
     except TypeError:  # found by `Group.packed`
         return None
-
-
-def _check_rows(columns: Mapping[str, Ragged]) -> None:
-    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own."""
-    (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
-    scores = columns["scores"].values
-    if not len(tokens):
-        raise InvalidField("has no sequence", ("tokens",))
-    if not tokens.all():
-        raise InvalidField("has no token", ("tokens", int(np.argmin(tokens != 0))))
-    _check_same_rows("masks", masks, tokens)
-    if "policy_versions" in columns:
-        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens)
-    if len(scores) != len(tokens):
-        raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", ("scores",))
-
-
-def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any]) -> None:
-    if len(rows) != len(tokens):
-        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (name,))
-    if not np.array_equal(rows, tokens):
-        row = int(np.argmax(rows != tokens))
-        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (name, row))
 
 
 def _oldest(versions: Ragged | None) -> int | None:

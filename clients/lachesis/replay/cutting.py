@@ -7,11 +7,10 @@ fragments: ├──0──┤├──1──┤├──2──┤├──3�
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from lachesis._torch import labelled
 from lachesis._transport.bodies import checked
@@ -19,10 +18,8 @@ from lachesis.errors import InvalidField
 from lachesis.loader.nested import Nested, flatten
 from lachesis.wire import blob
 from lachesis.wire.body import Body
-from lachesis.wire.fragments import POLICY_VERSIONS
+from lachesis.wire.fragments import MAX_EPISODES, POLICY_VERSIONS, EpisodeId
 from lachesis.wire.replay import Priority
-
-_MOST_EPISODES = 64  # that a fragment may name
 
 EachStep = float | Sequence[float] | NDArray[Any]
 """One number per step, or the same for all."""
@@ -64,7 +61,7 @@ class Steps:
 class _Labels(Body):
     """What a worker says about all steps of a call, within the limits of the service."""
 
-    episode: Annotated[str, Field(min_length=1, max_length=128)] | None
+    episode: EpisodeId | None
     priority: Priority | None
 
 
@@ -94,8 +91,8 @@ class Cutter:
         """
         if self._open:
             _check_alike(self._open[0].tensors, steps.tensors)
-        if len({part.episode for part in (*self._open, steps)} - {None}) > _MOST_EPISODES:
-            message = f"a fragment has steps of more than {_MOST_EPISODES} episodes: give fragments fewer steps"
+        if len({part.episode for part in (*self._open, steps)} - {None}) > MAX_EPISODES:
+            message = f"a fragment has steps of more than {MAX_EPISODES} episodes: give fragments fewer steps"
             raise InvalidField(message, ("episode",))
         fragments, start = [], 0
         while len(steps) - start >= self._wanted - len(self):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lachesis.wire import blob
 from lachesis.wire.compact import TRAINED, compacted, expanded, per_sequence
+from lachesis.wire.errors import InvalidField
 
 DETAILS = "details"
 """Name of the tensor with the fields that are not columns, as the bytes of one JSON object."""
@@ -111,6 +112,38 @@ def place_of(flat: Ragged, position: int) -> tuple[int, ...]:
         place.append(position - int(ends[row] - lengths[row]))
         position = row
     return (position, *reversed(place))
+
+
+def check_same_rows(columns: Mapping[str, Ragged], path: tuple[str | int, ...] = ()) -> None:
+    """Check that tokens, masks, scores (and policy versions) have the same rows. Other columns may have other rows.
+
+    Args:
+        columns: The columns of a group, by name.
+        path: Where the group is in its body.
+
+    Raises:
+        InvalidField: Rows differ, or there is none, or one of tokens is empty.
+    """
+    (tokens,), scores = columns["tokens"].lengths, columns["scores"].values
+    if not len(tokens):
+        raise InvalidField("has no sequence", (*path, "tokens"))
+    if not tokens[shortest := tokens.argmin()]:  # none is below 0
+        raise InvalidField("has no token", (*path, "tokens", int(shortest)))
+    for name in ("masks", "policy_versions"):
+        if name in columns:
+            _check_same_lengths(columns[name].lengths[0], tokens, (*path, name))
+    if len(scores) != len(tokens):
+        raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", (*path, "scores"))
+
+
+def _check_same_lengths(rows: NDArray[Any], tokens: NDArray[Any], path: tuple[str | int, ...]) -> None:
+    if rows is tokens:
+        return
+    if len(rows) != len(tokens):
+        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", path)
+    differ = rows != tokens
+    if differ[row := int(differ.argmax())]:
+        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (*path, row))
 
 
 def pack(

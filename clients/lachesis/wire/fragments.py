@@ -39,7 +39,10 @@ _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Number = Annotated[
     int, Field(ge=0, le=MAX_INTEGER, description="Its number among the worker's fragments of this session, from 0.")
 ]
-EpisodeIds = Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=64)]
+EpisodeId = Annotated[str, Field(min_length=1, max_length=128)]
+MAX_EPISODES = 64
+"""Maximum number of episodes that a fragment may name."""
+EpisodeIds = Annotated[list[EpisodeId], Field(max_length=MAX_EPISODES)]
 
 _FRAGMENT: dict[str, Any] = {
     "worker": "worker-0",

@@ -26,6 +26,9 @@ COMPACT_SAFETENSORS = f"{SAFETENSORS};columns=compact"
 MAX_COST = 1e30
 """Largest cost of a group or a fragment, so that the costs of a batch have a sum."""
 
+MAX_ITEM = 512
+"""Characters of a group's item. It is the key of an item of a curriculum."""
+
 GROUP_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_GROUPS = 10_000
 """Maximum number of groups in one request. A group takes at least 1,000 bytes of memory, whatever its JSON takes."""
@@ -113,7 +116,7 @@ class GroupContents(BaseModel):
     item: str | None = Field(
         default=None,
         min_length=1,
-        max_length=512,
+        max_length=MAX_ITEM,
         description="The dataset entry or task of the group. The curriculum with the name of the group's environment "
         "observes it.",
     )
