@@ -13,11 +13,11 @@ from app.api.codec.group_blob import FORMAT_OF_OTHERS, check_header, flat, opene
 from app.api.codec.group_json import read_tensor
 from app.api.codec.group_layout import MAX_TENSORS, check_name, check_names
 from app.api.codec.json_reader import (
-    ARRAYS,
     OBJECTS,
     PROXIES,
     Path,
     described,
+    listed,
     members,
     minified,
     parse,
@@ -27,7 +27,7 @@ from app.api.codec.scored_data import Parse
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.blob import MAX_HEADER_BYTES, METADATA, Header, write
-from lachesis.wire.errors import InvalidField, MalformedBody
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS
 
 _FRAMED = "fragments"
@@ -57,17 +57,9 @@ def decode_fragments_json(body: bytes, *, parse: Parse = parse) -> list[EncodedF
         InvalidField: A value is wrong, or a field unknown.
     """
     document = parse(body)
-    if not isinstance(document, OBJECTS):
-        raise MalformedBody(f"expected a JSON object, not {described(document)}")
-    fields = dict(members(document, ()))
-    if _FRAMED not in fields:
-        return [_of_json(fields, ())]
-    for name in fields:
-        if name != _FRAMED:
-            raise InvalidField(f"is unknown beside {_FRAMED}", (name,))
-    fragments = fields[_FRAMED]
-    if not isinstance(fragments, ARRAYS):
-        raise InvalidField(f"should be an array, not {described(fragments)}", (_FRAMED,))
+    fragments = listed(document, _FRAMED)
+    if fragments is None:
+        return [_of_json(document, ())]
     if not 1 <= len(fragments) <= MAX_FRAGMENTS:
         raise InvalidField(f"{len(fragments)} fragments; send 1 to {MAX_FRAGMENTS} in a request", (_FRAMED,))
     return [_of_json(fragment, (_FRAMED, position)) for position, fragment in enumerate(fragments)]

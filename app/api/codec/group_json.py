@@ -14,12 +14,12 @@ from app.api.codec.group_details import NATIVE_DETAILS
 from app.api.codec.group_fields import GroupFields
 from app.api.codec.group_keys import read_keys
 from app.api.codec.group_layout import MAX_TENSORS, check_name
-from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
+from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, listed, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.blob import DTYPES, LABELLED, MAX_DIMENSIONS, METADATA, is_shape
 from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
-from lachesis.wire.errors import InvalidField, MalformedBody
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.groups import GROUP_KEYS
 
 _DTYPES = {**DTYPES, **LABELLED}
@@ -41,17 +41,10 @@ def decode_native_json(body: bytes) -> list[EncodedGroup]:
 
 
 def _groups_of(document: Any) -> list[tuple[Path, Any]]:
-    if not isinstance(document, OBJECTS):
-        raise MalformedBody(f"expected a JSON object, not {described(document)}")
-    if _GROUPS not in document:
+    array = listed(document, _GROUPS)
+    if array is None:
         return [((), document)]
-    fields = dict(members(document, ()))
-    for name in fields:
-        if name != _GROUPS:
-            raise InvalidField(f"is unknown beside {_GROUPS}", (name,))
-    if not isinstance(fields[_GROUPS], ARRAYS):
-        raise InvalidField(f"should be an array, not {described(fields[_GROUPS])}", (_GROUPS,))
-    groups = elements_of(fields[_GROUPS], (_GROUPS,))
+    groups = elements_of(array, (_GROUPS,))
     if not groups:
         raise InvalidField("holds no group", (_GROUPS,))
     return groups

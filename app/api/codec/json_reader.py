@@ -141,6 +141,26 @@ def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
     return iter(parse_in_python(text).items())
 
 
+def listed(document: Any, name: str) -> Any:
+    """Return the array of a body that is ``{name: [...]}``; None for an object without this field.
+
+    Raises:
+        MalformedBody: It is not an object.
+        InvalidField: There is another field beside it, or it is not an array.
+    """
+    if not isinstance(document, OBJECTS):
+        raise MalformedBody(f"expected a JSON object, not {described(document)}")
+    if name not in document:
+        return None
+    fields = dict(members(document, ()))
+    for other in fields:
+        if other != name:
+            raise InvalidField(f"is unknown beside {name}", (other,))
+    if not isinstance(fields[name], ARRAYS):
+        raise InvalidField(f"should be an array, not {described(fields[name])}", (name,))
+    return fields[name]
+
+
 def minified(value: Any) -> bytes:
     """Return a JSON value as text without white space. Numbers keep their value, strings their characters."""
     if isinstance(value, PROXIES):
