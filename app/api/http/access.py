@@ -16,8 +16,7 @@ from app.api.deps import Services
 from app.api.http.caller import IDENTITY
 from app.api.http.certificates import PEER_CERTIFICATE
 from app.api.http.client_connection import end, end_of_waiting
-from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
-from app.api.http.connections import OpenConnection, count_connection
+from app.api.http.connections import OPEN_CONNECTION, OpenConnection, count_connection
 from app.api.http.headers import headers_of
 from app.core.access.identity import Identity
 from app.core.access.loopback import TWO_WAYS, is_loopback

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from starlette.types import Scope
 
 from app.api.deps import Services
-from app.api.http.caller import counted_sender, described
+from app.api.http.caller import counted_sender, described_caller
 from app.api.http.problems import as_service_error
 from app.services.access.audit import RequestKind
 from lachesis.wire.runs import DEFAULT_RUN
@@ -36,7 +36,7 @@ def audited(answer: Handler, wanted: Wanted, action: str, *, in_a_run: bool) -> 
         scope = request.scope
         services: Services = scope["state"]["services"]
         run = request.path_params.get("run", DEFAULT_RUN) if in_a_run else None
-        who = described(scope)
+        who = described_caller(scope)
         who["kind"] = who.pop("identified_by", "open")
         trail, path = services.access.audit, _as_sent(scope)
         kind = RequestKind(counted_sender(scope), action, together=wanted == TOGETHER)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.http.caller import MOST_SHOWN, described, shown_path
+from app.api.http.caller import MOST_SHOWN, described_caller, shown_path
 from app.api.http.headers import header_of
 from app.logs import LogBackoff
 from lachesis.wire.errors import CrossSiteRequest, Forbidden, ForeignHost
@@ -125,7 +125,7 @@ class BrowserGuard:
     def _log(self, scope: Scope, refused: Forbidden) -> None:
         if self._refusals.is_due(refused.code):
             request = {"method": scope["method"], "path": shown_path(scope), "reason": refused.detail}
-            log.warning("request refused", extra={"fields": request | described(scope)})
+            log.warning("request refused", extra={"fields": request | described_caller(scope)})
 
 
 def refuse_browsers(request: Request) -> None:

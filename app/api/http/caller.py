@@ -21,10 +21,10 @@ _SHOWN = {b"user-agent": "agent", b"x-forwarded-for": "forwarded_for"}
 
 def note_caller(scope: Scope) -> None:
     """Add the sender of this request to its events. The headers are read only if there is an event."""
-    caller.set(partial(described, scope))
+    caller.set(partial(described_caller, scope))
 
 
-def described(scope: Scope) -> dict[str, str]:
+def described_caller(scope: Scope) -> dict[str, str]:
     """Describe who sent a request.
 
     Returns:

@@ -5,7 +5,7 @@ from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any, cast
 
-SCOPE_KEY = "lachesis.connection"
+CLIENT_CONNECTION = "lachesis.connection"
 SLOW_S = 30.0
 """A client that takes nothing of its reply for so long is dropped."""
 
@@ -86,7 +86,7 @@ class ClientConnection:
 
 def connection_of(scope: MutableMapping[str, Any]) -> ClientConnection | None:
     """Return the connection of a request; None with another server, such as a test transport."""
-    return cast("ClientConnection | None", scope.get(SCOPE_KEY))
+    return cast("ClientConnection | None", scope.get(CLIENT_CONNECTION))
 
 
 def has_arrived(scope: MutableMapping[str, Any]) -> bool:

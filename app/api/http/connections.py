@@ -11,7 +11,7 @@ from lachesis.wire.errors import TooManyConnections
 STATE_KEY = "connections"
 """Where the lifespan of the application puts the counts, for the protocol."""
 
-SCOPE_KEY = "lachesis.open_connection"
+OPEN_CONNECTION = "lachesis.open_connection"
 """The key of a scope for the connection of a request."""
 
 Exceeded = Literal["total", "address", "token", "run"]
@@ -149,7 +149,7 @@ def count_connection(scope: MutableMapping[str, Any], account: str | None) -> No
     Raises:
         TooManyConnections: The account has too many others.
     """
-    connection: OpenConnection | None = scope.get(SCOPE_KEY)
+    connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
     if connection is not None and account is not None:
         connection.belong_to(account)
 

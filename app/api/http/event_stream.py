@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.http.access import Waiting
 from app.api.http.client_connection import SLOW_S, connection_of
+from lachesis.wire.events import EVENT_STREAM
 
-MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = b":\n\n"
 _CLOSE_TIMEOUT_S = 0.5
 
@@ -38,7 +38,7 @@ class EventStream(Response):
     """
 
     def __init__(self, pieces: AsyncGenerator[bytes, None], waiting: Waiting) -> None:
-        super().__init__(None, headers=_HEADERS, media_type=MEDIA_TYPE)
+        super().__init__(None, headers=_HEADERS, media_type=EVENT_STREAM)
         del self.headers["Content-Length"]
         self._pieces = pieces
         self._waiting = waiting

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from app.api.http.problem_json import MEDIA_TYPE
+from app.api.http.problem_json import PROBLEM_JSON
 from lachesis.wire import errors
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.problems import Problem, meaning
@@ -82,7 +82,7 @@ def _problem(by_code: dict[str, ErrorClass]) -> dict[str, Any]:
     codes = {"properties": {"code": {"enum": list(by_code)}}}
     response: dict[str, Any] = {
         "description": "\n".join(f"`{code}`: {meaning(cls)}" for code, cls in by_code.items()),
-        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": "#/components/schemas/Problem"}, codes]}}},
+        "content": {PROBLEM_JSON: {"schema": {"allOf": [{"$ref": "#/components/schemas/Problem"}, codes]}}},
     }
     if any(cls.retry_after_s is not None for cls in by_code.values()):
         response["headers"] = {"Retry-After": _header("Seconds after which to try again.")}
@@ -144,8 +144,8 @@ def _shared_problems(paths: dict[str, Any]) -> dict[str, Any]:
     problems = {}
     for operation in (operation for methods in paths.values() for operation in methods.values()):
         for status, response in operation["responses"].items():
-            if MEDIA_TYPE in response.get("content", ()):
-                _, codes = response["content"][MEDIA_TYPE]["schema"]["allOf"]
+            if PROBLEM_JSON in response.get("content", ()):
+                _, codes = response["content"][PROBLEM_JSON]["schema"]["allOf"]
                 name = ".".join(codes["properties"]["code"]["enum"])
                 problems[name] = response
                 operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}

@@ -9,7 +9,7 @@ import orjson
 from lachesis.wire.errors import ServiceError
 from lachesis.wire.printable import printable
 
-MEDIA_TYPE = "application/problem+json"
+PROBLEM_JSON = "application/problem+json"
 
 
 def retry_after(error: ServiceError) -> str | None:

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.caller import MOST_SHOWN, described, shown_path
-from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
+from app.api.http.caller import MOST_SHOWN, described_caller, shown_path
+from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.refusals import Refusals
 from app.logs import LogBackoff
 from lachesis.wire import errors
@@ -45,7 +45,7 @@ def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None
     extra = dict(headers or {})
     if (seconds := retry_after(error)) is not None:
         extra["Retry-After"] = seconds
-    return Response(problem_json(error), error.status, extra, MEDIA_TYPE)
+    return Response(problem_json(error), error.status, extra, PROBLEM_JSON)
 
 
 def _on_service_error(error: errors.ServiceError) -> Response:
@@ -142,7 +142,7 @@ class Problems:
     def _log(self, scope: Scope, failure: errors.ServiceError) -> None:
         if self._failures.is_due(failure.code):
             request = {"method": scope["method"], "path": shown_path(scope), "reason": failure.detail}
-            log.error("request failed", extra={"fields": request | described(scope)})
+            log.error("request failed", extra={"fields": request | described_caller(scope)})
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
         await self._refusals.hold_back(scope)

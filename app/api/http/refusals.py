@@ -9,7 +9,7 @@ import logging
 
 from starlette.types import Scope
 
-from app.api.http.caller import counted_sender, described, shown_path
+from app.api.http.caller import counted_sender, described_caller, shown_path
 from app.api.http.client_connection import end_of_waiting
 from app.core.access.hold_back import SenderPace, hold_back
 from app.logs import LogBackoff
@@ -46,7 +46,9 @@ class Refusals:
         if not wait_s:
             return
         if self._log_backoff.is_due("refusals"):
-            log.warning("many refused requests", extra={"fields": {"path": shown_path(scope)} | described(scope)})
+            log.warning(
+                "many refused requests", extra={"fields": {"path": shown_path(scope)} | described_caller(scope)}
+            )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await end_of_waiting(scope)

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.deps import MOST_SHOWN, Services, unknown
 from app.api.http.access import identity_of, permit
 from app.api.http.audit import Handler, Wanted, audited
-from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
-from app.api.http.connections import OpenConnection
+from app.api.http.connections import OPEN_CONNECTION, OpenConnection
 from app.api.http.limits import count_request
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run

@@ -41,11 +41,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.http.caller import UNIX_SOCKET
 from app.api.http.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
-from app.api.http.client_connection import SCOPE_KEY, ClientConnection
-from app.api.http.connections import REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
-from app.api.http.connections import SCOPE_KEY as OPEN_CONNECTION
+from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
+from app.api.http.connections import OPEN_CONNECTION, REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
 from app.api.http.gathering import GatheringTransport, may_have_unread_data
-from app.api.http.problem_json import MEDIA_TYPE, problem_json, retry_after
+from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
 from app.core.access.addresses import sender_of_address
@@ -85,7 +84,7 @@ _unparsed = LogBackoff()
 def _refusal(error: ServiceError) -> bytes:
     body = problem_json(error)
     phrase = http.HTTPStatus(error.status).phrase
-    head = f"HTTP/1.1 {error.status} {phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+    head = f"HTTP/1.1 {error.status} {phrase}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {len(body)}\r\n"
     head += "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in with_security_headers([]))
     if (seconds := retry_after(error)) is not None:
         head += f"retry-after: {seconds}\r\n"
@@ -374,7 +373,7 @@ class Protocol(HttpToolsProtocol):
         )
         self._unread.append(connection)
         scope = cast("dict[str, Any]", self.scope)
-        scope[SCOPE_KEY], scope[OPEN_CONNECTION] = connection, self._open
+        scope[CLIENT_CONNECTION], scope[OPEN_CONNECTION] = connection, self._open
 
     def on_url(self, url: bytes) -> None:
         self._limits.count_parsed(len(url))
@@ -407,7 +406,7 @@ class Protocol(HttpToolsProtocol):
         if self._upgrading:
             return
         self._receiving = False
-        cast("dict[str, Any]", self.scope)[SCOPE_KEY].request_arrived = True
+        cast("dict[str, Any]", self.scope)[CLIENT_CONNECTION].request_arrived = True
         super().on_message_complete()
 
 

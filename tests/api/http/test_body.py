@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from app.api.http.body import read_body
 from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, BodyShare
-from app.api.http.client_connection import SCOPE_KEY, ClientConnection
+from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
 from lachesis.wire.errors import (
     BodyTooLarge,
     InvalidInput,
@@ -74,7 +74,7 @@ async def read(
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
     connection.request_arrived = arrived
-    request = Request({"type": "http", "method": "POST", "headers": names, SCOPE_KEY: connection}, sender)
+    request = Request({"type": "http", "method": "POST", "headers": names, CLIENT_CONNECTION: connection}, sender)
     return await read_body(request, share or BodyBudget(0).share("a"), limit_bytes=limit_bytes, timeout_s=timeout_s)
 
 

@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.client_connection import SCOPE_KEY, ClientConnection
+from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
 from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
 from app.core.access.hold_back import SenderPace, hold_back
@@ -31,7 +31,7 @@ ALWAYS = 0.01  # a second: the first refusal waits already
 async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
     for ended in ("shut_down", "break_off"):
         connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
-        scope = {"path": "/", "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
+        scope = {"path": "/", "headers": [], "client": ("10.0.0.7", 1), CLIENT_CONNECTION: connection}
         held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
         await asyncio.sleep(0)
         assert not held.done()
@@ -44,7 +44,7 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
 
 async def test_the_log_of_a_refusal_has_a_long_path_cut(log_lines: LogLines) -> None:
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
-    scope = {"path": "/" + "x" * 9000, "headers": [], "client": ("10.0.0.7", 1), SCOPE_KEY: connection}
+    scope = {"path": "/" + "x" * 9000, "headers": [], "client": ("10.0.0.7", 1), CLIENT_CONNECTION: connection}
     held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
     await wait_until(lambda: bool(log_lines.of(MANY)))
     held.cancel()
@@ -109,7 +109,14 @@ async def test_a_refusal_that_waits_holds_nothing_of_its_request(
             await super().hold_back(scope)
 
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
-    scope = {"type": "http", "path": "/", "method": "POST", "query_string": b"", "headers": [], SCOPE_KEY: connection}
+    scope = {
+        "type": "http",
+        "path": "/",
+        "method": "POST",
+        "query_string": b"",
+        "headers": [],
+        CLIENT_CONNECTION: connection,
+    }
     gc.disable()  # it would free what holds itself, some time later
     try:
         held = asyncio.ensure_future(make(read, Waiting(ALWAYS))(scope, asyncio.Event().wait, send))
