@@ -8,7 +8,7 @@ import orjson
 
 from app.api.codec.atropos_batch import column_rows
 from app.api.codec.json_columns import read_column
-from app.api.codec.json_reader import OBJECTS, described, members, parse
+from app.api.codec.json_reader import OBJECTS, described, members, parse_json
 from app.core.groups.annotations import ANNOTATIONS, Rows
 from app.store.groups.annotations import Annotations
 from lachesis.wire.columns import Column, Ragged
@@ -24,7 +24,7 @@ def decode_annotations(body: bytes) -> dict[str, Rows]:
         MalformedBody: It is not JSON, or JSON that readers understand differently.
         InvalidField: A name or a value is wrong, or a field unknown.
     """
-    document = parse(body)
+    document = parse_json(body)
     if not isinstance(document, OBJECTS):
         raise MalformedBody(f"expected a JSON object, not {described(document)}")
     fields = dict(members(document, ()))

@@ -20,8 +20,8 @@ from app.api.codec.json_reader import (
     listed,
     members,
     minified,
-    parse,
     parse_in_python,
+    parse_json,
 )
 from app.api.codec.scored_data import Parse
 from app.store.groups.codec import Payload
@@ -45,7 +45,7 @@ def decode_fragments(body: bytes) -> list[EncodedFragment]:
     return [_of_blob(blob, header, path) for blob, header, path in opened(body, _FRAMED, MAX_FRAGMENTS)]
 
 
-def decode_fragments_json(body: bytes, *, parse: Parse = parse) -> list[EncodedFragment]:
+def decode_fragments_json(body: bytes, *, parse: Parse = parse_json) -> list[EncodedFragment]:
     """Read one fragment, or ``{"fragments": [...]}``. Fragments are counted before they become Python objects.
 
     Args:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from app.api.codec.annotations import annotations_json
 from app.api.codec.atropos_batch import column_rows, merged
 from app.api.codec.group_details import NATIVE_DETAILS, present
-from app.api.codec.json_reader import ARRAYS, members, minified, parse
+from app.api.codec.json_reader import ARRAYS, members, minified, parse_json
 from app.api.http.client_connection import SLOW_S
 from app.api.http.content_budget import ContentShare
 from app.api.http.negotiation import accepts_binary, accepts_compact
@@ -90,7 +90,7 @@ def _cut(column: Ragged, part: Part) -> Ragged | None:
 
 def _details_of(details: bytes, sequence: int) -> bytes:
     texts: dict[str, bytes] = {}
-    for name, value in members(parse(details), ()):
+    for name, value in members(parse_json(details), ()):
         if value is None or name not in NATIVE_DETAILS or name == "images":
             continue
         if name not in _BY_SEQUENCE:

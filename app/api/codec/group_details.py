@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.api.codec.group_fields import GroupFields
-from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members, minified, parse
+from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members, minified, parse_json
 from lachesis.wire.columns import DETAIL_FIELDS
 from lachesis.wire.errors import InvalidField
 
@@ -32,12 +32,14 @@ def details_text(values: Mapping[str, Any], texts: Mapping[str, bytes], environm
 
 def completed(details: bytes, environment: int | None) -> bytes:
     """Return checked details with every field, as `details_text` writes them."""
-    return details_text(dict(members(parse(details), ())), {}, environment)
+    return details_text(dict(members(parse_json(details), ())), {}, environment)
 
 
 def present(details: bytes) -> bytes:
     """Return the details of a group of the native API as one JSON object, without nulls."""
-    there = {name: value for name, value in members(parse(details), ()) if name in NATIVE_DETAILS and value is not None}
+    there = {
+        name: value for name, value in members(parse_json(details), ()) if name in NATIVE_DETAILS and value is not None
+    }
     return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), minified(value)) for name, value in there.items())
 
 

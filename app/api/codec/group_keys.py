@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse
+from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse_json
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged, place_of
 from lachesis.wire.errors import InvalidField, MalformedBody
@@ -79,7 +79,7 @@ def parse_object(text: bytes, path: Path) -> Any:
         InvalidField: It is not a JSON object, or JSON that readers understand differently.
     """
     try:
-        value = parse(text)
+        value = parse_json(text)
         check_structure(value, path)
     except MalformedBody as error:
         raise InvalidField(str(error), path) from error

@@ -50,7 +50,7 @@ _BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def parse(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """Parse a body with the fastest parser.
 
     The result may hold duplicate keys, infinities and any depth; `check_structure` refuses them.

@@ -12,7 +12,7 @@ from typing import Any
 from app.api.codec.group_details import check_details, details_text
 from app.api.codec.group_fields import GroupFields, holds_only, read_fields, read_fields_by_shortcut
 from app.api.codec.json_columns import read_column, read_environment
-from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
+from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse_json
 from app.core.ranks.costs import weigh
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.atropos import MAX_BATCH_SIZE
@@ -34,7 +34,7 @@ class CheckedGroup:
     details: bytes
 
 
-def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> EncodedGroup:
+def decode_group(body: bytes, *, parse: Parse = parse_json, shortcut: bool = True) -> EncodedGroup:
     """Decode the JSON of one group (the Atropos ``ScoredData``).
 
     Args:
@@ -50,7 +50,7 @@ def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) ->
     return _packed(group)
 
 
-def decode_groups(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> list[EncodedGroup]:
+def decode_groups(body: bytes, *, parse: Parse = parse_json, shortcut: bool = True) -> list[EncodedGroup]:
     """Decode a JSON array of groups, like `decode_group`. Locations start with the group's position in the array."""
     return [_packed(group) for group in checked_groups(body, _elements, parse=parse, shortcut=shortcut)]
 
@@ -60,7 +60,7 @@ def checked_groups(
     groups_of: GroupsOf,
     columns: Sequence[Column] = COLUMNS,
     *,
-    parse: Parse = parse,
+    parse: Parse = parse_json,
     shortcut: bool = True,
 ) -> list[CheckedGroup]:
     """Check the groups of a body. The parsed document takes many times the body's size, and is freed at the end.

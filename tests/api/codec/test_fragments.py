@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.api.codec.fragments import decode_fragments_json
-from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
+from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse_in_python, parse_json
 from app.api.codec.scored_data import Parse
 from lachesis.wire import blob
 from lachesis.wire.blob import MAX_HEADER_BYTES
@@ -36,7 +36,7 @@ def with_text(name: str, value: str) -> str:
 def test_both_parsers_keep_the_same() -> None:
     bodies = [json.dumps(in_json(0, **BIG)), json.dumps({"fragments": [in_json(n, **BIG) for n in range(3)]})]
     bodies.append(json.dumps(in_json(0, tensors={f"t{n}": tensor_in_json(np.arange(n)) for n in range(40)})))
-    fast = [kept(body, parse) for body in bodies]
+    fast = [kept(body, parse_json) for body in bodies]
     assert fast == [kept(body, parse_in_python) for body in bodies]
     assert [len(found) for found in fast] == [1, 3, 1]
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from app.api.codec.atropos_batch import group_json
 from app.api.codec.group_fields import count_arrays, holds_only, read_fields_by_shortcut
-from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
+from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse_in_python, parse_json
 from app.api.codec.scored_data import decode_group, decode_groups
 from lachesis.wire.atropos import MAX_BATCH_SIZE, ScoredData
 from lachesis.wire.columns import unpack
@@ -242,7 +242,7 @@ def test_a_bracket_in_a_string_does_not_hide_nested_rows() -> None:
 def test_the_shortcut_is_taken_for_plain_columns() -> None:
     columns = {"inference_logprobs": [[1.0, 1, -0.25], [1]], "distill_token_ids": [[[1], [2, 3]], []], "advantages": []}
     text = body(messages=[[{"role": "user", "content": "[x]\n"}]], extra=[[]], **columns)
-    fields = read_fields_by_shortcut(parse(text), ())
+    fields = read_fields_by_shortcut(parse_json(text), ())
     assert fields.plain.keys() == GROUP.keys() | columns.keys()
     assert holds_only(text, fields.arrays)
 
@@ -251,7 +251,7 @@ def test_the_shortcut_is_taken_for_plain_columns() -> None:
 def test_the_shortcut_is_taken_for_whole_numbers_that_are_written_as_floats() -> None:
     """One by one, 250,000 of them took 0.2 s. Above 2**53 a float may stand for another number, so these go slowly."""
     numbers = [[1.0, 2, -3e2], [4]]
-    fields = read_fields_by_shortcut(parse(body(tokens=numbers, masks=[[1.0, 2, 2**53 + 1], [4]])), ())
+    fields = read_fields_by_shortcut(parse_json(body(tokens=numbers, masks=[[1.0, 2, 2**53 + 1], [4]])), ())
     assert fields.plain["tokens"].values.tolist() == [1, 2, -300, 4]
     assert "masks" not in fields.plain
     mixed = body(tokens=[[1.0, 2, 2**53 + 1], [4]], masks=numbers)
