@@ -241,6 +241,12 @@ def test_every_error_has_its_own_code_and_one_definition() -> None:
     assert len(errors.BY_CODE) == len(classes)
 
 
+def test_no_line_of_the_changelog_is_left_over_from_another_entry() -> None:
+    """A merge may leave the end of an old text below the new one."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"\.\n( +[a-z].*)", changelog) == []
+
+
 def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
     found = []
     for path in tracked():
