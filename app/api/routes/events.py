@@ -34,8 +34,6 @@ log = logging.getLogger("lachesis.events.stored")
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
 
-AfterEvent = Annotated[str | None, Query(pattern=f"^{EVENT_ID}$", description="Only events after this id or time.")]
-
 
 @router.get(
     "/{run}/events",
@@ -48,7 +46,9 @@ async def get_events(
     run: NamedRun,
     services: ServicesDep,
     request: Request,
-    after: AfterEvent = None,
+    after: Annotated[
+        str | None, Query(description="Only events after this id, or after this time in ms since 1970.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of events of a page in JSON.")] = 100,
     changes: Annotated[
         bool, Query(description="Whether a stream also tells when the run has changed, with `changed`.")
@@ -69,7 +69,10 @@ async def get_events(
     share one answer.
     """
     await services.runs.administration.check(run)
-    after = checked_id(last_event_id) if last_event_id else after
+    if last_event_id:
+        after = checked_id(last_event_id, ("header", "last-event-id"))
+    elif after is not None:
+        after = checked_id(after, ("query", "after"))
     if after is not None and "-" not in after:
         after += "-0"
     if accepts_events(request):
@@ -80,14 +83,15 @@ async def get_events(
     return await large_json_reply(request, text)
 
 
-def checked_id(event_id: str) -> str:
-    """Return the id in a header.
+def checked_id(event_id: str, place: tuple[str, str]) -> str:
+    """Return the id of an event, or a time.
 
     Raises:
-        InvalidField: It is not the id of an event.
+        InvalidField: It is neither.
     """
     if re.fullmatch(EVENT_ID, event_id) is None:
-        raise InvalidField(f"{event_id[:MOST_SHOWN]!r} is not the id of an event", ("header", "last-event-id"))
+        wrong = f"{event_id[:MOST_SHOWN]!r} is neither the id of an event nor a time in ms since 1970"
+        raise InvalidField(wrong, place)
     return event_id
 
 
