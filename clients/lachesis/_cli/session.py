@@ -86,7 +86,7 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]], *
             try:
                 return await command(sender)
             except RunNotFound as error:
-                fail(f"{error.detail}; {await _runs_there(sender)}", UNHEALTHY)
+                fail(f"{error.detail}; {await _runs_there(sender)}. {error.remedy}", UNHEALTHY)
 
     try:
         code = asyncio.run(all_of_it())

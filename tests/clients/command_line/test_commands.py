@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
 from lachesis import AsyncEnvironment, AsyncReplay, AsyncTrainer, Rank, Settings
+from lachesis.errors import RunNotFound
 from tests.api.access.conftest import Tokens, tokens
 from tests.clients.command_line.terminal import CLIENTS, environment, in_terminal, piped
 from tests.clients.proxy import CuttingProxy
@@ -161,11 +162,12 @@ async def test_the_status_has_what_stands_beside_the_run(run: Settings, module: 
 async def test_a_run_that_is_not_there_comes_with_those_that_are(run: Settings) -> None:
     for words in (["status", "typo"], ["explain", "typo"], ["groups", "typo"], ["show", "x", "--run", "typo"]):
         code, out, err = await piped(*words, LACHESIS_URL=run.url)
-        assert (code, out, err) == (1, "", "lachesis: there is no run typo; there are: math\n"), words
+        expected = f"lachesis: there is no run typo; there are: math. {RunNotFound.remedy}\n"
+        assert (code, out, err) == (1, "", expected), words
     async with AsyncTrainer(run) as trainer:
         await trainer.delete_run()
     _, _, err = await piped("status", "typo", LACHESIS_URL=run.url)
-    assert err == "lachesis: there is no run typo; nobody has made one yet\n"
+    assert err == f"lachesis: there is no run typo; nobody has made one yet. {RunNotFound.remedy}\n"
 
 
 async def test_failing_maintenance_is_shown(run: Settings, redis_client: Redis) -> None:
