@@ -50,7 +50,7 @@ class Arrivals:
             self._looks[run].append(_ArrivalCount(view.clock_ms, sequences, _arrived(view), gone))
 
     def rates(self, run: str) -> dict[int, float]:
-        """Return the known arrival rates of environments over the last minute, sequences per second."""
+        """Return the known arrival rates of environments over at most the last minute, sequences per second."""
         return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
 
     def gone(self, run: str) -> Collection[int]:

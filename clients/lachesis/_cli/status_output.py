@@ -109,7 +109,7 @@ def _rate_lines(found: RunStatus, explained: Explanation | None) -> Iterator[str
     expected_s = None if explained is None else explained.expected_s
     expected = "" if expected_s is None else f"; a batch is expected in {span(expected_s)}"
     if (rate := arrival_rate(found)) is not None:
-        yield f"arriving: {rate:.2f} sequences/s over the last minute{expected}"
+        yield f"arriving: {rate:.2f} sequences/s, measured over at most a minute{expected}"
 
 
 def _beside_lines(beside: Beside) -> Iterator[str]:

@@ -283,7 +283,8 @@ class LastSubmission(BaseModel):
     last_group_age_s: float | None = Field(description="Seconds since its last group. Null before the first group.")
     last_group_size: int | None = Field(description="Sequences in its last group.")
     sequences_per_s: float | None = Field(
-        description="Sequences per second over the last minute, without dropped groups. Null if unknown."
+        description="Sequences per second, measured over at most the last minute, without dropped groups. Null if "
+        "unknown."
     )
 
 

@@ -105,7 +105,8 @@ class EnvironmentStatus(_StatusModel):
     ledger: Ledger = Field(description="What happened to the tokens of the environment.")
     sequences_per_s: float | None = Field(
         default=None,
-        description="Sequences per second over the last minute, without dropped groups. Null if unknown.",
+        description="Sequences per second, measured over at most the last minute, without dropped groups. Null if "
+        "unknown.",
     )
 
 
@@ -127,8 +128,8 @@ class Pace(_StatusModel):
         "or a batch is ready."
     )
     arriving_sequences_per_s: float | None = Field(
-        description="Sequences per second over the last minute, of all environments, without dropped groups. Null if "
-        "unknown."
+        description="Sequences per second of all environments, measured over at most the last minute, without dropped "
+        "groups. Null if unknown."
     )
 
 

@@ -227,7 +227,7 @@ def test_the_status_of_a_run_says_all_there_is() -> None:
         "held, delivery 2; …",
         "ranks: 10 batches for 4, mean imbalance 1.2% (contiguous 45.0%, bound 1.0%)",
         "limit max_groups_per_s = 20: 75% used",
-        "arriving: 7.26 sequences/s over the last minute; a batch is expected in 13 s",
+        "arriving: 7.26 sequences/s, measured over at most a minute; a batch is expected in 13 s",
         "curriculum gsm8k: plr, 42 of 100 items seen, 3 in flight",
         "alert for 1 min: environment 3 sends too little",
         "maintenance of the run fails for 3 s: Redis is full",
