@@ -46,5 +46,6 @@ def test_no_page_is_left_over() -> None:
 
 
 def test_every_reason_for_no_batch_is_documented() -> None:
+    """The rows are in the order of `Blocker`, because the first reason that applies counts."""
     table = (FOLDER.parent / "how-to" / "no-batch.md").read_text().partition("## A slow environment")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(Blocker)

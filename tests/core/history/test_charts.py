@@ -145,6 +145,7 @@ def test_there_are_no_histograms_of_nothing() -> None:
 
 
 def test_each_blocker_is_a_cause_or_no_concern_of_a_trainer() -> None:
+    """A new reason gets its cause in `app/core/history/causes.py`."""
     causes = {blocker: cause_of(blocker, starving=False) for blocker in Blocker}
     assert {blocker for blocker, cause in causes.items() if cause is None} == {Blocker.NOT_REGISTERED, Blocker.ARCHIVED}
     assert cause_of(None, starving=True) is None
