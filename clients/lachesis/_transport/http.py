@@ -151,7 +151,7 @@ class Sender:
                 if now_s >= until_s:
                     raise
                 if missing_log.due(now_s):
-                    log.warning("%s Waiting for it, %g s at most", error, wait_s)
+                    log.warning("waiting up to %g s: %s", wait_s, error)
             await self.sleep(min(_ASK_AGAIN_S, until_s - now_s))
 
     def log_trouble(self, error: LachesisError, next_step: str) -> None:

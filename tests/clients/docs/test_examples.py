@@ -66,7 +66,7 @@ async def test_the_two_programs_work_together_as_often_as_they_are_run(settings:
 @pytest.mark.long
 async def test_a_program_whose_wait_ends_without_an_answer_prints_the_reason(settings: Settings) -> None:
     for program, said in (
-        ("environment.py", "WARNING there is no run math\\. .*create_run.* Waiting for it, 1 s at most\n.*no run math"),
+        ("environment.py", "WARNING waiting up to 1 s: there is no run math\\. .*create_run.*\n.*no run math"),
         ("trainer.py", "trainer: no batch in 1 s: too_few_sequences: "),
     ):
         assert re.search(said, await output(await start(program, settings, "--wait-s", "1"), code=1), re.S)

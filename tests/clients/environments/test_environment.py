@@ -98,7 +98,7 @@ async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog
             return environment.id
 
     joining = asyncio.create_task(joined())
-    await wait_until(lambda: _was_logged(caplog, "there is no run math. .* Waiting for it, 30 s at most"))
+    await wait_until(lambda: _was_logged(caplog, "^waiting up to 30 s: there is no run math\\. Create the run "))
     async with AsyncTrainer(settings) as trainer:
         await trainer.create_run(batch_size=2)
         assert await joining == 0
@@ -136,7 +136,7 @@ async def test_the_wait_for_a_run_includes_that_for_the_service(
     proxy.upstream = port
     with pytest.raises(RunNotFound):
         await joining
-    assert "Waiting for it" not in caplog.text
+    assert "waiting up to" not in caplog.text
 
 
 async def test_a_service_that_does_not_start_in_time_is_an_error(settings: Settings, proxy: CuttingProxy) -> None:

@@ -175,7 +175,7 @@ async def test_a_worker_waits_for_a_run_and_a_buffer_that_are_made_later(
         await worked(0)
     working = asyncio.create_task(worked(60))
     await wait_until(lambda: _said(caplog, 1))
-    assert re.search(r"there is no run math\. .* Waiting for it, 60 s at most", caplog.text)
+    assert re.search(r"waiting up to 60 s: there is no run math\. Create the run ", caplog.text)
     async with AsyncTrainer(settings) as trainer, AsyncReplay(settings) as replay:
         await trainer.create_run(batch_size=1)
         with pytest.raises(ReplayNotFound, match=r"Replay\.set_up"):
