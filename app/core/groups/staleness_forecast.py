@@ -68,10 +68,10 @@ def _detail(view: DemandView, versions: float, waiting: int, running: int, begun
     whole = view.config.batch_size
     fresh = _needed_from_queue(whole, view)
     takes = f"has {whole} sequences" if fresh == whole else f"takes {fresh} of its {whole} sequences from the queue"
-    begun_batches = f"{begun} {'batch is' if begun == 1 else 'batches are'}"
+    begun_batches = "1 batch is leased or waits" if begun == 1 else f"{begun} batches are leased or wait"
     said = (
         f"a group that starts now will be about {versions:.3g} policy versions old when it is trained on: {waiting} "
-        f"sequences wait, {running} are generated, {begun_batches} not yet in a version, and a batch {takes}"
+        f"sequences wait, {running} are being generated, {begun_batches} for a policy version, and a batch {takes}"
     )
     most = view.policy.max_staleness
     if most is None:

@@ -55,7 +55,10 @@ def test_the_sentence_says_when_such_groups_are_dropped() -> None:
     assert fine.detail.startswith(
         "a group that starts now will be about 2.5 policy versions old when it is trained on: "
     )
-    assert fine.detail.endswith("; max_staleness is 2")
+    assert fine.detail.endswith(
+        ": 4 sequences wait, 6 are being generated, 0 batches are leased or wait for a policy version, and a batch has "
+        "4 sequences; max_staleness is 2"
+    )
     late = staleness_forecast(view_of(4, 2, 4, max_staleness=2))
     assert late is not None
     assert late.detail.endswith("so such groups are dropped: start fewer groups at a time")
