@@ -3,7 +3,7 @@
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trackers.py tensorboard
 
 It needs `pip install tensorboardX`, `wandb` or `trackio`. All numbers come from the events of the run. The run keeps
-about the last 1,000. It ends when the run is deleted, or with Ctrl-C.
+about the last 1,000. The program ends when the run is deleted, or with Ctrl-C.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Numbers:
 
 @contextmanager
 def tensorboard(run: str) -> Iterator[Write]:
-    """Write to the folder `runs`, which `tensorboard --logdir runs` shows."""
+    """Write to the folder `runs`, which `tensorboard --logdir runs` shows (`pip install tensorboard`)."""
     from tensorboardX import SummaryWriter
 
     with SummaryWriter(f"runs/{run}") as writer:
@@ -93,12 +93,16 @@ TRACKERS = {tracker.__name__: tracker for tracker in (tensorboard, wandb, tracki
 
 def follow(tracker: str, rows: int | None) -> None:
     """Write so many rows; None means all that ever come."""
-    with Trainer() as trainer, TRACKERS[tracker](trainer.settings.run) as write:
-        numbers = Numbers()
-        found = filter(None, map(numbers.add, trainer.events(after="0")))
-        for step, row in islice(found, rows):
-            write(step, row)
-            print(f"step {step}: {row}", flush=True)
+    with Trainer() as trainer:
+        trainer.status()  # before the tracker writes files: it fails if there is no such run
+        run = trainer.settings.run
+        with TRACKERS[tracker](run) as write:
+            print(f"following the run {run}; end with Ctrl-C", flush=True)
+            numbers = Numbers()
+            found = filter(None, map(numbers.add, trainer.events(after="0")))
+            for step, row in islice(found, rows):
+                write(step, row)
+                print(f"step {step}: {row}", flush=True)
 
 
 if __name__ == "__main__":

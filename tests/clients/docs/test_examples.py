@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[3]
 
 
-async def start(program: str, settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
+async def start(
+    program: str, settings: Settings, *arguments: str, folder: Path | None = None
+) -> asyncio.subprocess.Process:
     environ = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "clients"),
@@ -27,7 +30,9 @@ async def start(program: str, settings: Settings, *arguments: str) -> asyncio.su
     }
     pipe = asyncio.subprocess.PIPE
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
-    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env=environ)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env=environ, cwd=folder
+    )
 
 
 async def output(process: asyncio.subprocess.Process, code: int = 0, within_s: float = 90) -> str:
@@ -73,6 +78,16 @@ async def test_a_program_whose_wait_ends_without_an_answer_prints_the_reason(set
     assert await output(await start("environment.py", settings))
     said = "addition: no permit for environment addition in 1 s: the run wants 80 .*; 80 are queued.* when a trainer"
     assert re.search(said, await output(await start("environment.py", settings, "--wait-s", "1"), code=1))
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    return folder.iterdir()
+
+
+async def test_the_program_for_trackers_writes_no_file_if_there_is_no_run(settings: Settings, tmp_path: Path) -> None:
+    process = await start("trackers.py", settings, "tensorboard", folder=tmp_path)
+    assert "tensorboard: there is no run math" in await output(process, code=1)
+    assert not any(files_in(tmp_path))
 
 
 async def start_cartpole(settings: Settings, *arguments: str) -> tuple[asyncio.subprocess.Process, list[int]]:
