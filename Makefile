@@ -28,7 +28,7 @@ test-long: venv-dev  ## what takes long by choice: programs as processes, chaos,
 test-browser: venv-dev  ## the operators' page in a real browser; it needs Chromium (tools/chromium installs it)
 	@$(python) -m pytest $(two_processes) -m browser tests/browser $(ARGS)
 
-test-fast: venv-dev  ## the rules by themselves, in a few seconds: no server, fewer examples
+test-fast: venv-dev  ## the rules by themselves, in half a minute: no server, fewer examples
 	@$(python) -m pytest -q -m "not slow and not long" tests/core $(ARGS)
 
 mutants: venv-dev  ## break rules and scripts on purpose, list what no test notices (ARGS="--sample 30 app/core/ranks")
