@@ -20,6 +20,8 @@ class QueueView:
     Attributes:
         config: None before a trainer registered.
         epoch: Changes whenever configuration or environments do.
+        first_epoch: Another one means another run of the same name, or the same run after a reset. 0 until the run is
+            configured.
         step: Batches taken so far, from the starting step on.
         started: Whether the trainer has asked for a batch since it registered.
         clock_ms: The run clock.
@@ -81,6 +83,7 @@ class QueueView:
     scarce: Mapping[int, int] = field(default_factory=dict)
     began_ms: int = 0
     waited_ms: int | None = None
+    first_epoch: int = 0
 
     def live(self, ttl_ms: int) -> LiveEnvironments:
         """Return the environments that are alive: only these bind.

@@ -126,7 +126,7 @@ class BatchFormation:
         if shard_request is not None and view.config is not None:
             shard_request.check(view.step + 1)
             shard_request.check_size(view.config.batch_size)
-        if self._arrivals.is_due(run, view.clock_ms):
+        if self._arrivals.is_due(run, view):
             self._arrivals.note(run, await self._runs.view(run))
         try:
             return await self._form(run, view, request, mixing=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.core.batches.diagnosis import WINDOW_MS, rates
 from app.core.groups.filters import Arrived, arrived_since
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView, RunView
 from lachesis.wire.states import FILTERS
 
 _MOST_SAMPLES = 64
@@ -20,6 +20,7 @@ class _ArrivalCount:
         gone: The environments that are no longer alive then.
     """
 
+    first_epoch: int
     clock_ms: int
     sequences: Mapping[int, int]
     arrived: Arrived
@@ -37,17 +38,23 @@ class Arrivals:
         self._ttl_ms = environment_ttl_ms
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
-    def is_due(self, run: str, clock_ms: int) -> bool:
+    def is_due(self, run: str, view: QueueView) -> bool:
         """Return whether the counts of a run should be recorded again: about once a second is enough."""
         looks = self._looks.get(run)
-        return not looks or clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES
+        return (
+            not looks
+            or looks[-1].first_epoch != view.first_epoch
+            or view.clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES
+        )
 
     def note(self, run: str, view: RunView) -> None:
-        """Record the counts of a run, if that is due."""
-        if self.is_due(run, view.clock_ms):
+        """Record the counts of a run, if that is due. Those of a deleted run of its name are forgotten."""
+        if self.is_due(run, view):
+            looks, gone = self._looks[run], view.gone_senders(self._ttl_ms)
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
-            gone = view.gone_senders(self._ttl_ms)
-            self._looks[run].append(_ArrivalCount(view.clock_ms, sequences, _arrived(view), gone))
+            if looks and looks[-1].first_epoch != view.first_epoch:
+                looks.clear()
+            looks.append(_ArrivalCount(view.first_epoch, view.clock_ms, sequences, _arrived(view), gone))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return the known arrival rates of environments over at most the last minute, sequences per second."""

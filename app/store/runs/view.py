@@ -121,6 +121,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
     return {
         "config": parse_config(run["config"]) if "config" in run else None,
         "epoch": replies.epoch,
+        "first_epoch": int(run.get("first_epoch", 0)),
         "step": int(run.get("step", 0)),
         "started": run.get("started") == "1",
         "clock_ms": clock_ms,
