@@ -32,7 +32,7 @@ from lachesis.wire.errors import (
 )
 from lachesis.wire.runs import LongSequences
 
-_NOBODY = AdmissionContext(0, {})
+_NOBODY = AdmissionContext(0, 0, {})
 
 Place = Callable[[EncodedGroup, AdmissionContext], Placement]
 
@@ -129,7 +129,7 @@ class Admission:
                 outcomes = None  # the run may have changed since it was read
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
-                self._history.submitted(run, groups, placements, outcomes, context.environments)
+                self._history.submitted(run, context, groups, placements, outcomes)
                 dropped_too_long = any(place.dropped == "too_long" for place in placements)
                 await self._warnings.admitted(run, context.epoch, lanes, too_long=dropped_too_long)
                 return AdmittedGroups(context, placements, outcomes)

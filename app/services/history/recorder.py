@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup
@@ -10,6 +11,7 @@ from app.core.groups.staleness import staleness
 from app.core.history.series import MOST_NAME, OTHERS, HistorySpan, Tally, with_series
 from app.core.numeric.short_sums import mean
 from app.core.runs.view import QueueView
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 
@@ -26,34 +28,22 @@ class _Arrival(NamedTuple):
     reward: float | None
 
 
-class HistoryRecorder:
-    """Counts groups that come in and go out, by run, until `take` fetches the counts."""
+@dataclass(slots=True)
+class _Counts:
+    """The counts of the run with this first epoch; 0 until it is configured."""
 
-    def __init__(self) -> None:
-        self._tallies: dict[str, Tally] = {}
-        self._uncounted: dict[str, list[_Arrival]] = {}
+    first_epoch: int
+    tally: Tally = field(default_factory=Tally)
+    uncounted: list[_Arrival] = field(default_factory=list)
 
-    def submitted(
-        self,
-        run: str,
-        groups: Sequence[EncodedGroup],
-        placements: Sequence[Placement],
-        outcomes: Sequence[Outcome],
-        environments: Mapping[int, EnvironmentRecord],
-    ) -> None:
-        """Count the groups that are new, whether they are stored or dropped on arrival."""
-        uncounted, own = self._uncounted.setdefault(run, []), with_series(environments)
-        for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
-            if not outcome.repeated:
-                name = series_name(placement.environment, environments, own)
-                reward = mean(group.rewards) if len(group.rewards) else None
-                uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
-        if len(uncounted) >= _MOST_UNCOUNTED:
-            self._count_arrivals(run)
+    def are_of(self, first_epoch: int) -> bool:
+        """Return whether they are of the run with this first epoch, and not of another one of its name."""
+        return self.first_epoch in (0, first_epoch)
 
-    def _count_arrivals(self, run: str) -> None:
+    def count_arrivals(self) -> None:
+        """Add what came in to the tally."""
         came = defaultdict[str, list[_Arrival]](list)
-        for arrival in self._uncounted.pop(run, ()):
+        for arrival in self.uncounted:
             came[arrival.environment].append(arrival)
         for environment, own in came.items():
             counts = {
@@ -66,7 +56,33 @@ class HistoryRecorder:
                 "reward_in": [arrival.reward for arrival in own],
                 "length_in": [arrival.tokens / arrival.sequences for arrival in own],
             }
-            self._tally(run).note(environment, counts, values)
+            self.tally.note(environment, counts, values)
+        self.uncounted.clear()
+
+
+class HistoryRecorder:
+    """Counts groups that come in and go out, by run, until `take` fetches the counts."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Counts] = {}
+
+    def submitted(
+        self,
+        run: str,
+        context: AdmissionContext,
+        groups: Sequence[EncodedGroup],
+        placements: Sequence[Placement],
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        """Count the groups that are new, whether they are stored or dropped on arrival."""
+        counts, own = self._counts_of(run, context.first_epoch), with_series(context.environments)
+        for group, placement, outcome in zip(groups, placements, outcomes, strict=True):
+            if not outcome.repeated:
+                name = series_name(placement.environment, context.environments, own)
+                reward = mean(group.rewards) if len(group.rewards) else None
+                counts.uncounted.append(_Arrival(name, group.size, group.weight.tokens, len(group.payload), reward))
+        if len(counts.uncounted) >= _MOST_UNCOUNTED:
+            counts.count_arrivals()
 
     def handed_out(
         self, run: str, view: QueueView, lease: Lease, groups: Sequence[LeasedGroup], rewards: Sequence[float | None]
@@ -80,7 +96,7 @@ class HistoryRecorder:
             groups: The groups of the batch, those from the queue first.
             rewards: The mean reward of each group from the queue.
         """
-        tally = self._tally(run)
+        tally = self._counts_of(run, view.first_epoch).tally
         facts = tally.span.run
         facts.count("batches")
         facts.count("relaxed_batches", int(lease.relaxed))
@@ -107,16 +123,27 @@ class HistoryRecorder:
 
     def runs(self) -> list[str]:
         """Return the runs with counts."""
-        return list(self._tallies | self._uncounted)
+        return list(self._counts)
 
-    def take(self, run: str) -> HistorySpan:
-        """Fetch the counts of a run, and start again."""
-        self._count_arrivals(run)
-        tally = self._tallies.pop(run, None)
-        return HistorySpan() if tally is None else tally.close()
+    def take(self, run: str, first_epoch: int) -> HistorySpan:
+        """Fetch the counts of a run, and start again. Those of another run of its name are dropped.
 
-    def _tally(self, run: str) -> Tally:
-        return self._tallies.setdefault(run, Tally())
+        Args:
+            run: The run's name.
+            first_epoch: The first epoch of the run that there is now; 0 if it has none.
+        """
+        counts = self._counts.pop(run, None)
+        if counts is None or not counts.are_of(first_epoch):
+            return HistorySpan()
+        counts.count_arrivals()
+        return counts.tally.close()
+
+    def _counts_of(self, run: str, first_epoch: int) -> _Counts:
+        counts = self._counts.get(run)
+        if counts is None or not counts.are_of(first_epoch):
+            counts = self._counts[run] = _Counts(first_epoch)
+        counts.first_epoch = first_epoch
+        return counts
 
 
 def series_name(environment: int | None, environments: Mapping[int, EnvironmentRecord], own: Collection[int]) -> str:

@@ -133,7 +133,7 @@ class HistoryUpkeep:
             began_s = self._clock()
             look = await isolated(self._sampler.sample(run, replay=replay)) if maintained else None
             seen, growth = (HistorySpan(), None) if look is None or isinstance(look, Failure) else look
-            counted = self._recorder.take(run)
+            counted = await self._take(run)
             span = added([counted, seen])
             if not await self._write(run, span, growth) and growth is not None:
                 await self._write(run, counted)  # another process has looked at the run since
@@ -146,7 +146,7 @@ class HistoryUpkeep:
     async def write_all(self) -> None:
         """Write down what this process has counted, before it ends."""
         for run in self.counted():
-            await self._write(run, self._recorder.take(run))
+            await self._write(run, await self._take(run))
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget all runs but these."""
@@ -158,6 +158,9 @@ class HistoryUpkeep:
         self._fresh_until_s = {run: until_s for run, until_s in self._fresh_until_s.items() if run in kept}
         for run in [run for run, lock in self._keeping.items() if run not in kept and not lock.locked()]:
             del self._keeping[run]
+
+    async def _take(self, run: str) -> HistorySpan:
+        return self._recorder.take(run, await self._histories.first_epoch(run))
 
     async def _write(self, run: str, span: HistorySpan, growth: Growth | None = None) -> bool:
         # If a write fails, its outcome is unknown, and the next one is an entry of its own.

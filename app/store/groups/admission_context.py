@@ -27,6 +27,7 @@ class AdmissionContext:
 
     Attributes:
         epoch: Changes whenever any of this changes, except the policy version.
+        first_epoch: As of `app.core.runs.view.QueueView`.
         environments: By id, without the time of their last signs of life.
         batch_size: Sequences in a batch; None before anybody has configured the run.
         policy_version: The policy version in force.
@@ -36,6 +37,7 @@ class AdmissionContext:
     """
 
     epoch: int
+    first_epoch: int
     environments: Mapping[int, EnvironmentRecord]
     batch_size: int | None = None
     policy_version: int = 0
@@ -48,9 +50,9 @@ async def read_admission_context(connection: RedisClient, known: EnvironmentReco
     """Read the admission context of a run and its epoch. Parse only the environments that are not known yet."""
     keys = RunKeys(run)
     # The epoch first: if anything else changes in between, the older epoch is found to be outdated.
-    (epoch, version, policy, config), count, curricula = await connection.pipeline(
+    (epoch, first_epoch, version, policy, config), count, curricula = await connection.pipeline(
         [
-            ("HMGET", keys.run, "epoch", "policy_version", "policy", "config"),
+            ("HMGET", keys.run, "epoch", "first_epoch", "policy_version", "policy", "config"),
             ("HLEN", keys.environments),
             ("HGETALL", keys.curricula),
         ]
@@ -62,6 +64,7 @@ async def read_admission_context(connection: RedisClient, known: EnvironmentReco
     observers = await _observers(connection, keys, environments, named)
     return AdmissionContext(
         int(epoch or 0),
+        int(first_epoch or 0),
         environments,
         None if parsed is None else parsed.batch_size,
         int(version or 0),

@@ -65,6 +65,10 @@ class HistoryStore:
         """Count the environments of a run."""
         return int(await self._connection.call("HLEN", RunKeys(run).environments))
 
+    async def first_epoch(self, run: str) -> int:
+        """Read the first epoch of a run; 0 if it has none."""
+        return int(await self._connection.call("HGET", RunKeys(run).run, "first_epoch") or 0)
+
     async def append(
         self, run: str, span: HistorySpan, growth: Growth | None = None, replaced: str | None = None
     ) -> str | None:

@@ -53,7 +53,8 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
 
 async def context_of_a_new_run(services: Services) -> AdmissionContext:
     await run_with(services)
-    return AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
+    view = await services.environments.registry.view(RUN)
+    return AdmissionContext(view.epoch, view.first_epoch, {})
 
 
 async def commit_in_turn(
@@ -415,7 +416,7 @@ async def test_the_error_of_a_store_that_cannot_be_reached_goes_to_all_that_ask(
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
     commits = GroupCommit(services.groups.store)
-    senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", AdmissionContext(0, {})))) for n in range(4)]
+    senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", AdmissionContext(0, 0, {})))) for n in range(4)]
     await asyncio.sleep(0)
     senders[1].cancel()
     told = await asyncio.gather(*senders, return_exceptions=True)

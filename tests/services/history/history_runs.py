@@ -1,4 +1,4 @@
-"""A run whose history is tested, its groups, and a sampler of its own."""
+"""A run whose history is tested, its groups, a sampler of its own, and how the history is written and read."""
 
 import time
 from collections.abc import Callable
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from app.api.deps import Services
+from app.core.history.wanted import WantedHistory
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
+from app.services.history.reading import RunHistory
 from app.services.history.sampling import HistorySampler
 from app.services.stores import Stores
 from app.store.groups.codec import EncodedGroup
@@ -38,3 +40,21 @@ def sampler_of(services: Services, stores: Stores, clock: Callable[[], float] = 
     return HistorySampler(
         diagnostics, stores.batch_records, stores.replay, stores.curricula, stores.histories, clock=clock
     )
+
+
+async def keep(services: Services, *, maintains: bool = True) -> None:
+    """Let a process write its part of the history, as its maintenance does every ten seconds."""
+    await services.history.upkeep.keep(RUN, maintained=maintains)
+
+
+async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:
+    """Read the history up to after the present span."""
+    (now_s, _) = await services.connection.call("TIME")
+    return await services.history.reading.of(
+        RUN, int(now_s) - ago_s, int(now_s) + 1, WantedHistory(environment=environment)
+    )
+
+
+def total(series: list[float | None]) -> float:
+    """Add up what is known."""
+    return sum(value for value in series if value is not None)

@@ -12,7 +12,6 @@ from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_wr
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
-from app.services.history.reading import RunHistory
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.sampling import HistorySampler
 from app.services.history.upkeep import HistoryUpkeep
@@ -22,30 +21,13 @@ from app.store.history.codec import encode_span
 from app.store.history.store import Growth, HistoryStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.criteria import GroupCriteria
-from lachesis.wire.errors import InvalidField, RunNotFound
+from lachesis.wire.errors import InvalidField
 from lachesis.wire.filters import ZeroVarianceFilter
 from tests.services.conftest import RUN, Process, join
-from tests.services.history.history_runs import group, make_run, sampler_of
+from tests.services.history.history_runs import group, keep, make_run, read, sampler_of, total
 from tests.waiting import wait_until
 
 KEYS = RunKeys(RUN)
-
-
-async def keep(services: Services, *, maintains: bool = True) -> None:
-    """Let a process write its part of the history, as its maintenance does every ten seconds."""
-    await services.history.upkeep.keep(RUN, maintained=maintains)
-
-
-async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:
-    """Read the history up to after the present span."""
-    (now_s, _) = await services.connection.call("TIME")
-    return await services.history.reading.of(
-        RUN, int(now_s) - ago_s, int(now_s) + 1, WantedHistory(environment=environment)
-    )
-
-
-def total(series: list[float | None]) -> float:
-    return sum(value for value in series if value is not None)
 
 
 def latest(series: list[float | None]) -> float | None:
@@ -358,23 +340,6 @@ async def test_histograms_compare_what_came_with_what_was_trained_on(process: Ca
     assert found.edges[0] == 0
     _, of_waiting = await services.history.reading.histograms(RUN, "waiting", environment="math")
     assert of_waiting.generated == []
-
-
-async def test_a_run_that_is_reset_or_deleted_has_no_history(
-    process: Callable[..., Process], redis_client: Redis
-) -> None:
-    services, _ = process()
-    math = await make_run(services)
-    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
-    await keep(services)
-    assert await redis_client.exists(KEYS.series(10))
-    await services.groups.native.submit(RUN, [group("b", math, 0.0, 1.0)])
-    await services.runs.administration.delete(RUN)
-    await keep(services, maintains=False)
-    assert await redis_client.keys("*series*") == []
-    assert services.history.upkeep.counted() == []
-    with pytest.raises(RunNotFound):
-        await read(services)
 
 
 async def test_who_follows_a_history_reads_what_a_new_reader_reads(
