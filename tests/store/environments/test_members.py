@@ -120,6 +120,16 @@ async def test_a_beat_that_is_written_late_does_not_bring_a_member_back(store: S
     assert await store.redis.hget(KEYS.seen, "0") is None
 
 
+async def test_a_sign_of_life_later_than_the_clock_is_not_of_this_run(store: Store) -> None:
+    """It is of a deleted run of the same name. An environment would stay alive until the clock gets there."""
+    later_ms, known = (await store.view()).clock_ms + TTL_MS, await store.redis.hget(KEYS.seen, "0")
+    await store.tick(PendingHeartbeats({0: later_ms}))
+    assert await store.redis.hget(KEYS.seen, "0") == known
+    await store.pass_time(TTL_MS)
+    await store.tick(PendingHeartbeats({0: later_ms}))
+    assert await store.redis.hget(KEYS.seen, "0") == str(later_ms).encode()
+
+
 async def test_a_forgotten_environment_leaves_its_counts_behind(store: Store) -> None:
     await store.admit(encoded(1), ids=["a"])
     await store.acknowledge(await store.take("a"))

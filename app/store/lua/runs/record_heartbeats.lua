@@ -18,7 +18,8 @@ if redis.call('EXISTS', RUN) == 0 then return 0 end
 local clock = advance_clock(RUN)
 for id, heard_ms in pairs(environments_heard) do
   local heard = math.max(heard_ms, tonumber(redis.call('HGET', SEEN, id) or 0))
-  if redis.call('HEXISTS', ENVIRONMENTS, id) == 1 then redis.call('HSET', SEEN, id, heard) end
+  local is_of_this_run = heard_ms <= clock  -- a later sign is of a deleted run of this name
+  if is_of_this_run and redis.call('HEXISTS', ENVIRONMENTS, id) == 1 then redis.call('HSET', SEEN, id, heard) end
 end
 for _, name in ipairs(members_seen) do  -- a sign of life does not bring back a member that has left
   if redis.call('HEXISTS', MEMBERS, name) == 1 then
