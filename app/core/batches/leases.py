@@ -12,7 +12,7 @@ commit ──▶  held ──ack──▶ delivered                             
           quarantined ──nack──▶ dissolved, or dropped by an operator
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.ranks.sharding import Sharding, untouched
@@ -74,7 +74,7 @@ class Lease:
         state: See `lachesis.wire.states.LeaseState`.
         worker: The API process that sends or sent it.
         delivery_count: How often it was handed out, without deliveries that are known to have reached no trainer.
-        step: The run's step after it was taken.
+        step: The run's step after it was taken; after another configuration, at most its starting step.
         relaxed: Whether some minimum is not kept.
         lease_id: Names this delivery while the batch is held. A trainer that lost the batch cannot end it.
         deadline_ms: Run clock at which a held batch is handed out again.
@@ -127,6 +127,23 @@ def returned(lease: Lease) -> Lease:
     sharding = None if lease.sharding is None else untouched(lease.sharding)
     free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", sharding=sharding)
     return replace(free, state="returned")
+
+
+def after_registration(leases: Sequence[Lease], starting_step: int | None) -> list[Lease]:
+    """Return leases after a trainer of Atropos registered. What a former one did not acknowledge is handed out again.
+
+    In a new configuration, these batches come before all others: their steps end at the starting step. Their debts and
+    rewinds belong to the former configuration.
+
+    Args:
+        leases: All leases of the run, by step.
+        starting_step: The starting step of a new configuration; None if the configuration stays.
+    """
+    after = [returned(lease) if lease.state in ("sending", "sent") else lease for lease in leases]
+    if starting_step is None:
+        return after
+    steps = range(starting_step - len(after) + 1, starting_step + 1)
+    return [replace(own, step=step, debts=(), rewound=0, given_back="") for own, step in zip(after, steps, strict=True)]
 
 
 def rewound(lease: Lease, rewind: int) -> Lease:

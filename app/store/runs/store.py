@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 
 from app.core.access.limits import limits_of
-from app.core.batches.leases import returned
+from app.core.batches.leases import after_registration
 from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
 from app.core.ranks.sharding import Undivided
@@ -212,14 +212,16 @@ class RunStore:
         attempts = Attempts("register a trainer", run)
         while attempts.again():
             view = await self.view(run)
+            after = after_registration(view.leases, None if view.config == config else config.starting_step)
             leases = [
-                scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(returned(lease)))
-                for lease in view.leases
-                if lease.state in ("sending", "sent")
+                scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(new))
+                for lease, new in zip(view.leases, after, strict=True)
+                if new != lease
             ]
             registration = scripts.register_trainer(
                 keys,
                 epoch=view.epoch,
+                step=view.step,
                 config=settings_text(config),
                 starting_step=config.starting_step,
                 leases=leases,

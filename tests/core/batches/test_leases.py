@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.core.batches.leases import (
     Lease,
+    after_registration,
     exhausted,
     expired,
     given_back,
@@ -81,6 +82,22 @@ def test_a_batch_waits_once_returned_and_never_once_quarantined(
 ) -> None:
     assert is_redeliverable(returned(lease), clock_ms, most, being_sent=being_sent)
     assert not is_redeliverable(quarantined(lease), clock_ms, most, being_sent=being_sent)
+
+
+def test_a_trainer_that_registers_again_takes_back_what_was_sent_and_no_more() -> None:
+    before = [replace(held(), state=state) for state in LEASE_STATES]
+    after = after_registration(before, None)
+    changed = {new.state for old, new in zip(before, after, strict=True) if new != old}
+    assert changed == {"returned"}
+    assert [new.state for new in after] == [
+        "returned" if old.state in ("sending", "sent") else old.state for old in before
+    ]
+
+
+def test_batches_of_a_former_configuration_come_before_all_others_in_their_order() -> None:
+    before = [replace(rewound(held(), 1), step=step, debts=((0, 2),), given_back="lease") for step in (500, 502)]
+    after = after_registration(before, 7)
+    assert after == [replace(lease, step=step) for step, lease in zip((6, 7), [returned(held())] * 2, strict=True)]
 
 
 def test_a_later_saved_state_has_held_batches_and_untouched_rewound_ones() -> None:

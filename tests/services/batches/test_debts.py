@@ -13,6 +13,8 @@ from tests.lossy_line import LossyLine
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.waiting import wait_until
 
+NEW_CONFIG = config(4).model_copy(update={"wandb_group": "anew"})
+
 
 async def debts(services: Services) -> Mapping[int, int]:
     return (await services.environments.registry.view(RUN)).debts
@@ -42,3 +44,18 @@ async def test_a_batch_given_back_before_a_commit_is_not_repaid(
     await line.deliver_late()
     assert marks(await taking) == [0]
     assert await debts(services) == {1: 1, 2: 1}
+
+
+async def test_a_batch_from_before_another_configuration_repays_nothing(process: Callable[..., Process]) -> None:
+    """Its debts were forgotten with the former configuration."""
+    services, _ = process()
+    await services.runs.administration.create(RUN, config(4), Policy(relax_after_s=0.0))
+    for number, name in enumerate(("math", "code")):
+        sender = (await join(services, name, group_size=4, min_share=0.25)).environment
+        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(group_id=name)])
+    old = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
+    assert old is not None
+    assert await debts(services) == {1: 1}
+    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
+    await services.batches.leases.give_back(RUN, old.lease.batch_id, old.lease.lease_id, None)
+    assert await debts(services) == {}

@@ -1,5 +1,6 @@
 """What was taken may come back in unusual ways; a run's memory of it stays right."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -9,11 +10,15 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
+from app.store.redis import scripts
 from lachesis.wire.errors import InvalidField, RewindImpossible
+from tests.lossy_line import LossyLine
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
+from tests.waiting import wait_until
 
 BYTES = len(encoded(2, 0).payload)
+NEW_CONFIG = config(2).model_copy(update={"wandb_group": "anew"})
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
@@ -72,12 +77,45 @@ async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to
     with pytest.raises(RewindImpossible, match="step 3"):
         await services.batches.retention.rewind(RUN, 1)
     await services.runs.administration.change(RUN, {"keep_batches": 8})
-    await services.environments.registry.register_trainer(RUN, config(2).model_copy(update={"wandb_group": "anew"}))
+    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
     batch = await taken(services)
     assert batch.lease.step == 1
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     assert await rewound_to(services, 0) == [batch.lease.batch_id]
     await books_of(redis_client, RUN)
+
+
+@pytest.mark.parametrize(("keep_batches", "step", "comes_again"), [(8, 0, True), (0, 1, False)])
+async def test_a_rewind_hands_out_no_batch_from_before_another_configuration(
+    services: Services, redis_client: Redis, keep_batches: int, step: int, comes_again: bool
+) -> None:
+    """The step of the new configuration is before theirs. Its trainer can save a state that has them."""
+    await services.runs.administration.change(RUN, {"keep_batches": keep_batches})
+    await services.groups.native.submit(RUN, [named(name) for name in "abc"])
+    old = [await taken(services) for _ in range(2)]
+    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
+    new = await taken(services)
+    for batch in (*old, new):
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    assert await rewound_to(services, step) == [new.lease.batch_id] * comes_again
+    await books_of(redis_client, RUN)
+
+
+async def test_a_batch_that_is_taken_during_a_registration_comes_before_the_new_ones(
+    process: Callable[..., Process], services: Services, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    registering, _ = process(url)
+    await services.groups.native.submit(RUN, [named("a")])
+    line.hold(scripts.load("register_trainer").digest.encode())
+    registration = asyncio.create_task(registering.environments.registry.register_trainer(RUN, NEW_CONFIG))
+    await wait_until(lambda: line.holds)
+    await taken(services)
+    line.heal()
+    await line.deliver_late()
+    await registration
+    (lease,) = (await services.runs.administration.get(RUN)).leases
+    assert lease.step == NEW_CONFIG.starting_step
 
 
 async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Services) -> None:

@@ -9,23 +9,23 @@
 local RUN = KEYS[1]  -- hash: configuration, epoch, step
 local LEASE_STATES = KEYS[2]  -- hash: batch id -> JSON of its lease
 local epoch = ARGV[1]  -- as it was read
-local config = ARGV[2]  -- JSON
-local starting_step = ARGV[3]
-local leases = rows(ARGV, 4, {'batch_id', 'seen', 'new'})  -- JSON of each lease as it was read, and from now on
+local step = ARGV[2]  -- as it was read
+local config = ARGV[3]  -- JSON
+local starting_step = ARGV[4]
+local leases = rows(ARGV, 5, {'batch_id', 'seen', 'new'})  -- JSON of each lease as it was read, and from now on
 -- include clock
 -- include epoch
 
-if redis.call('HGET', RUN, 'config') ~= config and (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then
-  return -1
-end
+local now = redis.call('HMGET', RUN, 'config', 'epoch', 'step')
+if now[1] ~= config and ((now[2] or '0') ~= epoch or (now[3] or '0') ~= step) then return -1 end
 for _, lease in ipairs(leases) do
-  local now = redis.call('HGET', LEASE_STATES, lease.batch_id)
-  if now ~= lease.seen and now ~= lease.new then return -1 end
+  local state = redis.call('HGET', LEASE_STATES, lease.batch_id)
+  if state ~= lease.seen and state ~= lease.new then return -1 end
 end
 advance_clock(RUN)
 for _, lease in ipairs(leases) do redis.call('HSET', LEASE_STATES, lease.batch_id, lease.new) end
 redis.call('PUBLISH', RUN, 'registered')
-if redis.call('HGET', RUN, 'config') == config then return 0 end
+if now[1] == config then return 0 end
 redis.call('HSET', RUN, 'config', config, 'step', starting_step, 'started', 0)
 next_epoch(RUN)
 redis.call('HDEL', RUN, 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint',
