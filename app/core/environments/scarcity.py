@@ -3,8 +3,9 @@
 A batch waits for an environment that has sent less than its part while another one has sent its part. The part is its
 minimum or, without a minimum, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of
 the run counts from the first request of a trainer that gets no batch during this time. After that, the minimum of the
-environment is what it has queued. Credits for its part go to others, and each batch owes it the rest, until it has sent
-its part again. The minimums of others bind as before. Without the setting, batches wait forever.
+environment is what it has queued, until it has sent its part again. Credits for its part go to others. What a batch
+lacks counts as owed, but batches that keep all minimums do not choose more of the environment for that. The minimums of
+others bind as before. Without the setting, batches wait forever.
 """
 
 import math

@@ -97,8 +97,8 @@ class RunSettings(RunFilters, RunLimitSettings):
         ge=0,
         le=YEAR_S,
         description="How long batches wait for a live environment that sends too little for its minimum share, "
-        "seconds. Then the run hands out batches with less of the environment, marked relaxed, and owes it the rest. "
-        "Null means no limit.",
+        "seconds. Then the run hands out batches with less of the environment, marked relaxed. The rest counts as "
+        "owed. Null means no limit.",
     )
     max_queued_groups: int | None = Field(
         default=None,

@@ -100,7 +100,10 @@ class EnvironmentStatus(_StatusModel):
     needs_sequences: int = Field(
         description="Minimum number of sequences of the environment in the next batch. 0 if it is not alive."
     )
-    owed_sequences: int = Field(description="Sequences that relaxed batches owe the environment for its minimum.")
+    owed_sequences: int = Field(
+        description="Sequences that relaxed batches owe the environment for its minimum. A batch with more than its "
+        "minimum repays them."
+    )
     dropped: dict[str, int] = Field(description="Dropped groups of the environment, by reason.")
     ledger: Ledger = Field(description="What happened to the tokens of the environment.")
     sequences_per_s: float | None = Field(
