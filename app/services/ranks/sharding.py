@@ -95,10 +95,10 @@ async def _shard(
     """Cut a rank's part out of its groups. ``parts`` has the sequences by position of the group."""
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
+    many = sum(map(len, sequences)) >= _MANY_SEQUENCES
+    packed = await asyncio.to_thread(_packed, cut, sharding) if many else _packed(cut, sharding)
     held = replace(lease, sharding=taken_by(sharding, shard_request.rank))
-    return OutgoingBatch(
-        held, mine.groups, cut, view, BatchShard(shard_request.rank, sequences, _packed(cut, sharding))
-    )
+    return OutgoingBatch(held, mine.groups, cut, view, BatchShard(shard_request.rank, sequences, packed))
 
 
 async def _divided(
