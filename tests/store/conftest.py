@@ -75,7 +75,8 @@ class Store:
 
     async def rewind(self, step: int, kept: Sequence[Lease], held: Sequence[tuple[Lease, Lease]] = ()) -> bool:
         """Hand kept batches out again under these leases, and held ones: as seen, and from now on."""
-        return await self.batches.rewind(RUN, step, await self.view(), [*held, *((None, new) for new in kept)], 0)
+        leases = [*held, *((None, new) for new in kept)]
+        return await self.batches.rewind(RUN, step, await self.view(), leases, 0, "request")
 
     async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""

@@ -217,7 +217,8 @@ async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody)
 @requires(Permission.TRAIN, audited=True)
 async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Hand out every batch after a step again: the same groups in the same order, before any new batch."""
-    rewound = await services.runs.administration.rewind(run, parse(Rewind, body).step)
+    asked = parse(Rewind, body)
+    rewound = await services.runs.administration.rewind(run, asked.step, asked.request_id)
     return model_reply(
         Rewound(
             batches=[lease.batch_id for lease in rewound.batches],

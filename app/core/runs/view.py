@@ -40,6 +40,7 @@ class QueueView:
         policy: What the run does with groups and batches.
         policy_version: The policy version in force.
         rewinds: How often its trainer went back to a saved state.
+        rewound_by: The id of the request that did so last; empty if there is none.
         kept: Acknowledged batches that are kept.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
@@ -73,6 +74,7 @@ class QueueView:
     policy: Policy = field(default_factory=Policy)
     policy_version: int = 0
     rewinds: int = 0
+    rewound_by: str = ""
     kept: KeptBatches = field(default_factory=KeptBatches)
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)

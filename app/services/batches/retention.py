@@ -1,5 +1,6 @@
 """Keep delivered batches until the trainer has saved its own state, and hand them out again after a crash."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -141,21 +142,30 @@ class Retention:
         emit(CheckpointReported(run=run, step=step, released_batches=len(saved)))
         return await self._runs.view(run)
 
-    async def rewind(self, run: str, step: int) -> RewindResult:
+    async def rewind(self, run: str, step: int, request_id: str | None = None) -> RewindResult:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
         The policy version goes back too (`app.core.batches.rewind.restored_version`). Batches up to ``step`` that
         are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). The other batches up to
         ``step`` that wait to be handed out again go first. A trainer that still runs cannot end batches after ``step``,
-        and its requests for more are refused. Safe to repeat.
+        and its requests for more are refused.
+
+        Args:
+            run: The run's name.
+            step: Step of the last batch in the saved state.
+            request_id: The id of the request. If the last rewind has the same id, the run is not rewound again.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
             RewindImpossible: A batch after ``step`` was delivered and is no longer kept.
         """
+        request_id = request_id or uuid.uuid4().hex  # also for a reply of Redis that was lost
         attempts = Attempts("rewind the run", run)
         while attempts.again():
             view = await self._runs.view(run)
+            if view.rewound_by == request_id:
+                result = _last_rewind(view, step)
+                break
             _check_taken(view, step)
             earliest = view.kept.unkept_step
             if earliest is not None and step < earliest:
@@ -177,11 +187,20 @@ class Retention:
             again += [(None, replace(rewound(own.lease, number), delivery_count=1)) for own in kept]
             again.sort(key=lambda pair: pair[1].step)
             version = restored_version(step, view, [(own.lease.step, own.policy_version) for own in kept])
-            if await self._batches.rewind(run, step, view, again, version):
+            if await self._batches.rewind(run, step, view, again, version, request_id):
+                result = RewindResult(tuple(new for _, new in again), tuple(left_out), version, number)
                 break
         await self.trim(run)
-        emit(RewindCompleted(run=run, step=step, batches=len(again)))
-        return RewindResult(tuple(new for _, new in again), tuple(left_out), version, number)
+        emit(RewindCompleted(run=run, step=step, batches=len(result.batches)))
+        return result
+
+
+def _last_rewind(view: RunView, step: int) -> RewindResult:
+    """Return the result of the last rewind, which went back to ``step``, without batches that have ended since."""
+    left_out = tuple(lease for lease in view.leases if lease.step > step and _is_quarantined(lease, view))
+    batches = (lease for lease in view.leases if lease.state == "returned" or lease.rewound == view.rewinds)
+    again = tuple(lease for lease in batches if lease not in left_out)
+    return RewindResult(again, left_out, view.policy_version, view.rewinds)
 
 
 def _is_quarantined(lease: Lease, view: RunView) -> bool:

@@ -190,7 +190,7 @@ class RunAdministration:
         emit(PolicyVersionSet(run=run, policy_version=version, before=view.policy_version, dropped_groups=dropped))
         return dropped
 
-    async def rewind(self, run: str, step: int) -> RewindResult:
+    async def rewind(self, run: str, step: int, request_id: str | None = None) -> RewindResult:
         """Go back to the state that a trainer saved after ``step`` (`app.services.batches.retention.Retention.rewind`).
 
         Raises:
@@ -198,7 +198,7 @@ class RunAdministration:
             InvalidField, RewindImpossible: As for `Retention.rewind`.
         """
         await self.get(run)
-        rewound = await self._retention.rewind(run, step)
+        rewound = await self._retention.rewind(run, step, request_id)
         await self._sweep_versions(run)
         return rewound
 

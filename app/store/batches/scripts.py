@@ -132,5 +132,6 @@ def rewind_run(
     seen_step: int,
     seen_rewinds: int,
     policy_version: int,
+    request_id: str,
     batches: Sequence[RewoundLease],
 ) -> None: ...

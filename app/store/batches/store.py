@@ -315,7 +315,13 @@ class BatchStore:
         return int(released)
 
     async def rewind(
-        self, run: str, step: int, view: RunView, leases: Iterable[tuple[Lease | None, Lease]], policy_version: int
+        self,
+        run: str,
+        step: int,
+        view: RunView,
+        leases: Iterable[tuple[Lease | None, Lease]],
+        policy_version: int,
+        request_id: str,
     ) -> bool:
         """Make every batch after ``step`` wait to be handed out again, and count the rewind.
 
@@ -329,6 +335,7 @@ class BatchStore:
             view: The run this was decided on.
             leases: For each batch after that step, its lease as read (None if it is kept), and its new lease.
             policy_version: The policy version from now on.
+            request_id: The id of the request, for `RunView.rewound_by`.
 
         Returns:
             False if the run has changed: read it and decide again.
@@ -339,6 +346,7 @@ class BatchStore:
             seen_step=view.step,
             seen_rewinds=view.rewinds,
             policy_version=policy_version,
+            request_id=request_id,
             batches=[
                 scripts.RewoundLease(new.batch_id, "" if seen is None else lease_text(seen), lease_text(new))
                 for seen, new in leases

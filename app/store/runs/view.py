@@ -139,6 +139,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "policy": parse_policy(run.get("policy")),
         "policy_version": int(run.get("policy_version", 0)),
         "rewinds": int(run.get("rewinds", 0)),
+        "rewound_by": run.get("rewound_by", ""),
         "kept": KeptBatches(
             _optional_int(run.get("checkpoint")),
             _optional_int(run.get("unkept_step")),

@@ -210,12 +210,12 @@ class RunCalls:
         body = checked(runs.Checkpoint, step=step, **given)
         return Call("POST", path_of(self.run, "checkpoints"), model_reader(runs.RetentionState), **json_body(body))
 
-    def rewind(self, step: int) -> Call[runs.Rewound]:
+    def rewind(self, step: int, request_id: str) -> Call[runs.Rewound]:
         return Call(
             "POST",
             path_of(self.run, "rewind"),
             model_reader(runs.Rewound),
-            **json_body(checked(runs.Rewind, step=step)),
+            **json_body(checked(runs.Rewind, step=step, request_id=request_id)),
         )
 
 

@@ -1,6 +1,7 @@
 """A trainer's side of a run, for asyncio."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -350,7 +351,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         try:
             for feed in feeds:
                 await feed.pause()
-            rewound = await self._sender.send(self._calls.rewind(step))
+            rewound = await self._sender.send(self._calls.rewind(step, str(uuid.uuid4())))
             self._acquirer.start(rewound.rewinds)
             for feed, cursor in feeds.items():
                 feed.forget()

@@ -317,6 +317,13 @@ class Rewind(Body):
     step: int = Field(
         ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in the saved state.", examples=[5]
     )
+    request_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="An id of this request. A repetition does not rewind the run again, and gets the same answer.",
+    )
 
 
 class Rewound(BaseModel):

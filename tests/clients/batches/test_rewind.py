@@ -15,6 +15,7 @@ import pytest
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import LeaseLost, RewindImpossible, RunRewound
 from tests.clients.docs.test_snippets import snippets
+from tests.clients.proxy import CuttingProxy
 from tests.clients.run import counts, group, submitted
 from tests.properties import LONG
 from tests.waiting import wait_until
@@ -210,6 +211,15 @@ async def test_a_trainer_that_rewound_learns_that_another_one_did_so_afterwards(
         async with aclosing(first.batches(wait_s=5)) as batches:
             with pytest.raises(RunRewound):
                 await anext(batches)
+
+
+async def test_a_rewind_whose_answer_breaks_off_counts_once(run: Settings, proxy: CuttingProxy) -> None:
+    async with AsyncTrainer(run) as trainer:
+        await trainer.run()
+        proxy.cut("reply", 100)
+        assert (await trainer.rewind(0)).rewinds == 1
+        assert proxy.cuts == 1
+        assert (await trainer.rewind(0)).rewinds == 2
 
 
 async def test_a_trainer_that_waits_while_the_run_is_rewound_learns_it_at_once(run: Settings) -> None:

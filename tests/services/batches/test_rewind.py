@@ -118,6 +118,43 @@ async def test_a_batch_that_is_taken_during_a_registration_comes_before_the_new_
     assert lease.step == NEW_CONFIG.starting_step
 
 
+async def test_of_two_rewinds_with_one_request_id_at_once_one_counts(
+    process: Callable[..., Process], services: Services, lossy: tuple[LossyLine, str]
+) -> None:
+    """The run counted both, and refused the trainer that had the answer of the first."""
+    line, url = lossy
+    slow, _ = process(url)
+    await services.groups.native.submit(RUN, [named(name) for name in "abc"])
+    first = await taken(services)
+    await services.batches.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)
+    poison = await taken(services, lease_s=0.001)
+    await taken(services)
+    line.hold(scripts.load("rewind_run").digest.encode())
+    late = asyncio.create_task(slow.runs.administration.rewind(RUN, 0, "once"))
+    await wait_until(lambda: line.holds)
+    rewound = await services.runs.administration.rewind(RUN, 0, "once")
+    line.heal()
+    await line.deliver_late()
+    assert await late == rewound
+    assert ([lease.step for lease in rewound.batches], rewound.rewinds) == ([1, 3], 1)
+    assert [lease.batch_id for lease in rewound.quarantined] == [poison.lease.batch_id]
+    assert (await services.runs.administration.rewind(RUN, 0, "another")).rewinds == 2
+
+
+async def test_a_rewind_whose_reply_redis_lost_counts_once(
+    process: Callable[..., Process], services: Services, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    unlucky, _ = process(url)
+    line.lose_replies_to(scripts.load("rewind_run").digest.encode())
+    rewinding = asyncio.create_task(unlucky.runs.administration.rewind(RUN, 0))
+    await wait_until(lambda: line.lost)
+    line.heal()
+    line.cut()
+    assert (await rewinding).rewinds == 1
+    assert (await services.runs.administration.get(RUN)).rewinds == 1
+
+
 async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Services) -> None:
     """It would count all that is in trainers' hands as trained on."""
     await services.groups.native.submit(RUN, [named("a")])

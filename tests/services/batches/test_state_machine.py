@@ -306,15 +306,16 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(ago=st.integers(-1, 6))
     def rewind(self, ago: int) -> None:
-        step = self._model.step - ago
+        step, request_id = self._model.step - ago, str(next(self._numbers))
         predicted, rewound = self._both(
-            lambda s: s.runs.administration.rewind(RUN, step), lambda: self._model.rewind(step)
+            lambda s: s.runs.administration.rewind(RUN, step, request_id), lambda: self._model.rewind(step)
         )
         if rewound is not None:
             again = [lease.batch_id for lease in rewound.batches]
             left_out = [lease.batch_id for lease in rewound.quarantined]
             assert (again, left_out, rewound.policy_version) == predicted
             assert self._call(lambda services: services.runs.administration.get(RUN)).policy_version == predicted[2]
+            assert self._call(lambda s: s.runs.administration.rewind(RUN, step, request_id)) == rewound
 
     # Operators, and time
 

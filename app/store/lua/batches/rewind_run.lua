@@ -8,7 +8,7 @@
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
 --
 -- include rows
-local RUN = KEYS[1]  -- hash: totals, step, policy version, `trained_batches`, rewinds, epoch, `unkept_step`
+local RUN = KEYS[1]  -- hash: totals, step, version, `trained_batches`, rewinds, `rewound_by`, epoch, `unkept_step`
 local KEPT = KEYS[2]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[3]  -- zset: batch id -> step
 local LEASES = KEYS[4]  -- hash: batch id -> JSON list of groups
@@ -20,8 +20,9 @@ local step = ARGV[1]  -- step to go back to
 local seen_step = ARGV[2]  -- step of the run as it was read
 local seen_rewinds = ARGV[3]  -- rewinds of the run as they were read
 local policy_version = ARGV[4]  -- policy version from now on
+local request_id = ARGV[5]  -- of the rewind, by which a repetition is recognised
 -- seen: JSON of the lease as it was read, '' if the batch is kept; new: its JSON from now on
-local batches = rows(ARGV, 5, {'batch_id', 'seen', 'new'})
+local batches = rows(ARGV, 6, {'batch_id', 'seen', 'new'})
 -- include clock
 -- include epoch
 -- include sweeping
@@ -61,6 +62,7 @@ end
 redis.call('HDEL', RUN, 'trained_batches')
 put_policy_version(RUN, REPLAY, policy_version)
 redis.call('HINCRBY', RUN, 'rewinds', 1)
+redis.call('HSET', RUN, 'rewound_by', request_id)
 next_epoch(RUN)
 redis.call('PUBLISH', RUN, 'rewound')
 return 1
