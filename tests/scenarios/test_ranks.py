@@ -30,10 +30,15 @@ SHORT_S = 0.2
 
 
 async def ask(
-    client: httpx.AsyncClient, rank: int, wait_s: float = 0, lease_s: float = 600, **query: Any
+    client: httpx.AsyncClient,
+    rank: int,
+    wait_s: float = 0,
+    lease_s: float = 600,
+    request_id: str | None = None,
+    **query: Any,
 ) -> httpx.Response:
     asked = {"rank": rank, "world_size": WORLD, "wait_s": wait_s, **query}
-    return await client.post(f"{RUN}/batches", params=asked, json={"lease_s": lease_s})
+    return await client.post(f"{RUN}/batches", params=asked, json={"lease_s": lease_s, "request_id": request_id})
 
 
 async def shard(client: httpx.AsyncClient, rank: int, **query: Any) -> Batch:
@@ -405,8 +410,10 @@ async def test_a_batch_that_comes_again_comes_to_ranks_that_are_past_it(client: 
     assert (await shard(client, 0, after=2))["step"] == 3, "it waits until another rank has the batch"
     restarted = await shard(client, 1)
     assert (restarted["step"], restarted["delivery_count"]) == (1, 2)
-    again = await shard(client, 0, after=3)
+    again = await shard(client, 0, after=3, request_id="r1")
     assert (again["lease"], content(again)) == (restarted["lease"], content(first))
+    assert content(await shard(client, 0, after=3, request_id="r1")) == content(first), "it may not have got the reply"
+    assert (await ask(client, 0, after=3, request_id="r2")).status_code == 204
     assert (await ask(client, 0, after=3)).status_code == 204, "it has this delivery"
     for got in (restarted, again, await shard(client, 2, after=3)):
         await end(client, got, rank=got["shard"]["rank"])

@@ -125,8 +125,8 @@ async def take_batch(request: Request) -> Response:
     """Take a batch of exactly `batch_size` sequences under a lease. If no batch forms in time: 204 with the reason.
 
     A repeated request id gets the same batch under the same lease while the lease is held. With `rank` and `world_size`
-    the batch is divided between the ranks of a trainer. Each rank gets its own shard of the same batch, and gets the
-    shard again until it has acknowledged it.
+    the batch is divided between the ranks of a trainer. Each rank gets its own shard of the same batch. With the same
+    `after` and request id, it gets the shard again until it has acknowledged it.
     """
     services = await get_services(request)
     run, query = await run_name(request), query_of(request)
@@ -135,10 +135,9 @@ async def take_batch(request: Request) -> Response:
     asked = parse(TakeBatch, body) if body else TakeBatch()
     layout = Layout(run, compact=accepts_compact(request)) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
-    shard_request = shard_request_of(query)
-    batch_request = BatchRequest(
-        asked.request_id or "", asked.lease_s, asked.trainer or "", shard_request, asked.rewinds, begin
-    )
+    request_id = asked.request_id or ""
+    shard_request = shard_request_of(query, request_id)
+    batch_request = BatchRequest(request_id, asked.lease_s, asked.trainer or "", shard_request, asked.rewinds, begin)
     with Waiting(request) as waiting:
         answer = await services.batches.long_poll.take(run, batch_request, wait_s, waiting.ended)
     if answer.not_ready is not None:

@@ -22,7 +22,7 @@ def query_of(request: Request) -> TakeQuery:
     return parameters(TakeQuery, dict(request.query_params), "query")
 
 
-def shard_request_of(query: TakeQuery) -> ShardRequest | None:
+def shard_request_of(query: TakeQuery, request_id: str = "") -> ShardRequest | None:
     """Return which rank asks, and how to divide its batches; None for a trainer without ranks.
 
     Raises:
@@ -47,4 +47,4 @@ def shard_request_of(query: TakeQuery) -> ShardRequest | None:
         padded=query.padded,
         equal_micro_batches=query.equal_micro_batches,
     )
-    return ShardRequest(query.rank, spec, query.after, query.step)
+    return ShardRequest(query.rank, spec, query.after, query.step, request_id)

@@ -20,27 +20,35 @@ class ShardRequest:
         after: Step of the last batch that it already has: it asks for the one after that, or for an earlier one that
             was handed out again to others. None: it asks for the oldest that it has not acknowledged.
         step: The step it says it is at, or None.
+        request_id: The id of the request, if it has one. A repetition gets the same shard.
     """
 
     rank: int
     spec: ShardingSpec
     after: int | None = None
     step: int | None = None
+    request_id: str = ""
+
+    def has_later(self, step: int) -> bool:
+        """Return whether the rank says that it has the batch of this step or a later one."""
+        return self.after is not None and step <= self.after
 
     def wants(self, lease: Lease, clock_ms: int) -> bool:
         """Return whether the rank asks for this batch.
 
         A batch that was handed out again needs all ranks again. So a rank that does not hold it gets it, too, whatever
-        ``after`` is.
+        ``after`` is. If the reply is lost, the same request gets it again.
 
         Args:
             lease: The lease of the batch.
             clock_ms: The run clock now.
         """
-        if self.after is None or lease.step > self.after:
+        sharding = lease.sharding
+        if not self.has_later(lease.step):
             return True
-        holds = lease.sharding is not None and self.rank in lease.sharding.taken and not expired(lease, clock_ms)
-        return lease.delivery_count > 1 and not holds
+        if sharding is None or self.rank not in sharding.taken or expired(lease, clock_ms):
+            return lease.delivery_count > 1
+        return (self.rank, self.request_id) in sharding.requests
 
     def check(self, step: int) -> None:
         """Check that the rank is at the step of the batch it would get.

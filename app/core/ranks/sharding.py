@@ -108,6 +108,7 @@ class Sharding:
         micro_batches: The least number of micro-batches of each rank; 0: as few as possible.
         taken: Ranks that were handed their shard in this delivery, ascending.
         acknowledged: Ranks that have trained on theirs, ascending.
+        requests: The requests of ranks that got their shard although they had a later one: rank, id of the request.
         loads: The cost of each rank's shard. Only the process that divided the batch knows it: leases do not have it.
     """
 
@@ -119,6 +120,7 @@ class Sharding:
     micro_batches: int = 0
     taken: tuple[int, ...] = ()
     acknowledged: tuple[int, ...] = ()
+    requests: tuple[tuple[int, str], ...] = ()
     loads: tuple[float, ...] = field(default=(), compare=False)
 
     @property
@@ -174,9 +176,11 @@ def disagreement(agreed: ShardingSpec, asked: ShardingSpec) -> str | None:
     return f"{different} is {before} for the ranks that have this batch, not {now}"
 
 
-def taken_by(sharding: Sharding, rank: int) -> Sharding:
-    """Return the sharding after a rank was handed its shard."""
-    return replace(sharding, taken=_with(sharding.taken, rank))
+def taken_by(sharding: Sharding, rank: int, request_id: str = "") -> Sharding:
+    """Return the sharding after a rank was handed its shard, with the id of its request if that is remembered."""
+    requests = [one for one in sharding.requests if one[0] != rank]
+    requests += [(rank, request_id)] if request_id else []
+    return replace(sharding, taken=_with(sharding.taken, rank), requests=tuple(requests))
 
 
 def acknowledged_by(sharding: Sharding, rank: int) -> Sharding:
@@ -186,7 +190,7 @@ def acknowledged_by(sharding: Sharding, rank: int) -> Sharding:
 
 def untouched(sharding: Sharding) -> Sharding:
     """Return the same division before any rank had its shard, to hand it out again."""
-    return replace(sharding, taken=(), acknowledged=())
+    return replace(sharding, taken=(), acknowledged=(), requests=())
 
 
 def _with(ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:

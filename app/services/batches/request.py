@@ -7,7 +7,6 @@ from app.core.batches.leases import Lease, LeasedGroup
 from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
-from app.core.ranks.sharding import taken_by
 from app.core.runs.view import QueueView
 from lachesis.wire.errors import RunRewound
 
@@ -68,10 +67,10 @@ class BatchRequest:
 
     def renewed(self, lease: Lease, view: QueueView) -> Lease:
         """Return a lease that a trainer holds already, with its deadline extended."""
-        if self.shard_request is None or lease.sharding is None:
-            return replace(lease, deadline_ms=self.deadline_ms(view))
-        later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks may need it longer
-        return replace(lease, deadline_ms=later_ms, sharding=taken_by(lease.sharding, self.shard_request.rank))
+        deadline_ms = self.deadline_ms(view)
+        if self.shard_request is not None:
+            deadline_ms = max(lease.deadline_ms, deadline_ms)  # other ranks may need it longer
+        return replace(lease, deadline_ms=deadline_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ async def _shard(
     cut = await _cut(mine.groups, mine.payloads, sequences)
     many = sum(map(len, sequences)) >= _MANY_SEQUENCES
     packed = await asyncio.to_thread(_packed, cut, sharding) if many else _packed(cut, sharding)
-    held = replace(lease, sharding=taken_by(sharding, shard_request.rank))
+    # Only then could the same request mean another batch. Ids of all ranks would make each read of the run longer.
+    request_id = shard_request.request_id if shard_request.has_later(lease.step) else ""
+    held = replace(lease, sharding=taken_by(sharding, shard_request.rank, request_id))
     return OutgoingBatch(held, mine.groups, cut, view, BatchShard(shard_request.rank, sequences, packed))
 
 

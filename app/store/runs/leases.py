@@ -31,6 +31,7 @@ def _sharding(fields: dict[str, Any] | None) -> Sharding | None:
         return None
     spec = ShardingSpec(**fields["spec"] | {"ended_by": EndedBy(fields["spec"]["ended_by"])})
     ranks = {name: tuple(fields[name]) for name in ("taken", "acknowledged")}
+    ranks["requests"] = tuple((rank, request_id) for rank, request_id in fields.get("requests", ()))
     return Sharding(**fields | ranks | {"spec": spec, "balance": Balance(**fields["balance"])})
 
 

@@ -4,7 +4,7 @@ import contextlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from lachesis._prefetch.leased import HeldLease
@@ -66,10 +66,17 @@ class Acquirer(ABC, Generic[V]):
 
 @dataclass(slots=True)
 class ShardCursor:
-    """A rank that takes its shards in order. ``after`` is the latest step of those taken; None: it has taken none."""
+    """A rank that takes its shards in order.
+
+    Attributes:
+        rank: The rank.
+        after: The latest step of the shards that it has taken; None: it has taken none.
+        request_id: The id of its requests until it gets the next shard.
+    """
 
     rank: Rank
     after: int | None = None
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, Rank):
@@ -125,12 +132,13 @@ class BatchAcquirer(Acquirer[Taken]):
         return await self.take(wait_s, lease_s)
 
     async def take_shard(self, cursor: ShardCursor, wait_s: float, lease_s: float | None) -> Held[Taken] | NothingYet:
-        """Take a rank's shard of the next batch. It needs no request id: a repeated request gets the same shard."""
+        """Take a rank's shard of the next batch. A request whose answer was lost gets the same shard again."""
         await self._learn_rewinds()
-        call = self._calls.take_shard(self._body(lease_s), wait_s, cursor.rank, cursor.after)
+        body = self._body(lease_s, request_id=cursor.request_id)
+        call = self._calls.take_shard(body, wait_s, cursor.rank, cursor.after)
         held = await self._leased(self._sender.send(call), lease_s)
         if isinstance(held, Held):
-            step = held.taken.info.step
+            step, cursor.request_id = held.taken.info.step, str(uuid.uuid4())
             cursor.after = step if cursor.after is None else max(cursor.after, step)  # an earlier one may come again
         return held
 

@@ -17,6 +17,7 @@ from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
 from lachesis.wire.ranks import TakeQuery
+from tests.clients.proxy import CuttingProxy
 from tests.clients.run import counts, group, submitted
 from tests.properties import examples
 
@@ -178,7 +179,10 @@ async def test_a_rank_without_a_group_goes_through_the_same_step(run: Settings) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_a_loop_gets_a_batch_that_comes_again_and_then_goes_on(run: Settings) -> None:
+@pytest.mark.parametrize("breaks_off", [False, True])
+async def test_a_loop_gets_a_batch_that_comes_again_and_then_goes_on(
+    run: Settings, proxy: CuttingProxy, breaks_off: bool
+) -> None:
     """Rank 1 gives back a batch that a rewind brought back, while rank 0 has the next one."""
     async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as other, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(number) for number in range(4)])
@@ -193,9 +197,10 @@ async def test_a_loop_gets_a_batch_that_comes_again_and_then_goes_on(run: Settin
                 if steps == [1]:
                     await batch.ack()
                 elif steps == [1, 2]:
-                    await given_back.nack()
-                elif steps == [1, 2, 1]:
                     await submitted(environment, [group(4), group(5)])
-                else:
+                    await given_back.nack()
+                    if breaks_off:
+                        proxy.cut("reply", 100)
+                elif steps != [1, 2, 1]:
                     break
     assert steps == [1, 2, 1, 3]

@@ -76,6 +76,7 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
 
 
 HAD_BY_0 = taken_by(sharding(), 0)
+AGAIN_BY_0 = taken_by(taken_by(sharding(), 0, "again"), 1, "again")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,9 @@ HAD_BY_0 = taken_by(sharding(), 0)
         ([lease(1, sharding=None), lease(2)], ShardRequest(0, ShardingSpec(4), after=2), None),
         ([lease(1, delivery_count=2), lease(3)], ShardRequest(0, ShardingSpec(2), after=2), 1),
         ([lease(1, delivery_count=2, sharding=HAD_BY_0)], ShardRequest(0, ShardingSpec(2), after=1), None),
+        ([lease(1, delivery_count=2, sharding=AGAIN_BY_0)], ShardRequest(0, ShardingSpec(2), 1, None, "again"), 1),
+        ([lease(1, delivery_count=2, sharding=AGAIN_BY_0)], ShardRequest(0, ShardingSpec(2), 1, None, "next"), None),
+        ([lease(1, delivery_count=2, sharding=AGAIN_BY_0)], ShardRequest(0, ShardingSpec(2), after=1), None),
     ],
     ids=str,
 )

@@ -21,6 +21,7 @@ class Division:
     spec: ShardingSpec
     taken: set[int] = field(default_factory=set)
     acknowledged: set[int] = field(default_factory=set)
+    requests: dict[int, str] = field(default_factory=dict)
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -118,12 +119,14 @@ class RankModel(RunModel):
         return self._waits(batch) and not gone and self._wants(batch, shard_request)
 
     def _wants(self, batch: Batch, shard_request: ShardRequest) -> bool:
-        """A rank that has a later batch wants an earlier one if that came again without it."""
+        """A rank that has a later batch wants an earlier one if that came again without it, or to this very request."""
         if shard_request.after is None or batch.step > shard_request.after:
             return True
         is_held = batch.state == "held" and batch.deadline > self.now
-        has_it = is_held and batch in self.divided and shard_request.rank in self.divided[batch].taken
-        return batch.delivery_count > 1 and not has_it
+        if is_held and batch in self.divided and shard_request.rank in self.divided[batch].taken:
+            first = self.divided[batch].requests.get(shard_request.rank)
+            return first is not None and first == shard_request.request_id
+        return batch.delivery_count > 1
 
     def _leased(self, shard_request: ShardRequest) -> Batch | None:
         for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
@@ -138,7 +141,11 @@ class RankModel(RunModel):
     def _sit_down(self, batch: Batch, shard_request: ShardRequest) -> Batch:
         if batch not in self.divided or self.divided[batch].spec != shard_request.spec:
             self.divided[batch] = Division(shard_request.spec)
-        self.divided[batch].taken.add(shard_request.rank)
+        division, rank = self.divided[batch], shard_request.rank
+        division.taken.add(rank)
+        division.requests.pop(rank, None)
+        if shard_request.after is not None and batch.step <= shard_request.after and shard_request.request_id:
+            division.requests[rank] = shard_request.request_id
         return batch
 
     def _end(self, batch: Batch, outcome: str) -> None:

@@ -90,13 +90,11 @@ class RankMachine(RunMachine):
     ) -> None:
         spec = self._split if agrees else other
         ahead = None if after is None else self._model.step - after
-        shard_request = ShardRequest(
-            rank % spec.world_size, spec, ahead, None if step is None else self._model.step + 1 - abs(step)
-        )
-        self._take_shard(shard_request, lease_s, request)
+        at = None if step is None else self._model.step + 1 - abs(step)
+        self._take_shard(ShardRequest(rank % spec.world_size, spec, ahead, at, request or ""), lease_s)
 
-    def _take_shard(self, shard_request: ShardRequest, lease_s: int, request: str | None = None) -> Batch | None:
-        batch_request = BatchRequest(request or "", lease_s, "rank", shard_request)
+    def _take_shard(self, shard_request: ShardRequest, lease_s: int) -> Batch | None:
+        batch_request = BatchRequest(shard_request.request_id, lease_s, "rank", shard_request)
         expected, answer = self._both(
             lambda s: s.batches.dispatch.take(RUN, batch_request),
             lambda: self._model.take_shard(shard_request, lease_s),
