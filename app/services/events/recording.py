@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.events import Event
+from app.events import Event, RunDeleted
 from app.logs import LogBackoff
 from app.services.isolation import each
 from app.store.events.scripts import NewEvent
@@ -62,6 +62,8 @@ class EventRecorder:
 
     def record(self, event: Event) -> None:
         """Add an event. Of the events of one run, at most as many wait as its stream keeps."""
+        if isinstance(event, RunDeleted):
+            self._new.pop(event.run, None)  # they would become events of the run that is made again
         own = self._new.get(event.run)
         if own is None:
             own = self._new[event.run] = deque(maxlen=self._store.most)

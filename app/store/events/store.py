@@ -106,7 +106,10 @@ class EventStore:
         return dict(zip(flushes, map(bytes.decode, await self._connection.pipeline(commands)), strict=True))
 
     async def read(self, after: Mapping[str, str], count: int) -> dict[str, EventsRead]:
-        """Read the events of runs after those with these ids, in one round trip; at most ``count`` of each."""
+        """Read the events of runs after those with these ids, in one round trip; at most ``count`` of each.
+
+        After `OLDEST` or ``0-0``, the events of a run that was made again leave out that the former one was deleted.
+        """
         commands = [scripts.read_events(RunKeys(run), after=one, count=count) for run, one in after.items()]
         found = {}
         for run, (exists, missing, entries) in zip(after, await self._connection.pipeline(commands), strict=True):
@@ -115,9 +118,9 @@ class EventStore:
         return found
 
     async def newest(self, run: str) -> str:
-        """Return the id of the newest event of a run; ``0-0`` if it has none."""
+        """Return the id of the newest event of a run; ``0-1`` if it has none, as ``0-0`` is the beginning (`read`)."""
         found = await self._connection.call("XREVRANGE", RunKeys(run).events, "+", "-", "COUNT", 1)
-        return str(found[0][0], "ascii") if found else "0-0"
+        return str(found[0][0], "ascii") if found else "0-1"
 
     async def deletion(self) -> StoredEvent:
         """Return the event that a run was deleted, now. It is not stored: the stream is gone with the run."""

@@ -157,6 +157,20 @@ async def test_a_stream_ends_with_its_run(client: httpx.AsyncClient) -> None:
     assert (await client.get(EVENTS)).status_code == 404
 
 
+async def test_a_run_that_is_made_again_at_once_begins_with_its_own_events(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a", "b")
+    async with following(client) as former:
+        await taken(client)
+        (await client.delete(RUN)).raise_for_status()
+        await make_run(client)
+        assert [event["kind"] for event in await stored(client, "run created")] == ["run created"]
+        assert (await page(client, after="0", limit=1))["events"][0]["kind"] == "run created"
+        async with following(client, f"{EVENTS}?after=0") as stream:
+            assert len(await stream.until("run created")) == 1
+        await former.until("run deleted")
+
+
 async def test_streams_end_when_the_service_does(redis_url: str, redis_client: Redis) -> None:
     async with running_service(redis_url) as client:
         await make_run(client)

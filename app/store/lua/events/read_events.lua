@@ -7,7 +7,7 @@
 --
 local RUN = KEYS[1]  -- hash: exists while the run does
 local EVENTS = KEYS[2]  -- stream: events
-local after = ARGV[1]  -- id, or '-' for the oldest event that is kept
+local after = ARGV[1]  -- id; or '-' or '0-0' for the oldest event that is kept
 local count = ARGV[2]  -- most events to return
 
 -- Return whether an id is smaller than another one: both are 'MILLISECONDS-NUMBER'.
@@ -27,4 +27,9 @@ if after ~= '-' then
   if facts['entries-added'] > facts.length and first and is_before(after, first[1]) then missing = 1 end
 end
 local oldest = after == '-' and after or '(' .. after
+if after == '-' or after == '0-0' then
+  -- The stream of a run that was made again at once begins with the end of the former run, for those who followed that.
+  local first = redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', 1)[1]
+  if first and first[2][2] == '{"kind":"run deleted"}' then oldest = '(' .. first[1] end
+end
 return {redis.call('EXISTS', RUN), missing, redis.call('XRANGE', EVENTS, oldest, '+', 'COUNT', count)}
