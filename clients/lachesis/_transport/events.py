@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import RunCalls
-from lachesis.errors import LachesisError
+from lachesis.errors import LachesisError, RunNotFound
 from lachesis.wire.events import RunEvent
 
 _PAGE = 1000
@@ -27,8 +27,16 @@ async def followed(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
     Raises:
         ServiceError, Unreachable: As for `Sender.send`.
     """
-    if after is None:
-        await sender.send(calls.events(None, 1))  # whether it can be followed at all
+    await sender.send(calls.events(after, 1))  # whether it can be followed at all
+    async with aclosing(_endless(sender, calls, after)) as events:
+        with suppress(RunNotFound):  # it was deleted while the connection was broken
+            async for event in events:
+                yield event
+                if event.kind == RUN_DELETED:
+                    return
+
+
+async def _endless(sender: Sender, calls: RunCalls, after: str | None) -> AsyncGenerator[RunEvent, None]:
     while True:
         while after is not None:
             page = await sender.send(calls.events(after, _PAGE))
@@ -37,7 +45,7 @@ async def followed(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
             after = page.next_after
             if len(page.events) < _PAGE:
                 break
-        with suppress(LachesisError, ValidationError):
+        try:
             async with aclosing(sender.lines(calls.event_stream(after))) as lines:
                 data = None
                 async for line in lines:
@@ -49,6 +57,8 @@ async def followed(sender: Sender, calls: RunCalls, after: str | None) -> AsyncG
                     elif not line and data is not None:
                         event, data = RunEvent.model_validate(json.loads(data)), None
                         yield event
-                        if event.kind == RUN_DELETED:
-                            return
+        except RunNotFound:
+            raise
+        except (LachesisError, ValidationError):
+            pass
         await sender.sleep(_PAUSE_S)

@@ -127,7 +127,8 @@ class Trainer(BlockingOwner[AsyncTrainer]):
         """Follow what happens in the run. The iterator connects again if the connection breaks, and gets every
         event that the run still has.
 
-        It ends after the event ``run deleted``. An event ``gap`` says that older events are no longer kept.
+        It ends after the event ``run deleted``, or without it if the run was deleted while the connection was broken.
+        An event ``gap`` says that older events are no longer kept.
 
         Args:
             after: Begin after this event, by its id, or after a time in milliseconds since 1970. ``"0"`` means all

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 from itertools import islice
 
+import httpx
 import pytest
 
 from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
@@ -54,6 +55,22 @@ async def test_events_begin_now_and_end_with_the_run(run: Settings) -> None:
         await task
         assert kinds[-1] == "run deleted"
         assert set(kinds[:-1]) <= {"run created", "run changed"}
+
+
+@pytest.mark.parametrize(("made_again", "told"), [(False, []), (True, ["run deleted"])])
+async def test_events_end_if_the_run_is_deleted_while_the_connection_is_broken(
+    run: Settings, proxy: CuttingProxy, made_again: bool, told: list[str]
+) -> None:
+    async with AsyncTrainer(run) as trainer, aclosing(trainer.events(after="0")) as events:
+        assert (await anext(events)).kind == "run created"
+        service, proxy.upstream = proxy.upstream, None
+        await proxy.drop_all()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service}", trust_env=False) as direct:
+            (await direct.delete("/v1/runs/math")).raise_for_status()
+            if made_again:
+                (await direct.post("/v1/runs", json={"name": "math", "batch_size": 2})).raise_for_status()
+        proxy.upstream = service
+        assert [event.kind async for event in events] == told
 
 
 async def test_what_cannot_be_followed_is_an_error(settings: Settings) -> None:
