@@ -120,10 +120,12 @@ AXES = """async ([width, times, values]) => {
   const place = document.body.appendChild(document.createElement("div"));
   place.style.width = `${width}px`;
   const marks = { center: [], right: [] };
+  let room = Infinity;
   const draw = CanvasRenderingContext2D.prototype.fillText;
-  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
     marks[this.textAlign]?.push(text);
-    draw.call(this, text, ...rest);
+    if (this.textAlign === "right") room = Math.min(room, x - this.measureText(text).width);
+    draw.call(this, text, x, ...rest);
   };
   const series = [{ label: "queued", values, token: "accent" }];
   render(html`<${Lines} title="Queue" times=${times} step=${10} series=${series} />`, place);
@@ -146,10 +148,10 @@ AXES = """async ([width, times, values]) => {
   const x = box.left + (box.width * (times.length - 0.2)) / times.length;
   over.dispatchEvent(new MouseEvent("mousemove", { clientX: x, clientY: box.top + 9, bubbles: true }));
   await new Promise((done) => setTimeout(done, 100));
-  return { times: marks.center, values: marks.right, rows, said: place.querySelector(".labels").innerText };
+  return { times: marks.center, values: marks.right, room, rows, said: place.querySelector(".labels").innerText };
 }"""
-"""Draws a line in a width. Says the marks of its axes, where the line is in the middle of its last span, from the top
-of the plot on, and the labels while the pointer is near the end of that span."""
+"""Draws a line in a width. Says the marks of its axes, the room beside those of values, where the line is in the middle
+of its last span, from the top of the plot on, and the labels while the pointer is near the end of that span."""
 
 
 async def test_axes_have_times_whole_counts_and_the_place_of_the_last_span(show: Open) -> None:
@@ -170,6 +172,22 @@ async def test_axes_have_times_whole_counts_and_the_place_of_the_last_span(show:
     share = await page.evaluate(AXES, [600, [begin, begin + 10], [0.25, 0.5]])
     assert share["values"] == ["0", "0.2", "0.4", "0.6"]
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d", mark) for mark in share["times"])
+
+
+@pytest.mark.parametrize(
+    ("most", "marks"),
+    [
+        (900_000, ["0", "250K", "500K", "750K", "1M"]),
+        (2_000_000, ["0", "500K", "1M", "1.5M", "2M"]),
+        (9_000_000_000, ["0", "2.5B", "5B", "7.5B", "10B"]),
+    ],
+)
+async def test_marks_of_large_values_differ_and_are_not_cut(show: Open, most: int, marks: list[str]) -> None:
+    page = await show("/about")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    found = await page.evaluate(AXES, [600, [1_600_000_200, 1_600_000_210], [0, most]])
+    assert found["values"] == marks
+    assert found["room"] >= 0
 
 
 async def test_staleness_is_in_whole_versions(client: httpx.AsyncClient, show: Open) -> None:

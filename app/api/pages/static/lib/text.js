@@ -29,6 +29,7 @@ export function shownLines(value, most) {
 const plain = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 /** Write a count with all its digits. */
 export const number = (value) => plain.format(value);
@@ -38,6 +39,9 @@ export const compact = (value) => (Math.abs(value) < 10000 ? plain.format(value)
 
 /** Write a measured value with three digits. */
 export const measured = (value) => precise.format(value);
+
+/** Write a value of an axis, which has little room, with three digits. */
+export const mark = (value) => brief.format(value);
 
 export const percent = (share) => `${precise.format(share * 100)} %`;
 

@@ -1,7 +1,7 @@
 // Lines over time. Gaps stay gaps. The labels say the latest values, or those under the pointer.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
-import { measured, shown } from "../lib/text.js";
+import { mark, measured, shown } from "../lib/text.js";
 import { showBetween } from "../lib/time.js";
 import { DASHES, Stroke } from "./names.js";
 import { StillLines } from "./still.js";
@@ -232,7 +232,7 @@ function options(series, band, end, setAt) {
         ticks: { show: false },
         size: AXIS,
         splits: () => marks,
-        values: () => marks.map(measured),
+        values: () => marks.map(mark),
       },
     ],
     series: [

@@ -1,7 +1,7 @@
 // How a value was distributed over time: times × values. The stronger a bin, the more groups it has. Lines: quantiles.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
-import { counted, measured, number } from "../lib/text.js";
+import { counted, mark, measured, number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { clock } from "./chart.js";
 import { isLog } from "./histogram.js";
@@ -95,7 +95,7 @@ function Bins({ title, times, step, edges, counts, quantiles, steps, isWhole = f
   const name = `${title} over time. Arrows move${opens}`;
   return html`<div class="density">
     <div class="scale quiet" aria-hidden="true">
-      <span>${measured(top)}</span>${isLog(edges) && html`<span>log</span>`}<span>${measured(edges[0])}</span>
+      <span>${mark(top)}</span>${isLog(edges) && html`<span>log</span>`}<span>${mark(edges[0])}</span>
     </div>
     ${
       isStill

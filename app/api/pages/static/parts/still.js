@@ -1,6 +1,6 @@
 // Charts without a script, for files: the same series as on the page, as SVG in the colours of the reader's theme.
 import { html } from "../lib/html.js";
-import { measured } from "../lib/text.js";
+import { mark } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { DASHES } from "./names.js";
 
@@ -25,7 +25,7 @@ export function StillLines({ title, times, step, series, band = null, most = nul
   const top = most ?? (all.reduce((one, other) => Math.max(one, other), 0) || 1);
   const height = (value) => 0.01 + 0.98 * Math.min(1, (value - bottom) / (top - bottom)); // no line is cut at an edge
   return html`<div class="density">
-    <div class="scale quiet" aria-hidden="true"><span>${measured(top)}</span><span>${measured(bottom)}</span></div>
+    <div class="scale quiet" aria-hidden="true"><span>${mark(top)}</span><span>${mark(bottom)}</span></div>
     <${Picture} title=${title} columns=${times.length}>
       ${band && html`<path class="band" style=${{ fill: `var(--${series[0].token})` }} d=${area(...band, height)} />`}
       ${series.map(
