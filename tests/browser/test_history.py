@@ -9,9 +9,11 @@ import pytest
 from playwright.async_api import Page, expect
 
 from app.core.history.series import Facts, HistorySpan
+from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
-from tests.browser.conftest import Open
+from app.store.redis.keys import RunKeys
+from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, make_run, submit, taken
 from tests.waiting import wait_until
 
@@ -63,6 +65,32 @@ async def test_charts_of_a_young_run_begin_with_it_and_grow(client: httpx.AsyncC
     known = {"from_s": 0, "to_s": 30, "step_s": 10, "times_s": [0, 10, 20], "run": {"step": [1, 2, 3]}}
     grown = [[0, 4, 4], [0, 5, 5], [0, 6, 6], [10, 6, 6], [20, 6, 6], [30, 6, 6]]
     assert await page.evaluate(GROW, {**known, "environments": {}}) == [grown, [*grown[:2], None]]
+
+
+async def test_charts_drop_the_history_of_a_run_that_was_made_again(
+    client: httpx.AsyncClient, show: Open, watch: Watch, redis_url: str
+) -> None:
+    async def make() -> None:
+        await make_run(client)
+        await client.post("/v1/runs/run/environments", json={"name": "math"})
+
+    await make()
+    connection = RedisClient(redis_url, 5.0)
+    keys = RunKeys("run")
+    old_ms = int((await HistoryStore(connection).now_s() - 600) * 1000)
+    facts = encode_span(HistorySpan(Facts({"dropped:stale": 7})))
+    # A stream takes no entry below its last one.
+    await connection.pipeline([("DEL", keys.series(10)), ("XADD", keys.series(10), f"{old_ms}-0", "facts", facts)])
+    await connection.aclose()
+    page = await show("/runs/run/freshness")
+    dropped = page.get_by_role("region", name=re.compile("^Dropped"))
+    await expect(dropped.locator(".labels")).to_contain_text("stale")
+    watch.expected.append("ERR_INTERNET_DISCONNECTED")
+    await page.context.set_offline(True)  # the page never hears that there was no run
+    assert (await client.delete("/v1/runs/run")).status_code == 204
+    await make()
+    await page.context.set_offline(False)
+    await expect(dropped).to_contain_text("Nothing was dropped in this time.")
 
 
 DRAW = """async () => {

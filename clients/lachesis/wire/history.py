@@ -163,6 +163,10 @@ class _Spans(BaseModel):
 class History(_Spans):
     """Series of a run and of its environments."""
 
+    began_by: str | None = Field(
+        description="Names the request that created the run, or else its latest reset. If it changes, earlier answers "
+        "are of a run that is gone. Null if a trainer of Atropos registered, and the run was never reset."
+    )
     run: RunSeries = Field(description="Series of the run.")
     environments: dict[str, EnvironmentSeries] = Field(
         description="Series of environments, by name: of the first 256 to register. If environments came and went in "

@@ -2,7 +2,7 @@
 
 /**
  * Ask only for the last spans, and add them: for `useFeed`. Series shorter than `seconds` grow to that; then they keep
- * their length. If they have more than `most` spans, all is asked for again, in longer spans.
+ * their length. If they have more than `most` spans, all is asked for again, in longer spans. So it is after a reset.
  */
 export const growing = (seconds, most) => ({
   path(path, known) {
@@ -15,6 +15,7 @@ export const growing = (seconds, most) => ({
   },
 
   join(known, more) {
+    if (more.began_by !== known.began_by) return null;
     if (more.times_s.length === 0) return known;
     const kept = known.times_s.indexOf(more.times_s[0]);
     if (more.step_s !== known.step_s || kept < 0) return null;
