@@ -12,7 +12,7 @@ from app.store.history.store import HistoryStore
 from app.store.redis.client import RedisClient
 from tests.api.access.conftest import bearer
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import make_run
+from tests.scenarios.native_calls import group, make_run, submit
 
 MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script><b>bold</b>&lt;i&gt;${1}'
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00"
@@ -39,6 +39,25 @@ async def test_hostile_names_of_environments_are_inert(client: httpx.AsyncClient
         assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
     page = await show(path)
     await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
+    await check_inert(page)
+    assert "n" * 300 not in await page.content()
+
+
+async def test_hostile_names_of_rows_are_inert(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=10)
+    for number, name in enumerate(NAMES):
+        await client.post("/v1/runs/run/environments", json={"name": name})
+        await submit(client, group(f"g{number}", environment=number))
+    await client.put("/v1/runs/run/curricula/tasks", json={})
+    items = [{"key": MARKUP + BIDI}, {"key": "n" * 400}]
+    added = await client.post("/v1/runs/run/curricula/tasks/items", json={"items": items})
+    assert added.status_code == 200, added.text
+    page = await show("/runs/run/rewards", height=3000)
+    rows = page.get_by_role("list", name=re.compile("^Environments")).get_by_role("listitem")
+    await expect(rows).to_have_count(len(NAMES))
+    await check_inert(page)
+    await page.goto("/runs/run/curriculum")
+    await expect(page.locator("[data-item]")).to_have_count(len(items))
     await check_inert(page)
     assert "n" * 300 not in await page.content()
 

@@ -86,7 +86,7 @@ function Found({ data, query }) {
 }
 
 function Row({ item }) {
-  return html`<div class="entry item-row" data-item=${item.key}>
+  return html`<div class="entry item-row" data-item=${shown(item.key, 80)}>
     <span role="cell"
       ><button type="button" class="link" onClick=${() => choose({ item: item.key })}
         ><code>${shown(item.key, 80)}</code></button

@@ -115,7 +115,7 @@ function Shares({ found, environments, chosen }) {
 
 function Share({ one, own, chosen, most }) {
   const points = (share) => `${share > 0 ? "+" : ""}${measured(100 * share)} points`;
-  return html`<div class="bias" data-environment=${one.name}>
+  return html`<div class="bias" data-environment=${own?.id}>
     ${
       own === undefined
         ? html`<span class="quiet">${one.name === "" ? "all others" : shown(one.name, 48)}</span>`
