@@ -159,6 +159,7 @@ AXES = """async ([width, times, values]) => {
   render(html`<${Lines} title="Queue" times=${times} step=${10} series=${series} />`, place);
   while (marks.right.length === 0) await new Promise(requestAnimationFrame);
   CanvasRenderingContext2D.prototype.fillText = draw;
+  const when = place.querySelector(".when").innerText;
   const over = place.querySelector(".u-over");
   const canvas = place.querySelector("canvas");
   const picture = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -176,10 +177,11 @@ AXES = """async ([width, times, values]) => {
   const x = box.left + (box.width * (times.length - 0.2)) / times.length;
   over.dispatchEvent(new MouseEvent("mousemove", { clientX: x, clientY: box.top + 9, bubbles: true }));
   await new Promise((done) => setTimeout(done, 100));
-  return { times: marks.center, values: marks.right, room, rows, said: place.querySelector(".labels").innerText };
+  return { times: marks.center, values: marks.right, room, when, rows, said: place.querySelector(".labels").innerText };
 }"""
-"""Draws a line in a width. Says the marks of its axes, the room beside those of values, where the line is in the middle
-of its last span, from the top of the plot on, and the labels while the pointer is near the end of that span."""
+"""Draws a line in a width. Says the marks of its axes, the room beside those of values, of when the labels are, and
+where the line is in the middle of its last span, from the top of the plot on. Then it says the labels while the
+pointer is near the end of that span."""
 
 
 async def test_axes_have_times_whole_counts_and_the_place_of_the_last_span(show: Open) -> None:
@@ -218,6 +220,16 @@ async def test_marks_of_large_values_differ_and_are_not_cut(show: Open, most: in
     assert found["room"] >= 0
 
 
+async def test_labels_of_a_line_that_ended_say_when(show: Open) -> None:
+    page = await show("/about", timezone_id="UTC")
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    times = [1_600_000_200 + 10 * at for at in range(5)]
+    goes_on = await page.evaluate(AXES, [600, times, [1, 2, 3, 4, None]])
+    assert goes_on["when"] == "latest", "the last span may not be written yet"
+    ended = await page.evaluate(AXES, [600, times, [1, 2, 3, None, None]])
+    assert ended["when"] == "12:30:20"
+
+
 async def test_staleness_is_in_whole_versions(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=2)
     await client.post("/v1/runs/run/environments", json={"name": "math"})
@@ -226,7 +238,8 @@ async def test_staleness_is_in_whole_versions(client: httpx.AsyncClient, show: O
     await end(client, await taken(client))
     page = await show("/runs/run/freshness")
     staleness = page.get_by_role("region", name=re.compile("^Staleness at delivery"))
-    await expect(staleness.locator(".labels")).to_have_text(re.compile(r"p90\s*8\s*mean\s*8\s*latest"))
+    values = re.compile(r"p90\s*8\s*mean\s*8\s*(latest|\d\d:\d\d:\d\d)")
+    await expect(staleness.locator(".labels")).to_have_text(values)
     await expect(staleness.locator(".scale span").first).to_have_text("8")
     await expect(staleness.locator(".ends span").last).to_have_text(re.compile(r"^\d\d:\d\d:\d0, step 1$"))
     await staleness.get_by_role("button", name=re.compile("over time")).focus()

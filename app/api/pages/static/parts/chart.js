@@ -14,6 +14,7 @@ const AXIS_HEIGHT = 32;
 const RIGHT = 32; // half of a time with seconds: the last mark of the axis
 const MOST_STEPS = 4; // between the marks of a y axis
 const ABOVE = 0.02; // of the axis above its last mark: a line there is not cut
+const NEWEST = 2; // spans whose values are the latest: the last one may not be written yet
 const MINUTE_S = 60;
 const DAY_S = 86400;
 
@@ -91,9 +92,15 @@ function usePlot(data, make, shape) {
   return place;
 }
 
+/** Of when the latest values are that are known: "latest", or a moment if nothing is known of later spans. */
+export function latestAt(times, step, at) {
+  return at < times.length - NEWEST ? momentOf(times[at], step) : "latest";
+}
+
+const momentOf = (time, step) => (step < MINUTE_S ? seconds : daysAndMinutes).format(time * 1000);
+
 /** The series, with their values at a place; without one, the latest. */
 function Labels({ title, times, step, series, at = null }) {
-  const moment = step < MINUTE_S ? seconds : daysAndMinutes;
   const shownAt = at ?? lastKnown(times, series);
   return html`<ul class="labels" aria-label=${`${title}: values`}>
     ${series.map(
@@ -103,7 +110,12 @@ function Labels({ title, times, step, series, at = null }) {
           <bdi>${shown(one.label, 40)}</bdi> <b>${value(one.values[shownAt])}</b>
         </li>`,
     )}
-    ${shownAt !== null && html`<li class="quiet when">${at === null ? "latest" : moment.format(times[at] * 1000)}</li>`}
+    ${
+      shownAt !== null &&
+      html`<li class="quiet when">
+        ${at === null ? latestAt(times, step, shownAt) : momentOf(times[at], step)}
+      </li>`
+    }
   </ul>`;
 }
 

@@ -3,7 +3,7 @@ import { html } from "../lib/html.js";
 import { address, go } from "../lib/route.js";
 import { measured, number } from "../lib/text.js";
 import { Bias, TimeBias } from "./bias.js";
-import { Lines, QuantileLines } from "./chart.js";
+import { latestAt, Lines, QuantileLines } from "./chart.js";
 import { DensityMap } from "./density.js";
 import { each } from "./history.js";
 import { lineOfReason } from "./names.js";
@@ -44,14 +44,15 @@ function Density({ title, unit, run, environment, feed, path, of, history, histo
         : { received_from_s: times[time] - LATE_S, received_to_s: times[time] + length };
     go(address("groups", run, { environment: environment.id, ...scoresOf(edges, bin), ...when }));
   };
+  const at = own.mean.findLastIndex((one) => one !== null);
   return html`<${Panel} title=${title} unit=${unit} paths=${[path, historyPath]}>
     <ul class="labels" aria-label=${`${title}: latest values`}>
       ${["p10", "p50", "p90", "mean"].map(
         (name) => html`<li key=${name}>
-          ${name === "p50" ? "median" : name} <b>${latest(own[name], isWhole && name !== "mean")}</b>
+          ${name === "p50" ? "median" : name} <b>${valueOf(own[name][at], isWhole && name !== "mean")}</b>
         </li>`,
       )}
-      <li class="quiet">latest</li>
+      <li class="quiet when">${at < 0 ? "latest" : latestAt(history.times_s, history.step_s, at)}</li>
     </ul>
     <${Shown} feed=${feed}>
       ${(found) =>
@@ -77,10 +78,8 @@ function stepsAt({ times_s: times, run }, time) {
   return { step_min: last === null || before === null ? null : Math.min(before + 1, last), step_max: last };
 }
 
-function latest(values, isWhole) {
-  const value = values.findLast((one) => one !== null);
-  return value === undefined ? "–" : isWhole ? number(Math.round(value)) : measured(value);
-}
+const valueOf = (value, isWhole) =>
+  value == null ? "–" : isWhole ? number(Math.round(value)) : measured(value);
 
 /** `histograms` are `[path, feed]` by value, and `history` has the series `FRESHNESS`. */
 export function FreshnessCharts({ run, environment, history, path: historyPath, histograms }) {
