@@ -3,6 +3,7 @@
 import re
 from itertools import count
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -228,6 +229,30 @@ async def test_labels_of_a_line_that_ended_say_when(show: Open) -> None:
     assert goes_on["when"] == "latest", "the last span may not be written yet"
     ended = await page.evaluate(AXES, [600, times, [1, 2, 3, None, None]])
     assert ended["when"] == "12:30:20"
+
+
+async def test_charts_stay_while_a_later_range_is_read(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
+    await train(client)
+    page = await show("/runs/run/rewards?range=1d")
+    labels = page.get_by_role("region", name=re.compile("^Rewards trained on")).locator(".labels")
+    await expect(labels).to_contain_text(re.compile("mean 0.5"))
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)
+
+    def begins(asked: list[str]) -> dict[str, int]:
+        """The begin of each part that is asked for as a whole."""
+        whole = (urlsplit(url) for url in asked if "/v1/runs/run/history" in url and "step_s" not in url)
+        found = {re.sub(r"from=\d+", "", url.path + url.query): parse_qs(url.query)["from"] for url in whole}
+        return {part: int(begin[0]) for part, begin in found.items()}
+
+    first = begins(watch.asked)
+    held: list[str] = []
+    await page.route("**/v1/runs/run/history**", lambda route: held.append(route.request.url))
+    await page.clock.set_fixed_time(await page.evaluate("Date.now() / 1000 + 900"))
+    await wait_until(lambda: all(begins(held).get(part, 0) > begin for part, begin in first.items()))
+    assert len(first) == 5
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    assert await page.locator("main [aria-busy]").count() == 0
+    await expect(labels).to_contain_text(re.compile("mean 0.5"))
 
 
 async def test_staleness_is_in_whole_versions(client: httpx.AsyncClient, show: Open) -> None:

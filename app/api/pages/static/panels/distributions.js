@@ -1,11 +1,10 @@
 // Freshness and rewards: how values of groups are distributed, of one environment, over the time that the reader chose.
-import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { measured, number } from "../lib/text.js";
 import { EnvironmentBias } from "../parts/bias.js";
 import { FRESHNESS, FreshnessCharts, MOST_COLUMNS, RewardCharts, REWARDS } from "../parts/distributions.js";
 import { Figures } from "../parts/figures.js";
-import { History, useEnvironment, useTimePath } from "../parts/history.js";
+import { History, useEnvironment, useTimeFeed, useTimePath } from "../parts/history.js";
 import { Panel } from "../parts/panel.js";
 import { Headline, statusPath, useStatus } from "../parts/run.js";
 import { NoEnvironment, Shown } from "../parts/states.js";
@@ -34,7 +33,7 @@ function Chosen({ status, draw }) {
 function useHistograms(run, value, environment) {
   const more = { value, environment: environment.name };
   const [path, every] = useTimePath(`v1/runs/${run}/history/histograms`, more, MOST_COLUMNS);
-  return [path, useFeed(path, every)];
+  return [path, useTimeFeed(path, every)];
 }
 
 export function FreshnessView({ run }) {

@@ -1,12 +1,11 @@
 // What was generated beside what was trained on: by reward, length, time and environment, in the words of the API.
-import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { counted, known, measured, number, percent, shown } from "../lib/text.js";
 import { Lines, QuantileLines } from "./chart.js";
 import { width } from "./figures.js";
 import { Outlines } from "./histogram.js";
-import { each, useTimePath } from "./history.js";
+import { each, useTimeFeed, useTimePath } from "./history.js";
 import { Environment } from "./names.js";
 import { Panel } from "./panel.js";
 import { Rows } from "./rows.js";
@@ -66,7 +65,7 @@ export function EnvironmentBias({ run, environments, chosen, most }) {
   const wanted = useRoute().query.get("count");
   const count = COUNTS.includes(wanted) ? wanted : COUNTS[0];
   const [path, every] = useTimePath(`v1/runs/${run}/history/shares`, { count }, most);
-  const feed = useFeed(path, every);
+  const feed = useTimeFeed(path, every);
   const pick = (name) => choose({ count: name === COUNTS[0] ? null : name });
   return html`<${Panel} title="Bias by environment" unit=${`shares in all ${count}`} paths=${[path]} wide>
     <div class="filter times" role="group" aria-label="What is counted">

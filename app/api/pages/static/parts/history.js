@@ -1,6 +1,7 @@
 // The history of a run over the time that the reader chose.
+import { Unreachable } from "../lib/api.js";
 import { EVERY_S, ONCE, useFeed } from "../lib/feeds.js";
-import { html } from "../lib/html.js";
+import { html, useRef } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { growing } from "../lib/series.js";
 import { duration } from "../lib/text.js";
@@ -31,6 +32,20 @@ export function timePath(place, { from, to }, more = {}, most = MOST_POINTS) {
 }
 
 /**
+ * As `useFeed`, of a path of `useTimePath`. When the range moves on with the time, its former answer stays until the
+ * new one is there.
+ */
+export function useTimeFeed(path, every, options) {
+  const { range } = useTime();
+  const feed = useFeed(path, every, options);
+  const former = useRef({});
+  const asked = range === null ? path : `${range} ${path.replace(/\bfrom=\d+&/, "")}`;
+  if (feed.data !== null) former.current = { asked, data: feed.data };
+  const isAwaited = feed.data === null && (feed.error === null || feed.error instanceof Unreachable);
+  return isAwaited && former.current.asked === asked ? { ...feed, data: former.current.data } : feed;
+}
+
+/**
  * Ask for series of the history and show them as `children(history, path)`. `fields` names the series, and
  * `environment` the only environment. There are at most `most` spans. Of a time that goes on, only the end is asked for
  * again.
@@ -38,7 +53,7 @@ export function timePath(place, { from, to }, more = {}, most = MOST_POINTS) {
 export function History({ run, fields, environment, most = MOST_POINTS, children }) {
   const [path, every] = useTimePath(`v1/runs/${run}/history`, { environment, fields: fields.join(",") }, most);
   const { seconds } = useTime();
-  const feed = useFeed(path, every, { growth: every === ONCE ? null : growing(seconds, most) });
+  const feed = useTimeFeed(path, every, { growth: every === ONCE ? null : growing(seconds, most) });
   return html`<${Shown} feed=${feed}>${(history) => children(history, path)}<//>`;
 }
 
