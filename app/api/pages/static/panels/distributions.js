@@ -42,7 +42,8 @@ export function FreshnessView({ run }) {
       <${Forecast} forecast=${status.staleness_forecast} />
     <//>`;
   return html`<${OfOne} run=${run} above=${forecast}>
-    ${(environment) => html`<${Freshness} run=${run} environment=${environment} />`}
+    ${(environment, { environments }) =>
+      html`<${Freshness} run=${run} environment=${environment} environments=${environments} />`}
   <//>`;
 }
 
@@ -59,25 +60,24 @@ function Forecast({ forecast }) {
     />`;
 }
 
-function Freshness({ run, environment }) {
+function Freshness({ run, environment, environments }) {
   const histograms = { staleness: useHistograms(run, "staleness", environment) };
   return html`<${History} run=${run} environment=${environment.name} fields=${FRESHNESS} most=${MOST_COLUMNS}>
     ${(history, path) =>
-      html`<${FreshnessCharts} run=${run} environment=${environment} history=${history} path=${path}
-        histograms=${histograms} />`}
+      html`<${FreshnessCharts} run=${run} environment=${environment} environments=${environments}
+        history=${history} path=${path} histograms=${histograms} />`}
   <//>`;
 }
 
 export function RewardsView({ run }) {
   return html`<${OfOne} run=${run}>
-    ${(environment, status) =>
-      html`<${Rewards} run=${run} environment=${environment} />
-        <${EnvironmentBias} run=${run} environments=${status.environments} chosen=${environment}
-          most=${MOST_COLUMNS} />`}
+    ${(environment, { environments }) =>
+      html`<${Rewards} run=${run} environment=${environment} environments=${environments} />
+        <${EnvironmentBias} run=${run} environments=${environments} chosen=${environment} most=${MOST_COLUMNS} />`}
   <//>`;
 }
 
-function Rewards({ run, environment }) {
+function Rewards({ run, environment, environments }) {
   const histograms = {
     reward: useHistograms(run, "reward", environment),
     length: useHistograms(run, "length", environment),
@@ -85,7 +85,7 @@ function Rewards({ run, environment }) {
   };
   return html`<${History} run=${run} environment=${environment.name} fields=${REWARDS} most=${MOST_COLUMNS}>
     ${(history, path) =>
-      html`<${RewardCharts} run=${run} environment=${environment} history=${history} path=${path}
-        histograms=${histograms} />`}
+      html`<${RewardCharts} run=${run} environment=${environment} environments=${environments} history=${history}
+        path=${path} histograms=${histograms} />`}
   <//>`;
 }

@@ -22,7 +22,18 @@ export const REWARDS = ["run.step"].concat(
   ),
 );
 
-const NOTHING = html`<p class="quiet">No data for this environment in this time. Choose a longer time.</p>`;
+const WITH_SERIES = 256; // environments: the first to register
+
+function NoSeries({ environment, environments }) {
+  const isOther = environments.indexOf(environment) >= WITH_SERIES;
+  return html`<p class="quiet">
+    ${
+      isOther
+        ? `Only the first ${WITH_SERIES} environments have charts of their own. This one counts under "all others".`
+        : "No data for this environment in this time. Choose a longer time."
+    }
+  </p>`;
+}
 
 /** The median and the mean over time, in the band from the first to the ninth tenth. */
 function Quantiles({ title, unit, history, path, own }) {
@@ -81,14 +92,17 @@ function stepsAt({ times_s: times, run }, time) {
 const valueOf = (value, isWhole) =>
   value == null ? "–" : isWhole ? number(Math.round(value)) : measured(value);
 
-/** `histograms` are `[path, feed]` by value, and `history` has the series `FRESHNESS`. */
-export function FreshnessCharts({ run, environment, history, path: historyPath, histograms }) {
+/**
+ * `environments` are those of the status, one of them `environment`. `histograms` are `[path, feed]` by value, and
+ * `history` has the series `FRESHNESS`.
+ */
+export function FreshnessCharts({ run, environment, environments, history, path: historyPath, histograms }) {
   const [own] = Object.values(history.environments);
   const [path, feed] = histograms.staleness;
   return html`<div class="grid charts">
     ${
       own === undefined
-        ? NOTHING
+        ? html`<${NoSeries} environment=${environment} environments=${environments} />`
         : html`<${Density} title="Staleness at delivery" unit="policy versions" run=${run} environment=${environment}
               feed=${feed} path=${path} of="trained" history=${history} historyPath=${historyPath}
               own=${own.staleness_out} isWhole />
@@ -116,10 +130,10 @@ function Dropped({ history, path }) {
   <//>`;
 }
 
-/** `histograms` are `[path, feed]` by value, and `history` has the series `REWARDS`. */
-export function RewardCharts({ run, environment, history, path, histograms }) {
+/** As `FreshnessCharts`; `history` has the series `REWARDS`. */
+export function RewardCharts({ run, environment, environments, history, path, histograms }) {
   const [own] = Object.values(history.environments);
-  if (own === undefined) return NOTHING;
+  if (own === undefined) return html`<${NoSeries} environment=${environment} environments=${environments} />`;
   const { reward, length, waiting } = histograms;
   const density = { run, environment, feed: reward[1], path: reward[0], history, historyPath: path };
   const unit = "mean of each group";
