@@ -525,6 +525,17 @@ async def test_plots_side_by_side_begin_at_one_height(client: httpx.AsyncClient,
     assert len(set(tops)) == 1
 
 
+async def test_plots_beside_a_map_follow_their_labels(client: httpx.AsyncClient, show: Open) -> None:
+    await train(client)
+    page = await show("/runs/run/freshness", width=1440)
+    waiting = page.get_by_role("region", name=re.compile("^Waiting"))
+    await expect(page.locator(".density canvas")).to_be_visible()
+    labels, plot = await waiting.locator(".labels").bounding_box(), await waiting.get_by_role("img").bounding_box()
+    assert labels is not None
+    assert plot is not None
+    assert plot["y"] - (labels["y"] + labels["height"]) < 8
+
+
 async def test_a_time_that_is_brushed_is_in_the_address_of_all_views(client: httpx.AsyncClient, show: Open) -> None:
     await train(client)
     page = await show("/runs/run/now")
