@@ -12,6 +12,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tokenizers import Tokenizer
 
+from lachesis.wire.groups import MAX_LOOKED_AT
 from tests.api.access.conftest import Tokens, bearer
 from tests.api.conftest import Start
 from tests.browser.conftest import Open, Watch
@@ -324,6 +325,16 @@ async def test_tokens_are_text_if_the_operator_names_a_tokenizer(
     assert "tokens=ids" in page.url
     watch.check()
     await context.close()
+
+
+async def test_attempts_of_an_item_say_where_they_were_counted(client: httpx.AsyncClient, show: Open) -> None:
+    """In a large run, the list looks at the first groups only."""
+    await make_run(client)
+    await submit(client, *(f"g{number}" for number in range(MAX_LOOKED_AT)))
+    await submit(client, group("a", item="x"))
+    page = await show(f"{GROUPS}?group=a")
+    steps = page.get_by_role("list", name="Way of the group").get_by_role("listitem")
+    await expect(steps.nth(1)).to_have_text("attempts 1 group among 1,000 that were looked at")
 
 
 async def test_an_opened_group_follows_its_way(client: httpx.AsyncClient, show: Open) -> None:

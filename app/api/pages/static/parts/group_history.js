@@ -38,7 +38,7 @@ function stepsOf(run, group, { listed, batch, isForgotten }) {
   if (item !== null) {
     const all = address("groups", run, { item });
     steps.push(["item", shown(item, 60)]);
-    const count = listed === null ? "all" : `${listed.cursor === null ? "" : "at least "}${attempts(listed.groups)}`;
+    const count = listed === null ? "all" : attempts(listed);
     steps.push(["attempts", html`<a data-page href=${all} title="All groups of this item">${count}</a>`]);
   }
   const old = staleness === null ? "" : `, ${counted(staleness, "version")} old`;
@@ -62,7 +62,9 @@ function stepsOf(run, group, { listed, batch, isForgotten }) {
 
 const ago = (seconds) => `${duration(seconds)} ago`;
 
-const attempts = (groups) => counted(groups.length, "group");
+// Of a large run, the list looks at its first groups only.
+const attempts = ({ groups, cursor, looked_at: all }) =>
+  `${counted(groups.length, "group")}${cursor === null ? "" : ` among ${number(all)} that were looked at`}`;
 
 const forgotten = (id) => `batch ${shown(id, 12)}, which is no longer kept`;
 
