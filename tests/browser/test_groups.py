@@ -100,6 +100,23 @@ async def test_the_list_stays_while_it_is_read_and_says_what_is_new(client: http
     await expect(rows(page)).to_have_count(3)
 
 
+async def test_on_a_phone_groups_are_on_the_first_screen_and_filters_fold(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client)
+    await submit(client, group("a", item="x"), group("b", item="y"))
+    page = await show(GROUPS, width=390)
+    await expect(rows(page)).to_have_count(2)
+    box = await rows(page).first.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 800
+    await page.get_by_role("button", name="Filters", exact=True).click()
+    await page.get_by_label("Item").fill("x")
+    await page.keyboard.press("Enter")
+    await expect(rows(page)).to_have_count(1)
+    assert await findings(page) == []
+
+
 async def test_filters_are_chips_and_the_list_says_when_it_was_read(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
     await submit(client, group("a", item="x"), group("b", item="y"))

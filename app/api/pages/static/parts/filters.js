@@ -1,5 +1,5 @@
 // What the list of groups can be filtered by: fields, and chips for the filters that are set. They are in the address.
-import { html } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
 import { moment, useTime } from "../lib/time.js";
@@ -70,22 +70,26 @@ export function Chips({ filters }) {
   </ul>`;
 }
 
-/** Fields to filter by. */
+/** Fields to filter by. On a phone, a button shows them. */
 export function Filters({ filters }) {
+  const [isOpen, setOpen] = useState(false);
   const change = (name) => (event) => set(filters, { [name]: event.target.value });
-  return html`<div class="filter">
-    <${Select} title="State" options=${[["", "any"], ...STATES]} value=${filters.state ?? ""}
-      onChange=${change("state")} />
-    ${FIELDS.map(
-      ([name, title, field]) =>
-        html`<label key=${name}
-          >${title} <input ...${field} name=${name} value=${filters[name] ?? ""} onChange=${change(name)}
-        /></label>`,
-    )}
-    ${TIMES.map(([name, title]) => {
-      const seconds = Number(filters[name]);
-      return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null}
-        set=${(at) => set(filters, { [name]: at })} clear=${() => set(filters, { [name]: null })} />`;
-    })}
-  </div>`;
+  return html`<button type="button" class="small unfold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
+      Filters
+    </button>
+    <div class=${isOpen ? "filter" : "filter folded"}>
+      <${Select} title="State" options=${[["", "any"], ...STATES]} value=${filters.state ?? ""}
+        onChange=${change("state")} />
+      ${FIELDS.map(
+        ([name, title, field]) =>
+          html`<label key=${name}
+            >${title} <input ...${field} name=${name} value=${filters[name] ?? ""} onChange=${change(name)}
+          /></label>`,
+      )}
+      ${TIMES.map(([name, title]) => {
+        const seconds = Number(filters[name]);
+        return html`<${Moment} key=${name} title=${title} value=${seconds > 0 ? seconds : null}
+          set=${(at) => set(filters, { [name]: at })} clear=${() => set(filters, { [name]: null })} />`;
+      })}
+    </div>`;
 }
