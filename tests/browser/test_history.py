@@ -502,6 +502,13 @@ async def test_figures_of_now_say_so_beside_charts_of_another_time(
     await expect(page.locator("header .unit", has_text=re.compile(r"\bnow$"))).to_have_count(0)
 
 
+async def test_a_time_that_is_brushed_is_written_as_all_others(client: httpx.AsyncClient, show: Open) -> None:
+    """The browser's fields have the form of its own language."""
+    await make_run(client)
+    page = await show("/runs/run/now?from=1000000&to=1003600", timezone_id="UTC")
+    await expect(page.get_by_text("12 Jan 1970, 13:46:40 to 12 Jan 1970, 14:46:40, in UTC.")).to_be_visible()
+
+
 async def test_a_wrong_environment_in_the_address_is_named(client: httpx.AsyncClient, show: Open) -> None:
     await train(client)
     page = await show("/runs/run/freshness?environment=nope")

@@ -3,7 +3,7 @@ import { timeFile } from "../exports/time.js";
 import { html } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
-import { RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
+import { moment, RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
 import { Export } from "./export.js";
 import { Select } from "./fields.js";
 import { environmentOf, useEnvironment } from "./history.js";
@@ -28,7 +28,8 @@ export function TimeBar({ environments = [] }) {
     ${environments.length > 0 && html`<${Environments} environments=${environments} wanted=${wanted} />`}
     <${Export} label="Export this time as HTML" write=${write} />
     <span class="quiet">
-      Times are in ${zone}. Drag over a chart to look closer.
+      ${range === null ? `${moment.format(from * 1000)} to ${moment.format(to * 1000)}, in` : "Times are in"} ${zone}.
+      Drag over a chart to look closer.
       ${range === "1h" && " A younger run is shown from its start, but at least two minutes."}
       ${time.isLive && ` The newest value still changes: its ${duration(time.step)} are not over.`}
     </span>
