@@ -9,10 +9,15 @@ from playwright.async_api import Page, Route, expect
 
 from app.api.pages.operators import TABS
 from tests.browser.conftest import Open, Watch
-from tests.scenarios.native_calls import end, group, join, make_run, submit, taken
+from tests.scenarios.native_calls import end, group, join, lease_runs_out, make_run, submit, taken
 
 RUN = "/v1/runs/run"
 LONG = "with-a-name-as-long-as-a-name-may-be-of-sixty-four-characters-xx"
+
+HEALTH = """async (status) => {
+    const { health } = await import(new URL("lib/health.js", document.querySelector("script[src]").src));
+    return health(status);
+}"""
 
 
 def sentence(page: Page) -> Any:
@@ -51,15 +56,11 @@ async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx
     status = (await client.get(f"{RUN}/status")).json()
     assert status["ready"]
     assert status["pace"]["batch_interval_s"] < 60
-    rule = """async (status) => {
-        const { health } = await import(new URL("lib/health.js", document.querySelector("script[src]").src));
-        return health(status);
-    }"""
 
     async def said(age_s: float, alive: int = 1, oldest_waiting_s: float = 1.0, **pace: Any) -> tuple[str, str]:
         told = {"alive_environments": alive, "oldest_waiting_s": oldest_waiting_s}
         told["pace"] = {**status["pace"], "last_batch_age_s": age_s, **pace}
-        found = await page.evaluate(rule, {**status, **told})
+        found = await page.evaluate(HEALTH, {**status, **told})
         return found["kind"], found["sentence"]
 
     late = "A batch of 2 sequences waits for the trainer, which took the last one 10 min ago."
@@ -76,6 +77,38 @@ async def test_a_run_whose_trainer_asks_no_more_does_not_look_well(client: httpx
     assert (await said(0, oldest_waiting_s=180, **never))[1] == (
         "A batch of 2 sequences waits for the trainer, which never took one: the oldest group has waited for 3 min."
     )
+
+
+async def test_a_trainer_that_stopped_with_a_batch_does_not_look_well(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=2, lease_s=1)
+    await join(client, "math", member="one")
+    await submit(client, *(group(name, environment=0) for name in "ab"))
+    await end(client, await taken(client))
+    held = await taken(client)
+    page = await show("/runs/run/now")
+    await lease_runs_out(client, held)
+    said = r"Overdue\s+The trainer took step 2 \d+ s ago; before, a batch came every [\d.]+ (s|min)\. "
+    await expect(sentence(page)).to_have_text(re.compile(f"{said}Its lease has ended\\."))
+    await expect(page.locator(".headline")).to_have_attribute("data-kind", "warn")
+    await expect(page.locator(".leases")).to_contain_text("held, lease ended")
+    status = (await client.get(f"{RUN}/status")).json()
+
+    async def judged(left_s: float | None, age_s: float | None, alive: int = 1, before: Any = ()) -> tuple[str, str]:
+        pace = {**status["pace"], "batch_interval_s": 4.0, "last_batch_age_s": age_s}
+        leases = [*before, {**status["leases"][0], "expires_s": left_s}]
+        found = await page.evaluate(HEALTH, {**status, "pace": pace, "leases": leases, "alive_environments": alive})
+        return found["kind"], found["sentence"]
+
+    late = "The trainer took step 2 10 min ago; before, a batch came every 4 s."
+    for left_s in (100, None):  # without a deadline: the trainer is one of Atropos
+        assert await judged(left_s, 600) == ("warn", late)
+        assert (await judged(left_s, 19))[0] == "good"
+        assert (await judged(left_s, None))[0] == "good"
+    assert await judged(100, 600, alive=0) == ("idle", late), "a run that is over needs no action"
+    assert await judged(0, 600) == ("warn", f"{late} Its lease has ended.")
+    assert [(await judged(0, 1, alive))[0] for alive in (0, 1)] == ["warn", "warn"], "nobody ended the batch"
+    other = {**status["leases"][0], "expires_s": 0}
+    assert (await judged(100, 1, before=[other]))[0] == "good", "another trainer goes on"
 
 
 async def test_the_sentence_leads_to_the_explanation(client: httpx.AsyncClient, show: Open) -> None:

@@ -38,7 +38,7 @@ from app.api.wire.rank_query import documented_query, query_of, shard_request_of
 from app.api.wire.time_query import FormedFrom, FormedTo
 from app.core.access.permissions import Permission
 from app.core.batches.diagnosis import is_about_queue
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, expires_s
 from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
@@ -315,7 +315,7 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
             "state": lease.state,
             "delivery_count": lease.delivery_count,
             "rewound": lease.rewound > 0,
-            "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state == "held" else None,
+            "expires_s": expires_s(lease, clock_ms),
             "trainer": lease.trainer or None,
             "groups": sum(groups for _, groups, _ in lease.contents),
             "size": sum(sequences for _, _, sequences in lease.contents),

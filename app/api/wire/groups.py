@@ -1,6 +1,6 @@
 """Groups as replies show them."""
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, expires_s
 from app.core.groups.listing import GroupRow
 from app.core.groups.staleness import staleness
 from app.services.groups.history import GroupFacts
@@ -74,12 +74,11 @@ def shown_history(group: str, facts: GroupFacts, item: str | None, annotations: 
 
 
 def _shown_lease(lease: Lease, clock_ms: int) -> groups.GroupLease:
-    expires_s = max(0, lease.deadline_ms - clock_ms) / 1000 if lease.deadline_ms else None
     return groups.GroupLease.model_validate(
         {
             "state": lease.state,
             "delivery_count": lease.delivery_count,
             "trainer": lease.trainer or None,
-            "expires_s": expires_s,
+            "expires_s": expires_s(lease, clock_ms),
         }
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from app.api.wire.access import shown_uses
+from app.core.batches.leases import expires_s
 from app.core.groups.staleness_forecast import staleness_forecast
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.alert import RunAlert
@@ -77,7 +78,13 @@ def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunSt
         alert=shown_alert(facts.alert),
         warnings=shown_warnings(facts.diagnosis.warnings),
         leases=[
-            LeaseStatus(batch=lease.batch_id, state=lease.state, step=lease.step, delivery_count=lease.delivery_count)
+            LeaseStatus(
+                batch=lease.batch_id,
+                state=lease.state,
+                step=lease.step,
+                delivery_count=lease.delivery_count,
+                expires_s=expires_s(lease, view.clock_ms),
+            )
             for lease in view.leases
         ],
         relaxed_batches=view.relaxed_batches,

@@ -180,6 +180,11 @@ def expired(lease: Lease, clock_ms: int) -> bool:
     return lease.state == "held" and clock_ms >= lease.deadline_ms
 
 
+def expires_s(lease: Lease, clock_ms: int) -> float | None:
+    """Return the seconds until the lease of a held batch expires, at run clock ``clock_ms``; None for other batches."""
+    return max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state == "held" else None
+
+
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
     """Return whether a batch's lease ran out as often as the run allows. Then the batch is quarantined."""
     return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries

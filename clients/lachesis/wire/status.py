@@ -212,6 +212,11 @@ class LeaseStatus(_StatusModel):
     state: str = Field(description="`sending`, `sent`, `held`, `returned` (handed out again next) or `quarantined`.")
     step: int = Field(description="The run's step after the batch was taken.")
     delivery_count: int = Field(description="Number of times that the batch was handed out.")
+    expires_s: float | None = Field(
+        default=None,
+        description="Seconds until the lease of a `held` batch expires. 0: it has expired, and the next request for a "
+        "batch ends it. Null for other batches.",
+    )
 
 
 class RanksStatus(_StatusModel):

@@ -4,7 +4,17 @@ from typing import Any
 
 import httpx
 
-from tests.scenarios.native_calls import RUN, group, make_run, submit, taken, trained
+from tests.scenarios.native_calls import (
+    RUN,
+    end,
+    group,
+    lease_runs_out,
+    make_run,
+    status,
+    submit,
+    taken,
+    trained,
+)
 from tests.waiting import wait_until
 
 
@@ -31,6 +41,22 @@ async def test_blocked_lasts_from_the_end_of_a_batch_to_the_next(client: httpx.A
     assert second["batch_interval_s"] >= 0
     assert 0 <= second["trainer_idle_share"] <= 1
     assert second["last_batch_age_s"] <= (await client.get(f"{RUN}/batches/explain")).json()["last_batch_age_s"]
+
+
+async def test_the_status_says_when_leases_expire(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2, lease_s=1)
+    await submit(client, "a", "b")
+    batch, other = await taken(client), await taken(client, lease_s=600)
+
+    async def left() -> list[float]:
+        return [lease["expires_s"] for lease in (await status(client))["leases"]]
+
+    first, second = await left()
+    assert 0 <= first <= 1 < second <= 600
+    await lease_runs_out(client, batch)
+    assert (await left())[0] == 0
+    await end(client, other, "nack")
+    assert len(await left()) == 1
 
 
 async def test_arrival_rates_are_those_of_the_explanation(client: httpx.AsyncClient) -> None:

@@ -11,6 +11,7 @@ from app.core.batches.leases import (
     after_registration,
     exhausted,
     expired,
+    expires_s,
     given_back,
     in_saved_state,
     is_redeliverable,
@@ -40,6 +41,16 @@ def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
 def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: bool) -> None:
     assert expired(held(deadline_ms=100), clock_ms) == over
+
+
+@pytest.mark.parametrize(("clock_ms", "left"), [(0, 0.1), (99, 0.001), (100, 0), (101, 0)])
+def test_a_lease_says_how_long_it_lasts(clock_ms: int, left: float) -> None:
+    assert expires_s(held(deadline_ms=100), clock_ms) == left
+
+
+@pytest.mark.parametrize("state", sorted(set(LEASE_STATES) - {"held"}))
+def test_other_batches_have_no_deadline(state: LeaseState) -> None:
+    assert expires_s(replace(held(), state=state), 200) is None
 
 
 @pytest.mark.parametrize(("delivery_count", "spent"), [(1, False), (4, False), (5, True), (6, True)])

@@ -20,11 +20,15 @@ export function health(status) {
   if (blocked?.reason === "archived") return state("idle", "Archived", blocked.detail);
   if (blocked?.reason === "serving_paused") return state("warn", "Paused", blocked.detail);
   if (alert !== null) return state("bad", "Alert", alert.detail);
-  const held = leases.find((lease) => HELD.includes(lease.state));
-  const next = blocked === null ? "The next batch is ready." : `Next: ${blocked.detail}`;
-  if (held) {
-    const every = isOverdue(status) ? "the last batches came every" : "a batch every";
-    return state("good", "Training", `${said([`Step ${number(held.step)}`, ...usual(pace, every)])} ${next}`);
+  const late = status.alive_environments > 0 ? "warn" : "idle";
+  const held = leases.filter((lease) => HELD.includes(lease.state));
+  if (held.length > 0) {
+    const { step } = held.at(-1);
+    const taken = overdue(step, pace);
+    if (held.every(isExpired)) return state("warn", "Overdue", `${taken} Its lease has ended.`);
+    if (pace.last_batch_age_s !== null && isOverdue(status)) return state(late, "Overdue", taken);
+    const next = blocked === null ? "The next batch is ready." : `Next: ${blocked.detail}`;
+    return state("good", "Training", `${said([`Step ${number(step)}`, ...usual(pace, "a batch every")])} ${next}`);
   }
   if (blocked === null) {
     const waits = `A batch of ${counted(status.batch_size, "sequence")} waits for the trainer`;
@@ -33,7 +37,7 @@ export function health(status) {
       pace.last_batch_age_s === null
         ? `which never took one: the oldest group has waited for ${duration(status.oldest_waiting_s)}`
         : `which took the last one ${duration(pace.last_batch_age_s)} ago`;
-    return state(status.alive_environments > 0 ? "warn" : "idle", "Ready", said([waits, last]));
+    return state(late, "Ready", said([waits, last]));
   }
   if (status.registered_environments === 0) {
     const needs = blocked.detail.replace(/; no environment has joined.*/, "");
@@ -45,6 +49,14 @@ export function health(status) {
     return state("wait", "Waiting", `${[lasting, expected].filter(Boolean).join(", ")}: ${blocked.detail}`);
   }
   return state("bad", "Blocked", lasting ? `${lasting}: ${blocked.detail}` : blocked.detail);
+}
+
+/** Whether the trainer of a batch has neither ended it nor asked for more time, and another may get it. */
+export const isExpired = (lease) => lease.expires_s === 0;
+
+function overdue(step, { last_batch_age_s: age, batch_interval_s: between }) {
+  const taken = `The trainer took step ${number(step)}${age === null ? "" : ` ${duration(age)} ago`}`;
+  return `${taken}${between === null ? "" : `; before, a batch came every ${interval(between)}`}.`;
 }
 
 const said = (parts) => `${parts.join(", ")}.`;

@@ -1,4 +1,5 @@
 // Now: is the run healthy, and if not, what blocks it and who must act?
+import { isExpired } from "../lib/health.js";
 import { html } from "../lib/html.js";
 import { useRoute } from "../lib/route.js";
 import { bytes, counted, duration, interval, known, measured, number, percent, shown } from "../lib/text.js";
@@ -116,7 +117,7 @@ function Leases({ run, status }) {
             }
           </td>
           <td class="number">${number(lease.step)}</td>
-          <td>${lease.state}</td>
+          <td>${lease.state}${isExpired(lease) && ", lease ended"}</td>
           <td class="number">${lease.delivery_count}</td>
         </tr>`,
       )}
