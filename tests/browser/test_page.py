@@ -49,6 +49,31 @@ async def test_the_runs_are_listed_with_their_state_in_words(client: httpx.Async
     await expect(page.get_by_role("heading", level=1)).to_contain_text("gsm8k needs 2 of 4 sequences, has 0 queued")
 
 
+async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    """The page asks for the states of 64 runs at a time. The last one has its turn 15 s later."""
+    names = [f"sweep-{number:02}" for number in range(70)]
+    for name in names:
+        await make_run(client, name=name)
+    page = await show("/about")
+    await page.clock.install()
+    await page.goto("/")
+    rows = page.locator(".run")
+    await expect(page.locator("[data-run=sweep-00] .kind")).to_have_text("Empty")
+
+    async def is_settled() -> bool:
+        asked = {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}
+        return len(asked) == len(names) and await rows.first.get_attribute("data-run") == names[0]
+
+    await wait_until(is_settled)
+    await join(client, "math", run="/v1/runs/sweep-69", min_share=0.5)
+    await page.clock.fast_forward(15_000)
+    await expect(rows.first).to_have_attribute("data-run", "sweep-69")
+    await page.get_by_label("Name").fill("other")
+    await expect(page.get_by_text("No run has this in its name.")).to_be_visible()
+
+
 async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=4)
     page = await show("/runs/run/now")

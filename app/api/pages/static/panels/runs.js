@@ -13,8 +13,8 @@ import { Empty, Shown } from "../parts/states.js";
 const MOST_LISTED_A_SECOND = 100;
 const MOST_A_SECOND = 5; // requests for the states of the runs in sight
 const NAMED = 16; // environments whose names the sentence of a run can use
-const LOOKED_AT = 64; // runs whose states give the order; more would cost the service too much
-const LOOK_EVERY_S = 15;
+const LOOKED_AT = 64; // runs whose states are asked for at a time, for the order; more would cost the service too much
+const LOOK_EVERY_S = 15; // then the next ones have their turn
 const URGENCY = ["bad", "warn", "wait", "good", "idle"];
 const NEW = '{"name": "math-7b", "batch_size": 32}';
 
@@ -35,6 +35,7 @@ function List({ data }) {
   const [isNarrow, isMiddle] = [useMedia("(max-width: 800px)"), useMedia("(max-width: 1200px)")];
   const list = useRef(null);
   const [kinds, note] = useKinds(list);
+  const looked = useTurns(data.runs);
   if (data.runs.length === 0 && data.unreadable.length === 0) {
     return html`<${Empty} command=${curl("v1/runs", NEW)}>
       There is no run yet, or none that you may see. A trainer makes one, or:
@@ -44,7 +45,7 @@ function List({ data }) {
   const urgency = (run) => (run.step === undefined ? 0 : URGENCY.indexOf(kinds.get(run.name) ?? "good"));
   const items = found.toSorted((one, other) => urgency(one) - urgency(other));
   const seen = new Set(inSight.map((run) => run.name));
-  const unseen = data.runs.slice(0, LOOKED_AT).filter((run) => !seen.has(run.name));
+  const unseen = looked.filter((run) => !seen.has(run.name));
   const every = Math.max(1, inSight.length / MOST_A_SECOND);
   return html`<div class="filter">
       <label>Name <input
@@ -57,7 +58,13 @@ function List({ data }) {
         Runs that are stuck come first.
       </span>
     </div>
-    ${items.length === 0 && html`<${Empty}>No run has this in its name. Clear the field to see all.<//>`}
+    ${
+      items.length === 0 &&
+      html`<${Empty}>
+        ${data.next_after ? `None of the first ${number(data.runs.length)} runs` : "No run"} has this in its name. Clear
+        the field to see all.
+      <//>`
+    }
     ${unseen.map((run) => html`<${Unseen} key=${run.name} run=${run} note=${note} />`)}
     <div ref=${list}>
       <${Rows}
@@ -70,6 +77,18 @@ function List({ data }) {
         draw=${(run) => html`<${Row} run=${run} every=${every} note=${note} />`}
       />
     </div>`;
+}
+
+/** The runs whose turn it is to be looked at, a part of all. */
+function useTurns(runs) {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const next = () => document.hidden || setTurn((last) => last + 1);
+    const timer = setInterval(next, LOOK_EVERY_S * 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const begin = LOOKED_AT * (turn % Math.ceil(runs.length / LOOKED_AT || 1));
+  return runs.slice(begin, begin + LOOKED_AT);
 }
 
 /** The states of runs that give the order, which stays while the pointer or the focus is in the list. */
@@ -98,7 +117,7 @@ function useNoted(feed, run, note) {
   }, [kind]);
 }
 
-// A run that is not in sight may get stuck, too.
+// A run that is not in sight may get stuck, too. It is looked at while it has its turn.
 function Unseen({ run, note }) {
   useNoted(useFeed(statusOf(run), LOOK_EVERY_S), run, note);
   return null;
