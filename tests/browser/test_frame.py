@@ -159,6 +159,23 @@ async def test_live_says_its_age_when_answers_are_late(client: httpx.AsyncClient
     await expect(live).to_have_text("live")
 
 
+async def test_an_outage_makes_nothing_older_than_it_is(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
+    """Who the reader is was asked for long before, and is not what they look at."""
+    watch.expected.append("ERR_INTERNET_DISCONNECTED")
+    await make_run(client)
+    page = await show("/about")
+    await page.clock.install()
+    await page.goto("/runs/run/now")
+    await expect(page.get_by_role("button", name="Pause intake")).to_be_visible()
+    async with page.expect_response(re.compile(r"/status\?")):
+        await page.clock.fast_forward(50_000)
+    await expect(page.locator(".live")).to_have_text("live")
+    await page.context.set_offline(True)
+    await expect(page.locator("[data-state=disconnected]")).to_contain_text(
+        re.compile(r"What you see is [0-3]?\d s old\.")
+    )
+
+
 async def test_ages_grow_between_answers(client: httpx.AsyncClient, show: Open) -> None:
     """They stay as they are while the service does not answer: it may have handed out a batch."""
     await make_run(client, batch_size=2)

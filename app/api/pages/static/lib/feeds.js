@@ -21,7 +21,8 @@ const watchers = new Set();
 
 /**
  * What the connection is like. `error` says why answers do not come, or is null. `answeredAt` is when the oldest of
- * what is shown in spite of it was answered, or null. `isLive`: all answers come.
+ * what is shown in spite of it was answered, or null; what is asked for rarely does not count beside what is asked for
+ * often. `isLive`: all answers come.
  */
 export const connection = { error: null, answeredAt: null, isLive: true };
 
@@ -82,13 +83,15 @@ function eachFollowed(work) {
 function noteConnection() {
   const failing = [...feeds.values()].filter((feed) => isPassing(feed.now.error));
   const kept = failing.filter((feed) => feed.now.data !== null);
+  const often = kept.filter((feed) => feed.period() <= FOLLOWED_S);
+  const times = (often.length === 0 ? kept : often).map((feed) => feed.answeredAt);
   const shown = failing.find((feed) => feed.now.error instanceof Unreachable) ?? kept[0];
   const error = shown?.now.error ?? null;
   const isLive = failing.length === 0;
   const changed = error?.message !== connection.error?.message || isLive !== connection.isLive;
   connection.isLive = isLive;
   connection.error = error;
-  connection.answeredAt = kept.length === 0 ? null : Math.min(...kept.map((feed) => feed.answeredAt));
+  connection.answeredAt = times.length === 0 ? null : Math.min(...times);
   if (changed) for (const redraw of watchers) redraw();
 }
 
