@@ -10,6 +10,7 @@ from playwright.async_api import Page, Route, expect
 from app.api.pages.operators import TABS
 from tests.browser.conftest import Open, Watch
 from tests.scenarios.native_calls import end, group, join, lease_runs_out, make_run, submit, taken
+from tests.waiting import wait_until
 
 RUN = "/v1/runs/run"
 LONG = "with-a-name-as-long-as-a-name-may-be-of-sixty-four-characters-xx"
@@ -225,6 +226,36 @@ async def test_what_is_below_the_sentence_stays_in_place(client: httpx.AsyncClie
     await expect(sentence(page)).to_contain_text("Ready")
     await expect(page.locator(".who")).to_have_count(0)
     assert await actions.bounding_box() == blocked
+
+
+async def test_a_sentence_that_is_long_each_second_moves_what_is_below_only_once(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client, batch_size=2)
+    await join(client, LONG, min_share=1)
+    await submit(client, group("a", environment=0))
+    page = await show("/runs/run/now", width=1210)
+    actions = page.get_by_role("button", name="Pause intake")
+    await expect(sentence(page)).to_contain_text("Ready")
+    short = await actions.bounding_box()
+    assert short
+    batch = await taken(client)
+    await expect(page.locator(".who")).to_contain_text("lacks 2 sequences")
+    long = await actions.bounding_box()
+    assert long
+    assert long["y"] > short["y"], "there are three lines"
+    await submit(client, group("b", environment=0))
+    await expect(sentence(page)).to_contain_text("The next batch is ready.")
+    assert await actions.bounding_box() == long
+    await end(client, batch)
+    await expect(sentence(page)).to_contain_text("Ready")
+    assert await actions.bounding_box() == long
+
+    async def is_back() -> bool:
+        return await actions.bounding_box() == short
+
+    await page.set_viewport_size({"width": 1300, "height": 800})
+    await wait_until(is_back)
 
 
 async def test_the_parts_of_now_have_the_order_of_their_questions(client: httpx.AsyncClient, show: Open) -> None:

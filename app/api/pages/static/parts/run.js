@@ -1,7 +1,7 @@
 // What all views of a run share: its status, and the sentence that says how it is.
 import { useFeed } from "../lib/feeds.js";
 import { health } from "../lib/health.js";
-import { html } from "../lib/html.js";
+import { html, useEffect, useRef } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { counted, duration, ended, number, shown } from "../lib/text.js";
 import { timeOf } from "../lib/time.js";
@@ -10,6 +10,7 @@ import { Sentence, State } from "./names.js";
 import { useCommands } from "./panel.js";
 
 const MOST_ENVIRONMENTS = 1000;
+const MOST_KEPT_PX = 240; // nine lines; a run with more of them has much to say
 /** What the address has while the explanation is open. */
 export const EXPLAIN = "explain";
 const INTAKE_PAUSED = "an operator has paused intake: environments start no groups";
@@ -35,20 +36,39 @@ export function Headline({ status, hasAll = false }) {
   const age = status.pace.last_batch_age_s;
   const isExplained = view === "now" && query.get(EXPLAIN) !== null;
   const explain = address("now", status.run, { ...timeOf(query), [EXPLAIN]: isExplained ? null : "true" });
+  const still = useHeightKept();
   return html`<section class="headline" data-kind=${kind} aria-label="State of the run">
-    <h1>
-      <${State} kind=${kind} word=${word} />${" "}
-      <span class="why"><${Sentence} text=${sentence} names=${namesOf(status)} /></span>
-    </h1>
-    <p class="quiet beside">
-      ${age !== null && html`<span>The last batch was taken ${duration(age)} ago.</span>`}
-      <a data-page href=${explain}>${isExplained ? "hide the explanation" : "explain"}</a>
-      ${button}
-    </p>
-    ${commands} ${status.blocked && html`<${WhoMustAct} status=${status} />`}
-    ${!hasAll && html`<${FirstOf} status=${status} />`}
+    <div ref=${still}>
+      <h1>
+        <${State} kind=${kind} word=${word} />${" "}
+        <span class="why"><${Sentence} text=${sentence} names=${namesOf(status)} /></span>
+      </h1>
+      <p class="quiet beside">
+        ${age !== null && html`<span>The last batch was taken ${duration(age)} ago.</span>`}
+        <a data-page href=${explain}>${isExplained ? "hide the explanation" : "explain"}</a>
+        ${button}
+      </p>
+      ${status.blocked && html`<${WhoMustAct} status=${status} />`}
+    </div>
+    ${commands} ${!hasAll && html`<${FirstOf} status=${status} />`}
     <span class="spoken" role="status">${word}</span>
   </section>`;
+}
+
+/**
+ * Keep the height that an element once needed, up to `MOST_KEPT_PX`: a sentence that is longer each second moves what
+ * is below only once.
+ */
+function useHeightKept() {
+  const element = useRef(null);
+  const width = useRef(null);
+  useEffect(() => {
+    const { style, offsetWidth } = element.current;
+    if (offsetWidth !== width.current) style.minHeight = "";
+    width.current = offsetWidth;
+    style.minHeight = `${Math.min(element.current.offsetHeight, MOST_KEPT_PX)}px`;
+  });
+  return element;
 }
 
 /** What happened to the tokens of a run, above all of its views. */
