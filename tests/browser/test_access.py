@@ -52,6 +52,25 @@ async def test_the_page_asks_for_a_token_once(
     assert [url for url in watch.asked if viewer in url] == []
 
 
+async def test_the_bar_says_who_the_reader_is_and_signs_out(
+    operator: str, tokens: Tokens, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("401")
+    viewer = await tokens.make("viewer", "run")
+    page = await show("/runs/run/now")
+    await enter(page, viewer)
+    account = page.locator(".account")
+    await expect(account).to_have_text(re.compile(r"\S+ \(viewer\)"))
+    await page.get_by_role("button", name="sign out").click()
+    await expect(page.locator("[data-state=token]")).to_contain_text("This service needs a token.")
+    await expect(page.get_by_role("region", name="Progress")).to_have_count(0)
+    await expect(account).to_have_count(0)
+    await expect(page.get_by_role("button", name="sign out")).to_have_count(0)
+    assert await page.evaluate("sessionStorage.length") == 0
+    await enter(page, operator)
+    await expect(account).to_have_text(re.compile(r"\S+ \(operator\)"))
+
+
 async def test_a_view_that_the_role_does_not_allow_says_which_role_does(
     operator: str, tokens: Tokens, show: Open, watch: Watch
 ) -> None:

@@ -304,6 +304,13 @@ async def test_rows_of_very_many_environments_come_as_the_reader_scrolls(client:
     await expect(page.get_by_role("list", name="Environments").locator("[data-environment]")).to_have_count(6)
 
 
+async def test_a_service_that_asks_nobody_names_nobody(show: Open) -> None:
+    page = await show("/")
+    await expect(page.get_by_role("link", name="tokens")).to_be_visible()
+    await expect(page.locator(".account")).to_have_count(0)
+    await expect(page.get_by_role("button", name="sign out")).to_have_count(0)
+
+
 async def test_the_reader_goes_to_the_same_view_of_another_run(client: httpx.AsyncClient, show: Open) -> None:
     for name in ("run", "other", "third", LONG):
         await make_run(client, name=name, batch_size=2)

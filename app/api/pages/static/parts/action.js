@@ -7,11 +7,11 @@ import { Command, curl } from "./panel.js";
 
 const IDENTITY_EVERY_S = 60;
 
-/** Whether the reader may do what needs a permission, as the service says. */
-export function useMay(permission) {
-  const { data } = useFeed("v1/identity", IDENTITY_EVERY_S);
-  return data !== null && data.permissions.includes(permission);
-}
+/** Who the reader is, as the service says; null while that is not known. */
+export const useIdentity = () => useFeed("v1/identity", IDENTITY_EVERY_S).data;
+
+/** Whether the reader may do what needs a permission. */
+export const useMay = (permission) => useIdentity()?.permissions.includes(permission) ?? false;
 
 // The dialog is beside the views: what an action changes may take its own button away. Each opening has an object.
 const opened = { action: null, redraw: null };

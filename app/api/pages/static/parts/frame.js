@@ -1,13 +1,14 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
-import { Unreachable } from "../lib/api.js";
+import { hasToken, Unreachable } from "../lib/api.js";
 import { growOlder, isRefused, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
-import { Dialog, useMay } from "./action.js";
+import { Dialog, useIdentity, useMay } from "./action.js";
 import { Options } from "./fields.js";
 import { LedgerLine, RUNS, statusPath } from "./run.js";
+import { signOut } from "./states.js";
 
 const THEMES = ["system", "light", "dark"];
 const THEME = "lachesis.theme";
@@ -48,6 +49,7 @@ export function Frame({ view, run, tabs, children }) {
       ${mayAudit && html`<a data-page href=${address("audit")}>audit</a>`}
       ${mayTokens && html`<a data-page href=${address("tokens")}>tokens</a>`}
       <a data-page href=${address("about")}>about</a>
+      <${Account} />
       <button type="button" class="small" onClick=${nextTheme} title="Light, dark, or as the system">
         theme: ${theme === "system" ? "auto" : theme}
       </button>
@@ -117,6 +119,16 @@ function Live() {
   return html`<span class="live" data-kind=${kind}>
     <i class="dot" aria-hidden="true"></i>${word}${late !== null && `, ${duration(late)} ago`}
   </span>`;
+}
+
+// Who the reader is, if the service asks. A token is forgotten here; a certificate is the browser's.
+function Account() {
+  const identity = useIdentity();
+  if (identity === null || identity.kind === "open") return null;
+  return html`<span class="quiet account" title=${shown(identity.name, 200)}>
+      <bdi>${shown(identity.name, 32)}</bdi> (${identity.role})
+    </span>
+    ${hasToken() && html`<button type="button" class="small" onClick=${signOut}>sign out</button>`}`;
 }
 
 function Lost() {

@@ -30,7 +30,7 @@ function Failure({ error, retry, role }) {
     return html`<div class="state" data-state="forbidden">
       <p><strong>Not allowed.</strong> ${shown(error.message, 500)}.</p>
       <p>This needs a token of the role ${nameOf(role)}${role in ROLES ? "" : ", or one that may do more"}.</p>
-      <button type="button" onClick=${forget}>Use another token</button>
+      <button type="button" onClick=${signOut}>Use another token</button>
     </div>`;
   }
   const isNoRun = error.code === "run_not_found";
@@ -43,9 +43,10 @@ function Failure({ error, retry, role }) {
   </div>`;
 }
 
-function forget() {
+/** Forget the token, and all that it showed. */
+export function signOut() {
   keepToken("");
-  refreshAll();
+  location.reload();
 }
 
 function TokenForm({ error, role }) {
@@ -77,7 +78,9 @@ function TokenForm({ error, role }) {
       onInput=${(event) => setToken(event.target.value)}
     /></label>
     <button type="submit">Use it</button>
-    <p class="quiet">It stays in this browser tab, and goes only to this service, in a header.</p>
+    <p class="quiet">
+      It stays in this browser tab, and goes only to this service, in a header. A new tab asks for it again.
+    </p>
   </form>`;
 }
 
