@@ -74,6 +74,23 @@ async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
     await expect(page.get_by_text("No run has this in its name.")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [("99", "environment_not_found: run run has no environment 99."), ("x", "invalid_field: path.environment: ")],
+)
+async def test_workers_of_no_environment_are_not_found(
+    client: httpx.AsyncClient, show: Open, watch: Watch, environment: str, said: str
+) -> None:
+    watch.expected += ["404", "422"]
+    await make_run(client)
+    await join(client, "math")
+    page = await show(f"/runs/run/workers?environment={environment}")
+    await expect(page.locator("main [data-state=error]")).to_contain_text(said)
+    await page.locator("button.worker").click()
+    await expect(page.locator("main [data-state=error]")).to_have_count(0)
+    await expect(page.get_by_role("region", name="Members")).to_contain_text("math")
+
+
 async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=4)
     page = await show("/runs/run/now")

@@ -20,17 +20,24 @@ export function WorkersView({ run }) {
 
 function Environments({ run, status }) {
   const { query } = useRoute();
-  const chosen = query.get("environment");
+  const chosen = query.get("environment") || null;
   const { environments } = status;
   const listed = environments.find((one) => String(one.id) === chosen);
-  const isListed = chosen === null || listed !== undefined || !/^\d+$/.test(chosen);
-  const found = useFeed(isListed ? null : `v1/runs/${run}/environments/${chosen}`);
-  const opened = listed ?? found.data;
-  return html`${opened && html`<${Members} run=${run} environment=${opened} />`}
+  return html`${
+      listed
+        ? html`<${Members} run=${run} environment=${listed} />`
+        : chosen !== null && html`<${Unlisted} run=${run} id=${chosen} />`
+    }
     <${Panel} title="Environments" paths=${[statusPath(run)]} wide>
       ${environments.length === 0 && html`<${NoEnvironment} run=${run} />`}
       <${List} run=${run} status=${status} chosen=${chosen} />
     <//>`;
+}
+
+// The status has the first environments. The address may have another one, or one that does not exist.
+function Unlisted({ run, id }) {
+  const feed = useFeed(`v1/runs/${run}/environments/${encodeURIComponent(id)}`);
+  return html`<${Shown} feed=${feed}>${(found) => html`<${Members} run=${run} environment=${found} />`}<//>`;
 }
 
 function List({ run, status, chosen }) {
