@@ -18,7 +18,7 @@ from tests.api.conftest import Start
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_accessibility import findings
 from tests.browser.test_hostile import BIDI, ESCAPES, MARKUP, check_inert
-from tests.scenarios.native_calls import end, group, make_run, submit, taken
+from tests.scenarios.native_calls import end, group, join, make_run, submit, taken
 from tests.tokenizers import make_tokenizer
 from tests.waiting import wait_until
 
@@ -42,7 +42,7 @@ async def test_groups_are_found_by_what_they_are(client: httpx.AsyncClient, show
     low = page.locator("[data-group=low]")
     for text in ("leased", "math", "2", "4", "0", "sum-1"):
         await expect(low).to_contain_text(text)
-    await page.locator(".filter select").select_option("queued")
+    await page.get_by_role("combobox", name="State").select_option("queued")
     await expect(rows(page)).to_have_count(1)
     await expect(page.locator("[data-group=high]")).to_be_visible()
     assert page.url.endswith("/groups?state=queued")
@@ -52,6 +52,35 @@ async def test_groups_are_found_by_what_they_are(client: httpx.AsyncClient, show
     await page.goto(f"{GROUPS}?item=sum-1&environment=math")
     await expect(low).to_be_visible()
     await expect(rows(page)).to_have_count(1)
+
+
+async def test_the_list_is_filtered_by_an_environment_of_the_run(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    watch.expected.append("404")
+    await make_run(client)
+    math, code = await join(client, "math"), await join(client, "code")
+    await submit(client, group("m", environment=math), group("c", environment=code), group("n"))
+    page = await show(GROUPS)
+    await expect(rows(page)).to_have_count(3)
+    chosen, chip = (
+        page.get_by_role("combobox", name="Environment"),
+        page.get_by_role("button", name="Remove the filter"),
+    )
+    for name, only in (("code", "c"), ("groups without one", "n"), ("math", "m")):
+        await chosen.select_option(label=name)
+        await expect(rows(page)).to_have_count(1)
+        await expect(rows(page)).to_have_attribute("data-group", only)
+    await expect(chip).to_contain_text("Environment: math")
+    await expect(page).to_have_url(re.compile(f"environment={math}$"))
+    await page.goto(f"{GROUPS}?environment=code")
+    await expect(chosen.locator("option:checked")).to_have_text("code")
+    await page.goto(f"{GROUPS}?environment=mth")
+    await expect(page.get_by_text("The run has no environment named mth. Choose another one.")).to_be_visible()
+    await expect(page.get_by_text("Join the run")).to_have_count(0)
+    await expect(chosen.locator("option:checked")).to_have_text("named mth")
+    await page.get_by_role("button", name="Clear the filters").click()
+    await expect(rows(page)).to_have_count(3)
 
 
 async def test_the_reader_comes_back_to_the_row_that_they_left(client: httpx.AsyncClient, show: Open) -> None:

@@ -50,11 +50,17 @@ function List({ run, status }) {
   const isFirst = Object.keys(filters).length === 0 && !query.get("cursor");
   const feed = useFeed(path, ONCE);
   return html`<${Panel} title="Groups" paths=${[path]} wide>
-    <${Filters} filters=${filters} />
-    <${Chips} filters=${filters} />
+    <${Filters} filters=${filters} environments=${status.environments} />
+    <${Chips} filters=${filters} environments=${status.environments} />
     <div class="actions"><${DeleteGroups} run=${run} status=${status} filters=${filters} /></div>
     <${WhenRead} key=${path} accepted=${status.groups.accepted} isFirst=${isFirst} refresh=${feed.retry} />
-    <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} filters=${filters} />`}<//>
+    ${
+      feed.error?.code === "environment_not_found"
+        ? html`<${NoMatch}>The run has no environment named ${shown(filters.environment, 64)}. Choose another one.<//>`
+        : html`<${Shown} feed=${feed}>
+            ${(data) => html`<${Found} run=${run} data=${data} query=${query} filters=${filters} />`}
+          <//>`
+    }
   <//>`;
 }
 
@@ -96,13 +102,17 @@ function Found({ run, data, query, filters }) {
     <//>`;
 }
 
+function NoMatch({ children }) {
+  return html`<${Empty}>${children}<//>
+    <p><button type="button" onClick=${clearFilters}>Clear the filters</button></p>`;
+}
+
 function NoGroup({ run, more, isFiltered }) {
   if (more) return html`<${Empty}>None on this page. There may be some on the next one.<//>`;
   if (isFiltered) {
-    return html`<${Empty}>
-        The run knows no such group. It forgets groups some time after they ended, and their scores at once.
-      <//>
-      <p><button type="button" onClick=${clearFilters}>Clear the filters</button></p>`;
+    return html`<${NoMatch}>
+      The run knows no such group. It forgets groups some time after they ended, and their scores at once.
+    <//>`;
   }
   const group = '{"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}';
   return html`<${Empty} command=${curl(`v1/runs/${run}/groups`, `{"groups": [${group}]}`)}>

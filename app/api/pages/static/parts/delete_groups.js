@@ -4,7 +4,7 @@ import { html } from "../lib/html.js";
 import { counted, shown } from "../lib/text.js";
 import { Action } from "./action.js";
 import { Select } from "./fields.js";
-import { wordsOf } from "./filters.js";
+import { environmentChoice, wordsOf } from "./filters.js";
 import { Field } from "./operate.js";
 
 const WAITING = ["queued", "buffered"];
@@ -18,10 +18,6 @@ export function DeleteGroups({ run, status, filters }) {
   const { environment: wanted = "", ...others } = filters;
   const given = Object.entries(others);
   const wrong = given.filter(isOfOthers);
-  const known = [["", "any"], ["none", "groups without one"]].concat(
-    status.environments.map((one) => [String(one.id), shown(one.name, 64)]),
-  );
-  const isKnown = known.some(([value]) => value === wanted);
   const request = (values) => {
     const asked = [...given, ...Object.entries(values).filter(([, value]) => value !== "")];
     return asked.length === 0 || wrong.length > 0
@@ -39,7 +35,7 @@ export function DeleteGroups({ run, status, filters }) {
     perform=${(asked) => all(asked, false)}
     fields=${[
       html`<${Select} key="environment" title="Environment" name="environment"
-        options=${isKnown ? known : [...known, [wanted, `named ${shown(wanted, 64)}`]]} value=${wanted} />`,
+        ...${environmentChoice(status.environments, wanted)} />`,
       html`<${Field} key="size" name="size" title="Sequences in a group" min="1" step="1" />`,
       html`<${Field} key="old" name="older_than_version" title="Sampled before version" step="1" />`,
     ]}

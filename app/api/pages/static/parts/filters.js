@@ -4,12 +4,12 @@ import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
 import { moment, useTime } from "../lib/time.js";
 import { Select } from "./fields.js";
+import { environmentOf } from "./history.js";
 import { Moment } from "./time_bar.js";
 
 const STATES = ["queued", "buffered", "leased", "kept", "delivered", "dropped"];
 // The name in the address and in the API, and how its field is.
 const FIELDS = [
-  ["environment", "Environment", { type: "search" }],
   ["item", "Item", { type: "search" }],
   ["score_min", "Minimum mean score", { type: "number", step: "any" }],
   ["score_max", "Maximum mean score", { type: "number", step: "any" }],
@@ -22,7 +22,7 @@ const TIMES = [
   ["received_from_s", "Received from"],
   ["received_to_s", "Received before"],
 ];
-const TITLES = new Map([["state", "State"], ...FIELDS, ...TIMES]);
+const TITLES = new Map([["state", "State"], ["environment", "Environment"], ...FIELDS, ...TIMES]);
 
 /** The filters of the list, by name: those in the address. Without times of their own, the time that was brushed. */
 export function useFilters() {
@@ -35,6 +35,16 @@ export function useFilters() {
 }
 
 const given = (query, name) => (query.get(name) ? [[name, query.get(name)]] : []);
+
+/** The environments to choose from, and the one that is wanted: its id, or its name, which the run may not know. */
+export function environmentChoice(environments, wanted) {
+  const known = [["", "any"], ["none", "groups without one"]].concat(
+    environments.map((one) => [String(one.id), shown(one.name, 64)]),
+  );
+  const value = String(environmentOf(environments, wanted)?.id ?? wanted);
+  const isKnown = known.some(([one]) => one === value);
+  return { value, options: isKnown ? known : [...known, [value, `named ${shown(value, 64)}`]] };
+}
 
 /** A filter in words. */
 export function wordsOf([name, value]) {
@@ -54,15 +64,17 @@ function set(filters, changes) {
 }
 
 /** The filters that are set, each with a button that removes it. */
-export function Chips({ filters }) {
+export function Chips({ filters, environments }) {
   const all = Object.entries(filters);
   if (all.length === 0) return null;
+  const inWords = ([name, value]) =>
+    wordsOf([name, (name === "environment" && environmentOf(environments, value)?.name) || value]);
   return html`<ul class="chips" aria-label="Filters that are set">
     ${all.map(
       ([name, value]) => html`<li key=${name}>
-        <button type="button" class="small" aria-label=${`Remove the filter ${wordsOf([name, value])}`}
+        <button type="button" class="small" aria-label=${`Remove the filter ${inWords([name, value])}`}
           onClick=${() => set(filters, { [name]: null })}>
-          <bdi>${wordsOf([name, value])}</bdi> <span aria-hidden="true">×</span>
+          <bdi>${inWords([name, value])}</bdi> <span aria-hidden="true">×</span>
         </button>
       </li>`,
     )}
@@ -71,7 +83,7 @@ export function Chips({ filters }) {
 }
 
 /** Fields to filter by. On a phone, a button shows them. */
-export function Filters({ filters }) {
+export function Filters({ filters, environments }) {
   const [isOpen, setOpen] = useState(false);
   const change = (name) => (event) => set(filters, { [name]: event.target.value });
   return html`<button type="button" class="small unfold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
@@ -80,6 +92,8 @@ export function Filters({ filters }) {
     <div class=${isOpen ? "filter" : "filter folded"}>
       <${Select} title="State" options=${[["", "any"], ...STATES]} value=${filters.state ?? ""}
         onChange=${change("state")} />
+      <${Select} title="Environment" ...${environmentChoice(environments, filters.environment ?? "")}
+        onChange=${change("environment")} />
       ${FIELDS.map(
         ([name, title, field]) =>
           html`<label key=${name}
