@@ -91,6 +91,15 @@ async def test_workers_of_no_environment_are_not_found(
     await expect(page.get_by_role("region", name="Members")).to_contain_text("math")
 
 
+async def test_a_view_that_does_not_exist_is_named(client: httpx.AsyncClient, show: Open, watch: Watch) -> None:
+    watch.expected.append("404")
+    await make_run(client)
+    page = await show("/runs/run/unknown")
+    await expect(page.locator("main")).to_have_text("There is no view unknown.")
+    await page.get_by_role("link", name="Workers").click()
+    await expect(page.get_by_role("heading", name="Environments")).to_be_visible()
+
+
 async def test_now_follows_the_run(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=4)
     page = await show("/runs/run/now")

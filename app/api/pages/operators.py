@@ -35,7 +35,7 @@ _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 _ROOTS = ("/", "/runs/{run}/atropos/")
 _OTHERS = ("/about", "/audit", "/tokens")
 _IN_A_RUN = rf"/runs/[^/]+(?:/(?:atropos|{'|'.join(TABS)}))?"
-_ROOT = re.compile(r"/|/runs/[^/]+/atropos/")
+_FOR_BROWSERS = re.compile(r"/|/runs/[^/]+/atropos/|/runs/[^/]+/[^/]+")
 _ADDRESS = re.compile(rf"{'|'.join(_OTHERS)}|{_IN_A_RUN}|/pages/.+")
 _SHELL = """<!doctype html>
 <html lang="en">
@@ -96,7 +96,7 @@ def is_page(scope: Scope) -> bool:
     path = scope["path"]
     if scope["method"] != "GET":
         return False
-    return bool(_ADDRESS.fullmatch(path)) or bool(_ROOT.fullmatch(path) and prefers_html(Request(scope)))
+    return bool(_ADDRESS.fullmatch(path)) or bool(_FOR_BROWSERS.fullmatch(path) and prefers_html(Request(scope)))
 
 
 def may_be_linked(scope: Scope) -> bool:
@@ -156,6 +156,17 @@ async def run_page(run: NamedRun) -> RedirectResponse:
 async def atropos_base() -> RedirectResponse:
     """Send clients that ask for the base URL of Atropos clients to its root, which ends with a slash."""
     return RedirectResponse("atropos/")
+
+
+async def unknown_view(request: Request, services: ServicesDep) -> HTMLResponse:
+    """Return the page for an address that a person typed. It says that there is no such view."""
+    reply = await page(request, services)
+    reply.status_code = 404
+    return reply
+
+
+requires(Permission.OPEN)(unknown_view)
+router.add_api_route("/runs/{run}/{view}", unknown_view, route_class_override=_BrowserRoute)
 
 
 @direct.get("/pages/{version}/{file:path}")

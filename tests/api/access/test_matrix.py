@@ -28,6 +28,7 @@ of the service
     GET     /tokens                                               anyone without credentials
     GET     /runs/{run}                                           anyone without credentials
     GET     /runs/{run}/{tab}                                     anyone without credentials
+    GET     /runs/{run}/{view}                                    anyone without credentials
     GET     /runs/{run}/atropos                                   anyone without credentials
     GET     /pages/{version}/{file}                               anyone without credentials
     GET     /                                                     ETVCOA

@@ -109,6 +109,16 @@ async def test_the_address_of_a_run_leads_to_its_first_view(client: httpx.AsyncC
     assert (await client.get("/runs/%5C%5Cother.example")).status_code == 422
 
 
+async def test_a_browser_gets_the_page_for_a_view_that_does_not_exist(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/runs/mine/unknown", headers={"accept": BROWSER})
+    assert (reply.status_code, reply.headers["vary"]) == (404, "Accept")
+    assert Page(reply.text).loaded == Page((await client.get("/runs/mine/now")).text).loaded
+    for path in ("/runs/mine/unknown", "/runs/mine/unknown/"):
+        program = await client.get(path)
+        assert (program.status_code, program.json()["status"]) == (404, 404)
+    assert (await client.get("/runs/mine/unknown/", headers={"accept": BROWSER})).json()["status"] == 404
+
+
 async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
     for name in ("styles.css", "vendor/uplot/uPlot.esm.js"):
         request = client.build_request("GET", f"/pages/{VERSION}/{name}")
@@ -128,7 +138,7 @@ async def test_browsers_do_not_keep_a_file_under_the_address_of_another_version(
 
 async def test_every_page_says_that_there_is_no_access_control(start: Start) -> None:
     closed, insecure = await start(), await start(insecure=True)
-    values = {"run": "mine", "tab": "now", "file": "docs.js"}
+    values = {"run": "mine", "tab": "now", "view": "unknown", "file": "docs.js"}
     seen = set()
     for route in (*operators.roots.routes, *operators.router.routes, *api_docs.router.routes):
         path = re.sub(r"{(\w+)[^}]*}", lambda part: values[part[1]], cast(APIRoute, route).path)
@@ -138,7 +148,8 @@ async def test_every_page_says_that_there_is_no_access_control(start: Start) -> 
             assert Page(reply.text).attributes.count("role") == 1
             assert "LACHESIS_INSECURE" in reply.text
             assert "LACHESIS_INSECURE" not in (await closed.get(path, headers={"accept": BROWSER})).text
-    assert seen == {"/", "/runs/mine/atropos/", "/about", "/audit", "/tokens", "/runs/mine/now", "/docs"}
+    of_run = {f"/runs/mine/{view}" for view in ("now", "unknown", "atropos/")}
+    assert seen == {"/", "/about", "/audit", "/tokens", "/docs", *of_run}
     pages = {file.name for file in API.rglob("*.py") if "HTMLResponse(" in file.read_text()}
     assert pages == {"operators.py", "api_docs.py"}, "no page is elsewhere"
 
