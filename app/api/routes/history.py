@@ -78,14 +78,14 @@ async def get_history(
     The service keeps spans of 10 s for an hour and of 1 min for a day. It keeps spans of 15 min and of 6 h for
     30 days. The answer has the finest spans that cover the range and are not too many. A value is null where nothing is
     known. If an API process is killed, what it counted in the last 10 s is missing. A reset clears the history, and
-    changes `began_by`, as does the creation of another run with this name.
+    changes `first_epoch`, as does the creation of another run with this name.
     """
     wanted = _wanted(fields, environment)
 
     async def series() -> bytes:
         found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans)
         next_in_s = services.history.upkeep.next_in_s(run)
-        contents = {"began_by": found.began_by, "run": found.run, "environments": found.environments}
+        contents = {"first_epoch": found.first_epoch, "run": found.run, "environments": found.environments}
         return await _text(found.shown, next_in_s, contents)
 
     return await services.answers.reply(request, series)

@@ -51,11 +51,11 @@ Answer = TypeVar("Answer")
 class RunHistory:
     """Series of a run and its environments: a value for each span of ``shown``, None where nothing is known.
 
-    ``began_by`` is the request that created the run, or its latest reset; None if there was neither.
+    ``first_epoch`` is that of `app.core.runs.view.QueueView`.
     """
 
     shown: Range
-    began_by: str | None
+    first_epoch: int
     run: Mapping[str, Any]
     environments: Mapping[str, Any]
 
@@ -104,11 +104,11 @@ class Histories:
             RunNotFound: There is no such run.
             InvalidField: The range ends before it begins.
         """
-        began_by = await self._runs.began_by(run)  # first: series that a reset clears never have its name
+        first_epoch = await self._histories.first_epoch(run)  # first: series that a reset clears never have its number
         shown, (of_run, environments) = await self._shown(
             run, from_s, to_s, wanted, most_spans, least_step_s, partial(_series, wanted=wanted)
         )
-        return RunHistory(shown, began_by, of_run, environments)
+        return RunHistory(shown, first_epoch, of_run, environments)
 
     async def histograms(
         self,

@@ -198,12 +198,6 @@ class RunStore:
         """Return whether a run was created, or a trainer registered with it; works even if it cannot be read."""
         return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
-    async def began_by(self, run: str) -> str | None:
-        """Return the id of the request that created a run, else of its latest reset; None if there was neither."""
-        made_by, reset_by = await self._connection.call("HMGET", RunKeys(run).run, "made_by", "reset_by")
-        name = made_by or reset_by
-        return None if name is None else str(name.decode())
-
     async def admission_context(self, run: str) -> AdmissionContext:
         """Read the admission context of a run, and the epoch that it belongs to."""
         return await read_admission_context(self._connection, self.records, run)

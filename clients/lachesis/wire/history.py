@@ -163,9 +163,9 @@ class _Spans(BaseModel):
 class History(_Spans):
     """Series of a run and of its environments."""
 
-    began_by: str | None = Field(
-        description="Names the request that created the run, or else its latest reset. If it changes, earlier answers "
-        "are of a run that is gone. Null if a trainer of Atropos registered, and the run was never reset."
+    first_epoch: int = Field(
+        description="Another number means another run of this name, or the same run after a reset: earlier answers are "
+        "of what is gone. 0 until the run is configured."
     )
     run: RunSeries = Field(description="Series of the run.")
     environments: dict[str, EnvironmentSeries] = Field(

@@ -44,23 +44,22 @@ async def test_a_run_without_a_history_has_nulls(client: httpx.AsyncClient) -> N
 async def test_a_history_tells_runs_of_one_name_apart(client: httpx.AsyncClient) -> None:
     """Who adds the last spans to those of an earlier answer learns that these are gone."""
 
-    async def began_by(run: str) -> str | None:
-        return History.model_validate((await client.get(f"/v1/runs/{run}/history")).json()).began_by
+    async def first_epoch(run: str) -> int:
+        return History.model_validate((await client.get(f"/v1/runs/{run}/history")).json()).first_epoch
 
-    first = await began_by("run")
+    first = await first_epoch("run")
     assert (await client.patch(RUN, json={"batch_size": 8})).status_code == 200
-    assert await began_by("run") == first, "it is the same run"
+    assert await first_epoch("run") == first, "it is the same run"
     assert (await client.delete(RUN)).status_code == 204
     await make_run(client)
-    assert await began_by("run") != first
+    assert await first_epoch("run") != first
 
-    names = []
+    epochs = []
     for _ in range(3):
         assert (await client.post("/runs/atropos/atropos/register", json=registration())).status_code == 200
-        names.append(await began_by("atropos"))
+        epochs.append(await first_epoch("atropos"))
         await client.get("/runs/atropos/atropos/reset_data")
-    assert names[0] is None
-    assert len(set(names)) == 3
+    assert len(set(epochs)) == 3
 
 
 async def test_series_are_read_as_they_were_written(client: httpx.AsyncClient, redis_url: str) -> None:

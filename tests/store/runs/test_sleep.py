@@ -70,8 +70,8 @@ async def _aging(store: Store) -> None:
 
 
 async def _pending(store: Store) -> None:
-    await store.admit(encoded(), encoded(), ids=["lost", "newest"])
-    await store.groups.drop(RUN, [("lost", (0, 2))], "deleted")
+    await store.admit(encoded(), encoded(), ids=["trained", "newest"])
+    assert await store.acknowledge(await store.take("trained")) == 1
 
 
 async def _leased(store: Store) -> None:

@@ -44,19 +44,15 @@ end
 -- `remembered`, the part of each entry that is remembered, or false for a group without an entry; `replayed`, whether
 -- the group has entered a replay buffer.
 local function read_leaving(entries)
-  local pattern, remembered, payload_bytes, lane, given_id, tokens = leaving_pattern(), {}, {}, {}, {}, {}
-  local replayed = {}
+  local pattern, remembered, replayed = leaving_pattern(), {}, {}
+  local payload_bytes, lane, given_id, tokens = {}, {}, {}, {}
   for n, entry in ipairs(entries) do
-    remembered[n] = false
-    if entry then
-      remembered[n], payload_bytes[n], lane[n], given_id[n], tokens[n] = string.match(entry, pattern)
-      replayed[n] = string.sub(entry, -2) ~= ' -'
-    end
+    remembered[n], replayed[n] = false, string.sub(entry or '', -2) ~= ' -'
+    if entry then remembered[n], payload_bytes[n], lane[n], given_id[n], tokens[n] = string.match(entry, pattern) end
   end
-  return {
-    remembered = remembered, payload_bytes = payload_bytes, lane = lane, given_id = given_id, tokens = tokens,
-    replayed = replayed,
-  }
+  local words = {payload_bytes = payload_bytes, lane = lane, given_id = given_id, tokens = tokens}
+  words.remembered, words.replayed = remembered, replayed
+  return words
 end
 
 -- Return a word of an entry; nil for nothing.

@@ -15,7 +15,7 @@ export const growing = (seconds, most) => ({
   },
 
   join(known, more) {
-    if (more.began_by !== known.began_by) return null;
+    if (more.first_epoch !== known.first_epoch) return null;
     if (more.times_s.length === 0) return known;
     const kept = known.times_s.indexOf(more.times_s[0]);
     if (more.step_s !== known.step_s || kept < 0) return null;
