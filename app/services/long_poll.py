@@ -24,9 +24,9 @@ R = TypeVar("R")
 
 Changes = Callable[[str], AsyncGenerator[frozenset[bytes], None]]
 
-_REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost at most a quarter of a core
+_REST_FACTOR = 3  # rest 3 times as long as a failed attempt took: many changes cost a quarter of a core
 _SHORTEST_REST_S = 0.005
-_LONGEST_REST_S = 1.0  # an attempt that waited for Redis took long without work
+_LONGEST_REST_S = 1.0  # an attempt that took longer than a third of this mostly waited for Redis
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)  # of the attempts of a round
 
 

@@ -234,7 +234,8 @@ async def test_a_span_of_the_timeline_has_the_words_of_the_api_and_opens(client:
     await page.keyboard.press("End")
     said: list[str] = []
     while not re.search(
-        r"10 s: Too few sequences were queued for \d+ s\. Last reason: a batch needs 4000 seq", " ".join(said[-1:])
+        r"10 s: Too few trainable sequences were queued for \d+ s\. Last reason: a batch needs 4000 seq",
+        " ".join(said[-1:]),
     ):
         assert len(said) < 60, said
         await page.evaluate("new Promise(requestAnimationFrame)")  # what the key did is shown then

@@ -47,7 +47,11 @@ async def get_events(
     services: ServicesDep,
     request: Request,
     after: Annotated[
-        str | None, Query(description="Only events after this id, or after this time in ms since 1970.")
+        str | None,
+        Query(
+            description="Only events after this id, or after this time in ms since 1970.",
+            json_schema_extra={"pattern": f"^{EVENT_ID}$"},
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of events of a page in JSON.")] = 100,
     changes: Annotated[

@@ -21,7 +21,7 @@ def is_about_queue(not_ready: NotReady) -> bool:
 
 
 def is_about_old_groups(not_ready: NotReady) -> bool:
-    """Return whether groups were dropped because they are too old. The next groups may make a batch."""
+    """Return whether groups were dropped because they may not be trained on. The next groups may make a batch."""
     return not_ready.blocker is Blocker.OLD_GROUPS
 
 
@@ -44,8 +44,11 @@ def serving_paused() -> NotReady:
 
 
 def old_groups() -> NotReady:
-    """Return that the oldest groups of the queue are too old, and that they are being dropped."""
-    why = "the oldest groups of the queue are too old to be trained on; the service drops them and looks at the next"
+    """Return that the oldest groups of the queue may not be trained on any more, and that they are being dropped."""
+    why = (
+        "the oldest groups of the queue are too old to be trained on, or of a later policy version; the service drops "
+        "them and looks at the next"
+    )
     return NotReady(Blocker.OLD_GROUPS, why)
 
 

@@ -108,6 +108,7 @@ class Diagnostics:
                     view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived
                 )
             if attempts == MOST_DROPPING:
+                await self._runs.request_sweep(run)
                 return BatchDiagnosis(view, old_groups(), None, None, arriving, arrived)
             decision, attempts = await self._dispatch.decision(run, view), attempts + 1
         policy = view.policy

@@ -130,6 +130,8 @@ class Dispatch:
                 if isinstance(outcome, NotReady):
                     dropping += 1
                     if dropping == MOST_DROPPING or not is_about_old_groups(outcome):
+                        if is_about_old_groups(outcome):
+                            await self._runs.request_sweep(run)
                         await self._note_waiting(run, view)
                         return BatchResult(None, outcome, sent)
                 else:

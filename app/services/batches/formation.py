@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.batches.diagnosis import old_groups
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
@@ -181,8 +180,8 @@ class BatchFormation:
             return planned
         rebalanced = await self._rebalance(run, view, request, planned)
         fetched = await self._fetch(run, view, rebalanced)
-        if fetched is None:
-            return old_groups()
+        if not isinstance(fetched, Fetched):
+            return fetched
         sharded = await self._shard(run, view, request, fetched)
         if sharded is None or not await self._reserve(run, sharded):
             return None
@@ -212,12 +211,12 @@ class BatchFormation:
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
         return Rebalanced(planned, plan, delays)
 
-    async def _fetch(self, run: str, view: QueueView, rebalanced: Rebalanced) -> Fetched | None:
-        """Read the payloads. Groups that are too old are dropped, and then the result is None."""
+    async def _fetch(self, run: str, view: QueueView, rebalanced: Rebalanced) -> Fetched | NotReady | None:
+        """Read the payloads (`Retrieval.leasable`)."""
         mixture = rebalanced.planned.mixture
         replayed = () if mixture is None else mixture.groups
         retrieved = await self._retrieval.leasable(run, view, rebalanced.plan, replayed)
-        return None if retrieved is None else Fetched(rebalanced, retrieved)
+        return Fetched(rebalanced, retrieved) if isinstance(retrieved, Retrieved) else retrieved
 
     async def _shard(self, run: str, view: QueueView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
         """Divide the batch between ranks, or leave it whole. Damaged groups are dropped, and then the result is None.

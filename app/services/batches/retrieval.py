@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.core.batches.diagnosis import old_groups
 from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
-from app.core.model import BatchPlan, Lane, LaneId, PlannedGroup
+from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
 from app.services.groups.staleness import DROPPED_AT_ONCE, drop_reason_now
 from app.store.groups.codec import checksum
@@ -17,6 +18,7 @@ from lachesis.wire.states import DropReason
 MANY_LANES = 128
 """So many lanes are not all read, and rules that look at them delay other requests."""
 
+_GONE: DropReason = "payload_lost"  # of a group without an entry
 _LANES_AT_FIRST = 2  # for each sequence of a batch: mostly, the oldest lanes are enough
 
 
@@ -71,12 +73,16 @@ class Retrieval:
 
     async def leasable(
         self, run: str, view: QueueView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
-    ) -> Retrieved | None:
-        """Read planned groups and those added to them. Drop groups that should not be trained on; None if any was."""
+    ) -> Retrieved | NotReady | None:
+        """Read planned groups and those added to them.
+
+        Returns:
+            The groups. Or that some were dropped, because they should not be trained on. None means that one has left.
+        """
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
-        if await self._drop_undeliverable(run, view, plan, entries):
-            return None
+        if reasons := await self._drop_undeliverable(run, view, plan, entries):
+            return None if reasons == {_GONE} else old_groups()
         groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
         rewards = tuple(entry.reward for entry in entries if entry is not None)
         return replace(_checked((*groups, *replayed), payloads), rewards=rewards)
@@ -88,15 +94,15 @@ class Retrieval:
 
     async def _drop_undeliverable(
         self, run: str, view: QueueView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
-    ) -> bool:
+    ) -> set[DropReason]:
         reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
             # A group without an entry was taken in the meantime. Left in its lane, it would be chosen again forever.
-            reason = "payload_lost" if entry is None else drop_reason_now(entry, view)
+            reason = _GONE if entry is None else drop_reason_now(entry, view)
             if reason is not None:
                 reasons[group] = reason
         await self.drop(run, reasons)
-        return bool(reasons)
+        return set(reasons.values())
 
     async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
         """Read the payloads of leased groups."""

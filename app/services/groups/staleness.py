@@ -60,8 +60,7 @@ class Staleness:
                 if sweep is not None:
                     await self._runs.finish_sweep(run, sweep)
                 return dropped
-        if sweep is None:
-            await self._runs.request_sweep(run)
+        await self._runs.request_sweep(run)
         return dropped
 
     async def finish(self, run: str) -> None:

@@ -17,7 +17,7 @@ HistoryCount = Literal["groups", "sequences", "tokens"]
 class BlockedSeconds(BaseModel):
     """How long each cause kept the next batch from being trained on, seconds. One cause counts at a time."""
 
-    waiting_for_data: Series = Field(description="Too few sequences were queued.")
+    waiting_for_data: Series = Field(description="Too few trainable sequences were queued.")
     minimum_short: Series = Field(description="An environment had too little for its minimum share.")
     no_exact_fit: Series = Field(description="Sizes of groups did not sum to a batch, or could not be divided.")
     trainer_holds_batch: Series = Field(description="A trainer held a batch.")

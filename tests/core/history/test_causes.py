@@ -6,7 +6,7 @@ from lachesis.wire.history import CAUSES
 
 def test_the_longest_cause_comes_first() -> None:
     seconds = {"waiting_for_data": 2.0, "trainer_holds_batch": 7.4, "paused": 0.0}
-    said = "A trainer held a batch for 7 s. Too few sequences were queued for 2 s. Last reason: 3 are there."
+    said = "A trainer held a batch for 7 s. Too few trainable sequences were queued for 2 s. Last reason: 3 are there."
     assert blocked_sentence(seconds, {"waiting_for_data": "3 are there", "paused": "not now"}) == said
 
 

@@ -141,6 +141,17 @@ async def test_a_rewind_that_was_planned_on_other_batches_changes_nothing(store:
     assert (await store.books())["leased"] == {"two", "three"}
 
 
+async def test_a_rewind_that_was_planned_on_another_state_of_a_lease_changes_nothing(store: Store) -> None:
+    (seen,) = await taken(store, "one")
+    newer = replace(seen, lease_id="newer")
+    assert await store.batches.change(RUN, seen, newer)
+    (again,) = rewound(seen)
+    assert not await store.rewind(0, [], held=[(seen, again)])
+    assert (await store.view()).leases == (newer,)
+    assert await store.rewind(0, [], held=[(newer, again)])
+    assert (await store.view()).leases == (again,)
+
+
 async def test_a_batch_that_is_given_back_leaves_its_groups_where_they_were(store: Store) -> None:
     await store.admit(encoded(given="a", version=4), encoded(2), encoded(3), ids=["one", "two", "three"])
     lease = await store.take("one", "two")
