@@ -19,6 +19,7 @@ local rate_limits = ARGV[9]  -- JSON, or '' for none
 -- include clock
 -- include epoch
 -- include run_limits
+-- include sweeping
 
 local now = redis.call('HMGET', RUN, 'epoch', 'config', 'policy', 'made_by')
 local same = now[2] == config and now[3] == policy
@@ -29,6 +30,7 @@ redis.call('HSET', RUN, 'config', config, 'policy', policy, 'aging', aging, 'rem
 if made_by ~= '' then redis.call('HSET', RUN, 'made_by', made_by) end
 if step ~= '' then redis.call('HSET', RUN, 'step', step) end
 put_run_limits(LIMITS, name, rate_limits)
+if now[3] and now[3] ~= policy then request_sweep(RUN) end
 next_epoch(RUN)
 redis.call('PUBLISH', RUN, 'changed')
 return 1
