@@ -88,18 +88,23 @@ def _serve(settings: ServiceSettings, app: str) -> int:
             )
         line = _announcement(settings, listeners[0], store)
         with_store = settings.model_copy(update={"redis_url": SecretStr(store.url)})
-        code = run_workers(with_store, app, listeners, tls, lambda: print(line, flush=True))
+        code = run_workers(with_store, app, listeners, tls, lambda: _say(line))
     if code == 0:
-        try:
-            print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
-        except OSError:  # the same Ctrl-C may have ended the reader; Python would try again when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say(f"Lachesis has stopped · {store.name} · {store.facts.promise}")
     return code
 
 
 def needs_no_tokens(settings: ServiceSettings, address: str) -> bool:
     """Return whether a service may answer everyone who reaches this address: only this machine does, or it shall."""
     return settings.insecure or is_loopback(address) or is_loopback(settings.published_on or address)
+
+
+def _say(line: str) -> None:
+    """Print a line to stdout. If nobody reads it, or the disk is full, the service goes on without it."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it exits
 
 
 def _fail(message: str) -> int:

@@ -472,20 +472,6 @@ def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serv
     assert service.process.wait(10) == 0
 
 
-def test_a_service_whose_reader_ended_first_stops_in_good_order(tmp_path: Path) -> None:
-    """As under `| tee`, which the same Ctrl-C ends."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    env = own | {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(tmp_path), "PYTHONPATH": "clients"}
-    command = [sys.executable, "-m", "tests.serve_app"]
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stderr
-        assert b"listening" in process.stdout.readline()
-        process.stdout.close()
-        process.terminate()
-        assert (process.wait(10), process.stderr.read()) == (0, b"")
-
-
 def test_the_status_of_a_service_that_is_not_there_is_one_line() -> None:
     done = lachesis("status", LACHESIS_URL="http://me:pa55word@127.0.0.1:1")
     assert done.returncode == 3
