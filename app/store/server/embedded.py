@@ -226,7 +226,11 @@ class EmbeddedRedis:
                 deadline = time.monotonic() + _CONNECT_PATIENCE_S
             except RedisError as error:
                 if not self._alive() or time.monotonic() > deadline:
-                    raise StoreUnavailable(f"{self.engine} did not start: {self._directory.log_end()}") from error
+                    raise StoreUnavailable(
+                        f"{self.engine} did not start: {self._directory.log_end()}",
+                        remedy=f"{self._directory.home}/redis.log says more. If a setting is wrong, correct it. "
+                        "If the data is damaged, docs/operate/index.md has two ways out.",
+                    ) from error
             self._stopping.wait(0.01)
 
     # Running
