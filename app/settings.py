@@ -59,7 +59,9 @@ def _none_or_enough(value: int) -> int:
 class ServiceSettings(BaseSettings):
     """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore", allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

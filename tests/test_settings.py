@@ -110,6 +110,14 @@ def test_a_wrong_value_is_named_with_its_variable(line: str, message: str) -> No
     assert str(refusal.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, field in ServiceSettings.model_fields.items() if field.annotation is float]
+)
+def test_numbers_are_finite(name: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"LACHESIS_{name.upper()}=inf: Input should be a finite number"):
+        load_settings_from(f"LACHESIS_{name.upper()}=inf")
+
+
 def test_a_log_level_may_be_written_in_capitals() -> None:
     assert load_settings_from("LACHESIS_LOG_LEVEL=INFO").log_level == "info"
 
