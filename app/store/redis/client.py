@@ -8,8 +8,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis.asyncio as redis
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.store.redis import scripts
@@ -21,6 +29,10 @@ _LONGEST_PAUSE_S = 0.25
 # Errors that may pass. The error of a command in a script comes after other words.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _MAX_CONNECTIONS = 64
+_IF_REFUSED = (
+    "Check LACHESIS_REDIS_URL: its user and password, the rights of this user (docs/security.md), and that it names "
+    "the primary."
+)
 
 
 class RedisClient:
@@ -65,7 +77,10 @@ class RedisClient:
             # INFO is answered while Redis loads its data, and after an error of its disk; PING is refused.
             _, replication = await self._pipeline.send([("PING",), ("INFO", "replication")])
         except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis is not ready: {_said(error)}") from error
+            refused = isinstance(error, AuthenticationError | NoPermissionError)
+            raise StoreUnavailable(
+                f"Redis is not ready: {_said(error)}", remedy=_IF_REFUSED if refused else None
+            ) from error
         if b"role:master" not in replication:
             raise StoreMisconfigured("this Redis is a replica, which takes no writes: connect to its primary")
 
@@ -73,7 +88,8 @@ class RedisClient:
         """Run ``attempt`` until Redis answers it.
 
         Raises:
-            StoreUnavailable: No answer within the patience; whether the change was made is unknown.
+            StoreUnavailable: No answer within the patience; whether the change was made is unknown. Or Redis refused
+                the password, or writes, for so long.
             StoreFull: Redis is out of memory; the change was not made.
             StoreRefused: Redis rejected it: a key has another type, or the command is forbidden.
         """
@@ -87,8 +103,13 @@ class RedisClient:
                 return await attempt()
             except OutOfMemoryError as error:
                 raise StoreFull(f"Redis is out of memory: {error}") from error
+            except (AuthenticationError, ReadOnlyError) as error:  # this passes after a change of password or primary
+                if time.monotonic() + pause >= deadline:
+                    raise StoreUnavailable(
+                        f"Redis refused this service for {self._patience_s:g} s: {error}", remedy=_IF_REFUSED
+                    ) from error
             # TimeoutError is an OSError.
-            except (NoScriptError, RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:
+            except (NoScriptError, RedisConnectionError, RedisTimeoutError, OSError) as error:
                 forgotten = isinstance(error, NoScriptError)
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(

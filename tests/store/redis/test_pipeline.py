@@ -265,8 +265,23 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
 async def test_a_server_that_answers_with_an_error_is_not_ready(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+secret"], commands=["+@all", "-info"])
     connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 5)
-    with pytest.raises(StoreUnavailable, match=r"not ready: .*permission"):
+    with pytest.raises(StoreUnavailable, match=r"not ready: .*permission.*rights of this user"):
         await connection.check_ready()
+    await connection.aclose()
+
+
+async def test_a_server_that_refuses_the_service_is_not_said_to_be_silent(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    await own_redis.acl_setuser("worker", reset=True, enabled=True, passwords=["+other"], commands=["+@all"])
+    connection = RedisClient(own_server.url.replace("unix://", "unix://worker:secret@"), 0.1)
+    with pytest.raises(StoreUnavailable, match=r"refused this service for 0\.1 s: .*password.*its user and password"):
+        await connection.call("PING")
+    await connection.aclose()
+    connection = RedisClient(own_server.url, 0.1)
+    await own_redis.replicaof("127.0.0.1", "1")  # type: ignore[no-untyped-call]
+    with pytest.raises(StoreUnavailable, match=r"refused this service .*read only.*names the primary"):
+        await connection.call("SET", "a", "1")
     await connection.aclose()
 
 
