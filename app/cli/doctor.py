@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import math
 import resource
 import socket
 import sys
@@ -57,28 +56,26 @@ def _findings() -> Iterator[Finding]:
         for line in str(error).splitlines():
             yield problem("settings", line, _ALL_SETTINGS)
         return
+    from app.process.serve import checked_files  # late: the other commands need not wait for it
+
     try:
-        others = _other_credentials(settings)
+        checked_files(settings)
     except StoreMisconfigured as error:
         yield problem("settings", error.detail, _ALL_SETTINGS)
         return
-    yield ok("settings", "all values can be used")
-    yield from _store(settings, others)
+    if settings.datasets_dir is not None and not settings.datasets_dir.is_dir():
+        detail = f"LACHESIS_DATASETS_DIR={settings.datasets_dir} is no directory: the service finds no datasets"
+        yield warning("settings", detail, "create it, or name another")
+    else:
+        yield ok("settings", "all values can be used")
+    yield from _store(settings, _other_credentials(settings))
     yield _port(settings)
     yield _open_files(settings)
     yield _host_name(settings)
 
 
 def _other_credentials(settings: ServiceSettings) -> list[str]:
-    """Return the settings that name credentials beside tokens, after a check of their files.
-
-    Raises:
-        StoreMisconfigured: A setting is missing, or a file is missing or wrong.
-    """
-    from app.api.http.issuer_client import IssuerClient  # late: the other commands need not wait for them
-    from app.services.access.factory import configured_sources
-
-    configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan)
+    """Return the settings that name credentials beside tokens."""
     given = {
         "LACHESIS_ADMIN_TOKEN_FILE": settings.admin_token_file,
         "LACHESIS_JWT_ISSUER": settings.jwt_issuer,

@@ -52,11 +52,7 @@ def serve(settings: ServiceSettings, app: str = "app.main:create_app") -> int:
 
 
 def _serve(settings: ServiceSettings, app: str) -> int:
-    # These are not used. Building them checks their files before anything starts.
-    TokenText.load(settings.tokenizer_file)
-    has_sources = bool(configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan))
-    files = TlsFiles.of(settings)
-    tls = None if files is None else TlsContexts(files)
+    has_sources, tls = checked_files(settings)
     try:
         listeners = one_each(listen(settings.host, settings.port), settings.workers)
     except OSError as error:
@@ -92,6 +88,21 @@ def _serve(settings: ServiceSettings, app: str) -> int:
     if code == 0:
         _say(f"Lachesis has stopped · {store.name} · {store.facts.promise}")
     return code
+
+
+def checked_files(settings: ServiceSettings) -> tuple[bool, TlsContexts | None]:
+    """Check the files that the settings name, before anything starts.
+
+    Returns:
+        Whether the service has credentials beside tokens, and its certificates; None for plain HTTP.
+
+    Raises:
+        StoreMisconfigured: A file is missing or wrong, or a setting that belongs to it is missing.
+    """
+    TokenText.load(settings.tokenizer_file)
+    has_sources = bool(configured_sources(settings, IssuerClient(settings), now_ms=lambda: math.nan))
+    files = TlsFiles.of(settings)
+    return has_sources, None if files is None else TlsContexts(files)
 
 
 def needs_no_tokens(settings: ServiceSettings, address: str) -> bool:

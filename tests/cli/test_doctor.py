@@ -12,6 +12,8 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.process.serve import checked_files
+from app.settings import ServiceSettings
 from app.store.access.store import AccessStore
 from app.store.redis.keys import ACCESS
 from app.store.server.embedded import EmbeddedRedis
@@ -149,6 +151,20 @@ async def test_wrong_settings_ports_and_limits_are_found(tmp_path: Path, start: 
     assert (code, found["port"]["state"]) == (1, "problem")
     _, found = await examined(tmp_path, max_connections=10**9)
     assert found["open files"]["state"] == "warning"
+
+
+@pytest.mark.parametrize("setting", ["tls_cert", "tls_client_ca", "tokenizer_file"])
+async def test_files_that_stop_the_start_of_the_service_are_found(tmp_path: Path, setting: str) -> None:
+    given = {setting: tmp_path / "none"}
+    with pytest.raises(StoreMisconfigured) as refusal:
+        checked_files(ServiceSettings(**given))
+    code, found = await examined(tmp_path, **given)
+    assert (code, found["settings"]["state"], found["settings"]["detail"]) == (1, "problem", refusal.value.detail)
+
+
+async def test_a_missing_folder_of_datasets_is_found(tmp_path: Path) -> None:
+    code, found = await examined(tmp_path, datasets_dir=tmp_path / "none")
+    assert (code, found["settings"]["state"]) == (0, "warning")
 
 
 async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tmp_path: Path) -> None:
