@@ -1,5 +1,6 @@
 """The URL of Redis, with the files of TLS."""
 
+import re
 import ssl
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -20,8 +21,8 @@ def store_url(settings: ServiceSettings) -> str:
     if not _is_readable(url):
         raise StoreMisconfigured(
             "LACHESIS_REDIS_URL is not a Redis URL",
-            remedy="Check its port. In its user, password and options write / as %2F, ? as %3F, # as %23, @ as %40 and "
-            "% as %25.",
+            remedy="Check its port, and that its database is a number. In its user, password and options write / as "
+            "%2F, ? as %3F, # as %23, @ as %40 and % as %25.",
         )
     files = {
         "ssl_ca_certs": ("LACHESIS_REDIS_CA", settings.redis_ca),
@@ -42,12 +43,17 @@ def store_url(settings: ServiceSettings) -> str:
 
 
 def _is_readable(url: str) -> bool:
-    """Return whether the host of a URL comes after its user and password. Otherwise it is a part of the password."""
+    """Return whether the host of a URL comes after its user and password, and its database is a number.
+
+    Otherwise the host is a part of the password.
+    """
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:  # its text has a part of the password, too
         return False
+    if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?[0-9]*", parts.path):
+        return False  # redis-py would use database 0
     return not parts.netloc or "@" not in parts.path + parts.query + parts.fragment
 
 

@@ -72,7 +72,7 @@ async def probe(client: Redis) -> StoreFacts:
             The message says what to do.
         redis.exceptions.RedisError: It cannot be asked (down, loading, wrong password).
     """
-    info = await _info(client)
+    info: dict[str, Any] = await client.info()
     config = await _config(client)
     engine = Engine.reported(info)
     _refuse_unsupported(engine, info, config)
@@ -135,30 +135,26 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
                         f"the certificate of Redis at {place_of(url)} is not to be trusted: {error}",
                         remedy="Name the file of its CA in LACHESIS_REDIS_CA.",
                     ) from error
+                if isinstance(error.__cause__, ResponseError):
+                    raise _refused(url, error) from error
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(f"Redis at {place_of(url)} does not answer: {error}") from error
             except RedisError as error:
-                raise StoreMisconfigured(
-                    f"Redis at {place_of(url)}: {error}",
-                    remedy="Check its address, and that its user has the rights that docs/security.md lists.",
-                ) from error
+                raise _refused(url, error) from error
             await asyncio.sleep(0.1)
+
+
+def _refused(url: str, error: RedisError) -> StoreMisconfigured:
+    return StoreMisconfigured(
+        f"Redis at {place_of(url)}: {error}",
+        remedy="Check its address and database, and the rights of its user (docs/security.md).",
+    )
 
 
 def place_of(url: str) -> str:
     """Say where the Redis at ``url`` is, without its user and password."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] or parts.path
-
-
-async def _info(client: Redis) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = await client.info()
-    except ResponseError as error:
-        raise StoreMisconfigured(
-            f"this Redis does not let its user run INFO ({error})", remedy="Grant +info."
-        ) from error
-    return answer
 
 
 async def _config(client: Redis) -> dict[str, str] | None:

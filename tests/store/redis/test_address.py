@@ -105,6 +105,11 @@ def test_a_password_that_ends_the_url_is_refused_and_not_shown(url: str) -> None
     assert not re.search("s3|33|cr3t", str(refused.value))
 
 
+def test_a_database_that_is_no_number_is_refused() -> None:
+    with pytest.raises(StoreMisconfigured, match="that its database is a number"):
+        store_url(ServiceSettings(redis_url=SecretStr("redis://host:6379/O")))
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -111,10 +111,17 @@ async def test_where_config_is_forbidden_the_weaker_case_is_assumed_and_said(
             await probe(limited)
 
 
-async def test_where_info_is_forbidden_too_it_says_what_to_grant(client: Redis, server: EmbeddedRedis) -> None:
-    async with await user_without(client, server, "info") as limited:
-        with pytest.raises(StoreMisconfigured, match=r"Grant \+info\."):
-            await probe(limited)
+async def test_where_info_is_forbidden_too_it_says_so_and_where_the_rights_are(
+    client: Redis, server: EmbeddedRedis
+) -> None:
+    async with await user_without(client, server, "info"):
+        with pytest.raises(StoreMisconfigured, match=r"'info'.* rights of its user \(docs/security\.md\)"):
+            await probe_patiently(server.url.replace("unix://", "unix://limited:secret@"), 0.0)
+
+
+async def test_a_database_that_is_not_there_is_named(server: EmbeddedRedis) -> None:
+    with pytest.raises(StoreMisconfigured, match=r"DB index is out of range\. Check its address and database"):
+        await probe_patiently(f"{server.url}?db=99", 0.0)
 
 
 @pytest.mark.parametrize(
