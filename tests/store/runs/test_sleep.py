@@ -63,9 +63,16 @@ async def test_an_outage_moves_the_clock_of_a_sleeping_run_like_any_other(store:
     assert before_ms <= (await store.view()).clock_ms < before_ms + 60_000
 
 
+async def change(store: Store, policy: Policy) -> None:
+    """Change the policy of the run. No group waits, so the sweep for it is done."""
+    await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
+    sweep = await store.runs.requested_sweep(RUN)
+    assert sweep is not None
+    await store.runs.finish_sweep(RUN, sweep)
+
+
 async def _aging(store: Store) -> None:
-    view = await store.view()
-    await store.runs.put(RUN, CONFIG, Policy(max_age_s=60.0), view.epoch)
+    await change(store, Policy(max_age_s=60.0))
     await store.admit(encoded())
 
 
@@ -164,8 +171,7 @@ async def test_a_run_sleeps_half_a_minute_after_the_last_trainer_waited(store: S
 
 
 async def test_a_run_wakes_when_it_has_to_forget_something(store: Store) -> None:
-    policy = Policy(history_retention_s=600.0, dedup_window_s=300.0)
-    await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
+    await change(store, Policy(history_retention_s=600.0, dedup_window_s=300.0))
     await store.admit(encoded(given="given"), place=Placement(0, dropped="stale"))
     await fall_asleep(store)
     await serve_for(store, 540_000)
