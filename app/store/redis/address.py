@@ -5,6 +5,9 @@ import ssl
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from redis import ConnectionPool
+from redis.exceptions import RedisError
+
 from app.settings import ServiceSettings
 from lachesis.wire.errors import StoreMisconfigured
 
@@ -24,6 +27,8 @@ def store_url(settings: ServiceSettings) -> str:
             remedy="Check its port, and that its database is a number. In its user, password and options write / as "
             "%2F, ? as %3F, # as %23, @ as %40 and % as %25.",
         )
+    if url:
+        _refuse_unusable(url)
     files = {
         "ssl_ca_certs": ("LACHESIS_REDIS_CA", settings.redis_ca),
         "ssl_certfile": ("LACHESIS_REDIS_CERT", settings.redis_cert),
@@ -55,6 +60,21 @@ def _is_readable(url: str) -> bool:
     if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?[0-9]*", parts.path):
         return False  # redis-py would use database 0
     return not parts.netloc or "@" not in parts.path + parts.query + parts.fragment
+
+
+def _refuse_unusable(url: str) -> None:
+    try:
+        ConnectionPool.from_url(url).make_connection()  # which reads the options
+    except TypeError as error:
+        raise StoreMisconfigured(
+            f"LACHESIS_REDIS_URL has the option {str(error).rpartition(' ')[2]}, which nothing reads",
+            remedy="Remove it from the URL.",
+        ) from error
+    except (ValueError, RedisError) as error:
+        raise StoreMisconfigured(
+            f"LACHESIS_REDIS_URL is not a Redis URL: {error}",
+            remedy="Use redis://HOST:PORT, rediss://HOST:PORT for TLS, or unix://PATH.",
+        ) from error
 
 
 def _check(ca: Path | None, cert: Path | None, key: Path | None) -> None:

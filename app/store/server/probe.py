@@ -109,18 +109,11 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
     """Probe the Redis at ``url``, which may just be starting.
 
     Raises:
-        StoreMisconfigured: It cannot keep our promises, or the URL or password is wrong.
+        StoreMisconfigured: It cannot keep our promises, or the user or password is wrong.
         StoreUnavailable: It did not answer within ``patience_s`` seconds.
     """
-    try:
-        client = Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0)
-    except ValueError as error:
-        raise StoreMisconfigured(
-            f"LACHESIS_REDIS_URL is not a Redis URL: {error}",
-            remedy="Use redis://HOST:PORT, rediss://HOST:PORT for TLS, or unix://PATH.",
-        ) from error
     deadline = time.monotonic() + patience_s
-    async with client:
+    async with Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0) as client:
         while True:
             try:
                 return await probe(client)
