@@ -154,3 +154,23 @@ def test_the_end_of_a_process_is_no_alarm(redis_url: str, caplog: pytest.LogCapt
 
     asyncio.run(start())
     assert [record.message for record in caplog.records if record.name == "lachesis.maintenance"] == []
+
+
+async def test_heartbeats_that_redis_did_not_take_are_written_later(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    services, maintenance = process(url, store_patience_s=PATIENCE_S)
+    await services.environments.registry.register_trainer(RUN, config(4))
+    joined = await join(services)
+    await services.environments.registry.heartbeat(RUN, joined.environment, joined.member, 0)
+    member = f"{joined.environment}:{joined.member}"
+    await redis_client.zadd(KEYS.members_heard, {member: 1})
+    line.hold(scripts.load("record_heartbeats").digest.encode())
+    with pytest.raises(StoreUnavailable):
+        await maintenance.look_after(RUN)
+    line.heal()
+    await maintenance.look_after(RUN)
+    heard_ms = await redis_client.zscore(KEYS.members_heard, member)
+    assert heard_ms is not None
+    assert heard_ms > 1

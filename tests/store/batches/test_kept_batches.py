@@ -323,3 +323,26 @@ async def test_a_rewind_forgets_the_acknowledgements_of_the_batches_it_returns(s
     assert len(await store.batches.kept_leases(RUN, ["batch1"])) == 1
     assert await store.rewind(0, rewound(first))
     assert await store.batches.kept_leases(RUN, ["batch1"]) == []
+
+
+async def test_a_commit_that_is_repeated_after_a_lost_reply_has_succeeded(store: Store) -> None:
+    await store.admit(encoded(), ids=["one"])
+    view, groups = await store.view(), await store.leased(["one"])
+    lease = Lease("batch1", "held", "host/1/x", 1, 1, relaxed=False, lease_id="lease")
+
+    async def commit(lease: Lease) -> bool:
+        return await store.batches.commit(
+            RUN,
+            lease,
+            groups,
+            epoch=view.epoch,
+            policy_version=view.policy_version,
+            seen_debts=view.debts,
+            debts={},
+            clock_ms=view.clock_ms,
+        )
+
+    assert await commit(lease)
+    assert await commit(lease)
+    assert not await commit(replace(lease, lease_id="other"))
+    assert (await store.books())["leased"] == {"one"}

@@ -340,3 +340,15 @@ async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_agai
     assert isinstance(missed, Missed)
     assert missed.why == "short"
     assert keys_of(await moves.take(1, sample_id="third")) == [chunk_key(2)]
+
+
+async def test_a_sample_is_not_ended_by_the_limits_of_another_configuration(store: Store) -> None:
+    moves = await replay_moves(store)
+    await moves.insert(fragment(0))
+    keys_of(await moves.take(0))
+    view = await moves.view()
+    assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
+    before = await moves.books()
+    assert not await moves.samples.end(RUN, lease("sample"), "acknowledged", view)
+    assert (await moves.books()).chunks == before.chunks
+    assert await moves.end("acknowledged")

@@ -9,6 +9,9 @@ from app.core.model import PlannedGroup
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
+from app.store.redis.settings_text import settings_text
+from app.store.runs import scripts
+from app.store.runs.leases import lease_text
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 
@@ -149,3 +152,33 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0
     assert await store.groups.drop(RUN, [("one", (0, 2))], "stale") == 0
     assert [key async for key in store.redis.scan_iter("*")] == []
+
+
+async def test_a_registration_that_read_an_older_lease_changes_nothing(store: Store) -> None:
+    """Else a batch that was acknowledged in the meantime had a lease again, without groups."""
+    await store.admit(encoded(), ids=["one"])
+    lease = await store.take("one")
+    assert await store.acknowledge(lease) == 1
+    view = await store.view()
+    change = scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(replace(lease, state="returned")))
+    registration = scripts.register_trainer(
+        KEYS,
+        epoch=view.epoch,
+        step=view.step,
+        config=settings_text(CONFIG.model_copy(update={"batch_size": 8})),
+        starting_step=3,
+        leases=[change],
+    )
+    assert await store.connection.run(registration) == -1
+    after = await store.view()
+    assert (after.leases, after.config, after.epoch) == ((), CONFIG, view.epoch)
+
+
+async def test_a_reset_that_does_not_name_a_new_buffer_changes_nothing(store: Store) -> None:
+    """Else its groups would be in the next run of this name."""
+    await store.admit(encoded(), ids=["buffered"], place=Placement(0, buffered=True))
+    reset = scripts.reset_run(
+        KEYS, payload_hashes=[], deleted=list(KEYS.state()), spare_native=False, tokens=["token"], name=RUN, names=[]
+    )
+    assert await store.connection.run(reset) == 0
+    assert (await store.books())["buffered"] == {"buffered"}
