@@ -111,7 +111,7 @@ def needs_no_tokens(settings: ServiceSettings, address: str) -> bool:
 
 
 def _say(line: str) -> None:
-    """Print a line to stdout. If nobody reads it, or the disk is full, the service goes on without it."""
+    """Print a line to stdout. Give up stdout if it is closed, or if its disk is full."""
     try:
         print(line, flush=True)
     except OSError:
