@@ -173,6 +173,25 @@ async def test_filters_are_chips_and_the_list_says_when_it_was_read(client: http
     await expect(chips).to_have_count(0)
 
 
+async def test_what_is_typed_stays_while_the_page_is_drawn_again(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    await submit(client, group("a", item="sum"), group("b", item="other"))
+    page = await show(GROUPS)
+    await expect(rows(page)).to_have_count(2)
+    field = page.get_by_label("Item", exact=True)
+    await field.press_sequentially("sum")
+    generated = page.get_by_role("region", name="Token ledger").locator("strong").first
+    before = await generated.inner_text()
+    await submit(client, group("c"))
+    await expect(generated).not_to_have_text(before)
+    await expect(field).to_have_value("sum")
+    await field.press("Enter")
+    await expect(rows(page)).to_have_count(1)
+    assert page.url.endswith("/groups?item=sum")
+    await page.get_by_role("button", name="Remove the filter Item: sum").click()
+    await expect(field).to_have_value("")
+
+
 async def test_a_long_list_comes_page_by_page(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
     await submit(client, *(f"g{number:03d}" for number in range(130)))

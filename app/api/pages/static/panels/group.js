@@ -10,7 +10,7 @@ import { counted, shown, shownLines } from "../lib/text.js";
 import { Comparison, FOLDED } from "../parts/comparison.js";
 import { contentPath, isWhole as comesWhole, order, partPath } from "../parts/contents.js";
 import { Export } from "../parts/export.js";
-import { Select } from "../parts/fields.js";
+import { Select, Typed } from "../parts/fields.js";
 import { GroupHistory, useWay } from "../parts/group_history.js";
 import { overlaysOf, Ramp, rangeOf } from "../parts/overlays.js";
 import { Panel } from "../parts/panel.js";
@@ -103,8 +103,9 @@ function Siblings({ run, group, way, asked, content, isWhole }) {
       <${Select} title="Overlay" options=${[["", "none"], ...overlays.map(({ name, title }) => [name, title])]}
         value=${chosen ?? ""} onChange=${(event) => choose({ overlay: event.target.value })} />
       <label
-        >Compare sequence ${all[first]} with <input type="number" min="0" max=${all.length - 1} step="1" name="compare"
-          value=${query.get("compare") ?? ""} onChange=${(event) => choose({ ...FOLDED, compare: event.target.value })}
+        >Compare sequence ${all[first]} with <${Typed} type="number" min="0" max=${all.length - 1} step="1"
+          name="compare" value=${query.get("compare") ?? ""}
+          onChange=${(event) => choose({ ...FOLDED, compare: event.target.value })}
       /></label>
       <button type="button" disabled=${first === 0} onClick=${() => move(-1)}>Previous sibling</button>
       <button type="button" disabled=${first === all.length - 1} onClick=${() => move(1)}>Next sibling</button>

@@ -5,7 +5,7 @@ import { useKeys } from "../lib/keys.js";
 import { address, choose, useRoute } from "../lib/route.js";
 import { own } from "../lib/series.js";
 import { counted, duration, known, measured, number, shown, shownLines } from "../lib/text.js";
-import { Pages, Select } from "../parts/fields.js";
+import { Pages, Select, Typed } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { Panel } from "../parts/panel.js";
 import { Rows } from "../parts/rows.js";
@@ -49,7 +49,7 @@ function Filters({ query, bins, refresh }) {
   const sort = own(SORTS, query.get("sort")) ? query.get("sort") : "mean_reward";
   return html`<div class="filter">
     <label
-      >Key contains <input type="search" name="search" value=${query.get("search") ?? ""} onChange=${set("search")}
+      >Key contains <${Typed} type="search" name="search" value=${query.get("search") ?? ""} onChange=${set("search")}
     /></label>
     <${Select} title="Sort by" options=${Object.entries(SORTS)} value=${sort} disabled=${isSearch}
       onChange=${(event) => choose({ sort: event.target.value, bin: null, cursor: null })} />

@@ -5,7 +5,7 @@ import { choose, useRoute } from "../lib/route.js";
 import { own } from "../lib/series.js";
 import { measured, number, percent, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
-import { Select } from "../parts/fields.js";
+import { Select, Typed } from "../parts/fields.js";
 import { Panel } from "../parts/panel.js";
 import { Shown } from "../parts/states.js";
 
@@ -87,7 +87,7 @@ export function WhatIf({ path, curriculum }) {
 
 function Count({ name, title, value, hint = "" }) {
   return html`<label
-    >${title} <input type="number" min="0" step="1" name=${name} value=${value} placeholder=${hint}
+    >${title} <${Typed} type="number" min="0" step="1" name=${name} value=${value} placeholder=${hint}
       onChange=${(event) => choose({ [name]: event.target.value })}
   /></label>`;
 }

@@ -1,10 +1,21 @@
 // Fields to choose with, and the way from one page of a list to the next.
-import { html } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { choose } from "../lib/route.js";
 
 /** What a list can be narrowed to. An option is its value, or `[value, title]`. */
 export function Select({ title, options, value, ...more }) {
   return html`<label>${title} <select ...${more}><${Options} options=${options} value=${value} /></select></label>`;
+}
+
+/** A field that keeps what is typed while the page is drawn again. `onChange` hears the text when it is complete. */
+export function Typed({ value, onChange, ...more }) {
+  const [typed, setTyped] = useState(null);
+  const change = (event) => {
+    setTyped(null);
+    onChange(event);
+  };
+  return html`<input ...${more} value=${typed ?? value} onInput=${(event) => setTyped(event.target.value)}
+    onChange=${change} onBlur=${() => setTyped(null)} />`;
 }
 
 export function Options({ options, value }) {

@@ -3,7 +3,7 @@ import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { shown } from "../lib/text.js";
 import { moment, useTime } from "../lib/time.js";
-import { Select } from "./fields.js";
+import { Select, Typed } from "./fields.js";
 import { environmentOf } from "./history.js";
 import { Moment } from "./time_bar.js";
 
@@ -97,7 +97,7 @@ export function Filters({ filters, environments }) {
       ${FIELDS.map(
         ([name, title, field]) =>
           html`<label key=${name}
-            >${title} <input ...${field} name=${name} value=${filters[name] ?? ""} onChange=${change(name)}
+            >${title} <${Typed} ...${field} name=${name} value=${filters[name] ?? ""} onChange=${change(name)}
           /></label>`,
       )}
       ${TIMES.map(([name, title]) => {
