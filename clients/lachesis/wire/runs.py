@@ -323,6 +323,7 @@ class Rewind(Body):
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
         description="An id of this request. A repetition does not rewind the run again, and gets the same answer.",
+        examples=["trainer-0.rewind-3"],
     )
 
 

@@ -52,7 +52,7 @@ async def test_a_batch_from_before_another_configuration_repays_nothing(process:
     await services.runs.administration.create(RUN, config(4), Policy(relax_after_s=0.0))
     for number, name in enumerate(("math", "code")):
         sender = (await join(services, name, group_size=4, min_share=0.25)).environment
-        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(group_id=name)])
+        await services.groups.native.submit(RUN, [encoded(4, number, sender)._replace(given_id=name)])
     old = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
     assert old is not None
     assert await debts(services) == {1: 1}

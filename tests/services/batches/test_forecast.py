@@ -49,7 +49,7 @@ async def test_a_new_run_is_not_forecast_by_a_deleted_one_of_its_name(
         math = (await join(services)).environment
         assert await expected_s(services) is None, "nothing came yet"
         if not is_new:
-            await services.groups.native.submit(RUN, [encoded(2, 1, math)._replace(group_id="g")])
+            await services.groups.native.submit(RUN, [encoded(2, 1, math)._replace(given_id="g")])
             await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", SECOND_LOOK_MS)
             assert await expected_s(services) is not None
             await services.runs.administration.delete(RUN)

@@ -13,6 +13,7 @@ from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
 from app.services import turns
 from app.services.batches.request import BatchRequest
+from app.services.groups import arrivals
 from app.services.replay.request import ReplaySample
 from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.services.curriculum.runs import NAME, observe, register
@@ -150,9 +151,10 @@ async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> 
 
 @pytest.mark.parametrize("keep_batches", [0, 1])
 async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
-    services: Services, redis_client: Redis, keep_batches: int
+    services: Services, redis_client: Redis, keep_batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is written to disk by itself."""
+    monkeypatch.setattr(arrivals, "WINDOW_MS", 10**12)  # a look at the run each second costs commands, too
     number = count()
 
     async def life(groups: int) -> list[dict[str, int]]:
