@@ -1,4 +1,4 @@
-"""What the service prints to stdout, and what happens if nobody reads it."""
+"""The service prints to stdout. It continues if stdout is closed or full."""
 
 import os
 import signal

@@ -40,7 +40,7 @@ class QueueView:
         policy: What the run does with groups and batches.
         policy_version: The policy version in force.
         rewinds: How often its trainer went back to a saved state.
-        rewound_by: The id of the request that did so last; empty if there is none.
+        rewound_by: The id of the request of the last rewind. Empty before the first one.
         kept: Acknowledged batches that are kept.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.body import Body
 from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
-from lachesis.wire.runs import LeaseSeconds, Rewinds
+from lachesis.wire.runs import LeaseSeconds, RequestId, Rewinds
 from lachesis.wire.states import LeaseAnswer, LeaseState
 from lachesis.wire.status import Alert, Warned
 
@@ -19,11 +19,8 @@ class TakeBatch(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "trainer-0.17", "lease_s": 120}]})
 
-    request_id: str | None = Field(
+    request_id: RequestId | None = Field(
         default=None,
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9._-]+$",
         description="An id of this request. A repetition gets the same batch while the lease lasts.",
     )
     lease_s: LeaseSeconds | None = Field(

@@ -122,7 +122,7 @@ def check_same_rows(columns: Mapping[str, Ragged], path: tuple[str | int, ...] =
         path: Where the group is in its body.
 
     Raises:
-        InvalidField: Rows differ, or there is none, or one of tokens is empty.
+        InvalidField: The group has no sequence, a sequence has no token, or the rows of two columns differ.
     """
     (tokens,), scores = columns["tokens"].lengths, columns["scores"].values
     if not len(tokens):

@@ -24,6 +24,7 @@ BatchSize = Annotated[
 ]
 LeaseSeconds = Annotated[float, Field(gt=0, le=YEAR_S)]
 Rewinds = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+RequestId = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 """Number of rewinds of a run."""
 PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 """Weight updates so far."""
@@ -317,11 +318,8 @@ class Rewind(Body):
     step: int = Field(
         ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in the saved state.", examples=[5]
     )
-    request_id: str | None = Field(
+    request_id: RequestId | None = Field(
         default=None,
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9._-]+$",
         description="An id of this request. A repetition does not rewind the run again, and gets the same answer.",
         examples=["trainer-0.rewind-3"],
     )

@@ -16,7 +16,7 @@ from lachesis.wire.replay import (
     Sampling,
     Strategy,
 )
-from lachesis.wire.runs import LeaseSeconds
+from lachesis.wire.runs import LeaseSeconds, RequestId
 from lachesis.wire.states import LeaseAnswer
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease of the sample.")]
@@ -44,11 +44,8 @@ class TakeSample(Body):
     half_life_chunks: HalfLife | None = Field(
         default=None, description="`half_life_chunks` of this sample. Null means the buffer's setting."
     )
-    request_id: str | None = Field(
+    request_id: RequestId | None = Field(
         default=None,
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9._-]+$",
         description="An id of this request. A repetition gets the same sample while the lease lasts.",
     )
     lease_s: LeaseSeconds | None = Field(
