@@ -9,7 +9,7 @@ from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
-from app.services.groups.staleness import DROPPED_AT_ONCE, drop_reason_now
+from app.services.groups.staleness import drop_in_parts, drop_reason_now
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
@@ -116,8 +116,7 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            for first in range(0, len(groups), DROPPED_AT_ONCE):
-                await self._groups.drop(run, groups[first : first + DROPPED_AT_ONCE], reason)
+            await drop_in_parts(self._groups, run, groups, reason)
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from app.core.groups.staleness import drop_reason, oldest_fresh
@@ -134,6 +134,12 @@ class Staleness:
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads])
         pairs = zip(oldest.heads, entries, strict=True)
         return [(head.group_id, lane) for head, entry in pairs if entry and drop_reason_now(entry, view) == "expired"]
+
+
+async def drop_in_parts(store: GroupStore, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason) -> int:
+    """Drop waiting groups of these lanes, `DROPPED_AT_ONCE` by one script; return how many there were."""
+    parts = (groups[first : first + DROPPED_AT_ONCE] for first in range(0, len(groups), DROPPED_AT_ONCE))
+    return sum([await store.drop(run, part, reason) for part in parts])
 
 
 def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:

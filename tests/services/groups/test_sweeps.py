@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
-from app.services.batches import diagnostics, dispatch, retrieval
+from app.services.batches import diagnostics, dispatch
 from app.services.groups import staleness
 from app.store.redis.keys import RunKeys
 from lachesis.wire.states import DropReason
@@ -64,11 +64,8 @@ async def test_no_stale_group_gets_into_a_batch_before_the_sweep_is_done(
     assert await dropped(first, "stale") == STALE, "a take drops what it meets, and the oldest come first"
 
 
-async def test_a_take_drops_many_stale_groups_in_parts(
-    process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_take_drops_many_stale_groups_in_parts(process: Callable[..., Process], redis_client: Redis) -> None:
     """Redis serves no other request while a script drops groups."""
-    monkeypatch.setattr(retrieval, "DROPPED_AT_ONCE", FEW)
     first, _ = await filled(process, max_staleness=0)
     await first[0].runs.administration.change(RUN, {"batch_size": 40})
     await redis_client.hset(KEYS.run, "policy_version", 5)  # type: ignore[misc]  # no sweep
