@@ -60,14 +60,19 @@ class ServiceSettings(BaseSettings):
     """The settings of the service. A test keeps the list in `docs/reference/service-settings.md` complete."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore", allow_inf_nan=False
+        env_prefix=PREFIX,
+        env_file=ENV_FILE,
+        frozen=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        str_strip_whitespace=True,
     )
 
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
         # pydantic-settings would drop empty variables before it merges its sources: then lines of the file would win.
-        return {name: value for name, value in values.items() if value != ""}
+        return {name: value for name, value in values.items() if not isinstance(value, str) or value.strip()}
 
     host: Annotated[
         str, Field(description="Address to listen on. `::` means all IPv6 addresses, and no IPv4 address.")

@@ -49,6 +49,15 @@ def test_an_empty_line_of_the_file_means_the_default() -> None:
     assert (settings.redis_url, settings.port) == (None, 8000)
 
 
+def test_blanks_around_a_value_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("HOST", " localhost "), ("REDIS_URL", "redis://store "), ("DATA_DIR", " ")):
+        monkeypatch.setenv(f"LACHESIS_{name}", value)
+    settings = load_settings()
+    assert settings.redis_url is not None
+    shown = settings.host, settings.redis_url.get_secret_value(), settings.data_dir
+    assert shown == ("localhost", "redis://store", Path("data"))
+
+
 def test_a_file_that_cannot_be_read_is_named() -> None:
     Path(".env").write_bytes(b"LACHESIS_DATA_DIR=d\xe9\n")
     with pytest.raises(InvalidSettings, match=r"^\.env is not UTF-8$"):

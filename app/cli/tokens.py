@@ -20,6 +20,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from app.cli.output import fail, show, show_json
+from app.process.signals import raise_on_stop_signals
 from app.settings import InvalidSettings, load_settings
 from lachesis._cli.output import console, cut, table
 from lachesis.wire.access import TOKEN_ID, Role, TokenCreate, TokenInfo, TokenRotate
@@ -164,10 +165,14 @@ def reopen(json: _InJson = False) -> None:
 def _show_secret(facts: "TokenFacts", text: str, json: bool) -> None:
     from app.api.wire.access import created_token  # late: the other commands need not wait for it
 
-    if json:
-        show_json(created_token(facts, text).model_dump_json())
-    else:
-        typer.echo(text)
+    try:
+        if json:
+            show_json(created_token(facts, text).model_dump_json())
+        else:
+            typer.echo(text)
+    except OSError as error:  # such as a file on a full disk
+        token = facts.record.token_id
+        fail(f"token {token} is valid, but its text was not printed: {error.strerror}. Rotate or revoke it")
 
 
 def _with_tokens(
@@ -219,6 +224,7 @@ def _with_tokens(
 
     try:
         settings = load_settings()
+        raise_on_stop_signals()
         url = store_url(settings) if settings.redis_url else running_url(settings.data_dir)
         if url:
             place = place_of(url) if settings.redis_url else f"the running service on {settings.data_dir.absolute()}/"

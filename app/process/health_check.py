@@ -23,7 +23,7 @@ def check_health() -> None:
     context.verify_mode = ssl.CERT_NONE
     host = os.environ.get("LACHESIS_HOST") or "127.0.0.1"  # on Linux, 0.0.0.0 and :: lead to this container, too
     place = f"[{host}]" if ":" in host else host
-    address = f"{'https' if tls else 'http'}://{place}:{os.environ['LACHESIS_PORT']}"
+    address = f"{'https' if tls else 'http'}://{place}:{os.environ.get('LACHESIS_PORT') or 8000}"
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))  # Docker gives containers its HTTP_PROXY
     opener.open(f"{address}/healthz", timeout=_TIMEOUT_S).close()
 

@@ -16,8 +16,9 @@ from app.api.http.certificates import TlsContexts, TlsFiles
 from app.api.http.issuer_client import IssuerClient
 from app.core.access.loopback import TWO_WAYS, is_loopback
 from app.logs import log_config
+from app.process.signals import raise_on_stop_signals
 from app.process.store import Store, open_store
-from app.process.workers import BACKLOG, raise_on_stop_signals, run_workers
+from app.process.workers import BACKLOG, run_workers
 from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
 from app.settings import ServiceSettings

@@ -23,6 +23,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app.api.http.certificates import TlsContexts
 from app.api.http.server_protocol import make_protocol
 from app.logs import LogBackoff, log_config
+from app.process.signals import STOP_SIGNALS, raise_on_stop_signals
 from app.services.groups.commit_lock import shared_lock
 from app.settings import ServiceSettings
 from app.tuning import no_collection
@@ -34,7 +35,6 @@ _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no requ
 _HUNG_WORKER_S = 30
 _ORPHANED_WORKER_S = 1.5
 _RESTART_PAUSE_S, _LONGEST_RESTART_PAUSE_S = 1.0, 5.0
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_workers(
@@ -66,13 +66,6 @@ def run_workers(
             logger.error("cannot make a temporary file to lock: %s (TMPDIR names the folder for it)", error)
             return 1
         return _run_many(config, listeners, announce)
-
-
-def raise_on_stop_signals() -> None:
-    """Make stop signals raise KeyboardInterrupt, so that what is open is closed in order."""
-    for number in _STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, signal.default_int_handler)
 
 
 def _uvicorn_config(settings: ServiceSettings, app: str, tls: TlsContexts | None) -> uvicorn.Config:
@@ -191,7 +184,7 @@ class _Supervisor(Multiprocess):
         super().__init__(config, sockets)
         for number, handler in before.items():
             # uvicorn's signals to add, drop and replace workers would start processes of its own class.
-            if number not in _STOP_SIGNALS or handler is signal.SIG_IGN:
+            if number not in STOP_SIGNALS or handler is signal.SIG_IGN:
                 signal.signal(number, handler)
         self._announce = announce
         self._announced = False

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -25,12 +26,14 @@ SERVE = ["app", "serve"]
 PATHS = ("/v1/runs", "/v1/runs/r/status", "/v1/runs/r/events", "/v1/audit", "/v1/identity", "/metrics", "/status")
 
 
-def run(data_dir: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def run(data_dir: Path, *arguments: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     """Run `python -m app token`."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
-    env = own | {"LACHESIS_DATA_DIR": str(data_dir), "PYTHONPATH": "clients"} | settings
+    env = own | {"LACHESIS_DATA_DIR": str(data_dir), "PYTHONPATH": "clients"}
     command = [sys.executable, "-m", "app", "token", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=ROOT, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
 
 
 def made(data_dir: Path, *arguments: str) -> str:
@@ -68,6 +71,14 @@ def test_tokens_are_made_beside_a_running_service_and_without_one(serve: Serve, 
         return {get(url, one).status_code for one in [beside, rotated] * 6} == {401}  # each process answers some
 
     wait_until("every process refuses them", all_refused)
+
+
+def test_a_token_whose_text_is_not_printed_is_named(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        refused = run(tmp_path / "data", "create", "--role", "metrics", stdout=full)
+    (token,) = [json.loads(line) for line in run(tmp_path / "data", "list", "--json").stdout.splitlines()]
+    said = f"token {token['id']} is valid, but its text was not printed: No space left on device."
+    assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
 
 
 def test_the_audit_trail_has_the_commands_that_change_tokens(serve: Serve, tmp_path: Path) -> None:

@@ -67,10 +67,12 @@ def make_backup(url: str, data_dir: Path, target: Path, lachesis: str) -> Backup
         lachesis: The version of this service.
 
     Raises:
-        BackupFailed: ``target`` is not empty or cannot be written, or another backup is under way.
+        BackupFailed: ``target`` is not empty, cannot be written or is among the data; or another backup is under way.
         StoreUnavailable: The server could not save; the message says why.
     """
     home = data_dir.absolute() / "redis"
+    if target.resolve().is_relative_to(home.resolve()):
+        raise BackupFailed(f"{target} is in the data directory, and would be lost with it: name a place elsewhere")
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(target.iterdir()):

@@ -234,13 +234,17 @@ def _quoted(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file for this user alone. After a power cut it has all of the text, or what it had before."""
+    """Write a file for this user alone. After an error or a power cut it has all of the text, or what it had before."""
     part = path.with_name(path.name + ".part")
-    with open(part, "wb", opener=private) as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with open(part, "wb", opener=private) as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def private(path: str, flags: int) -> int:

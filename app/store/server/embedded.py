@@ -251,7 +251,13 @@ class EmbeddedRedis:
             if time.monotonic() - started > _SETTLED_S:
                 delay = 0.0
             code = self._process.returncode if self._process is not None else "unknown"
-            logger.error("%s (pid %d) ended by itself (code %s); starting it again", self.engine, self.pid, code)
+            logger.error(
+                "%s (pid %d) ended by itself (code %s); starting it again. The end of its log: %s",
+                self.engine,
+                self.pid,
+                code,
+                self._directory.log_end(),
+            )
             if self._stopping.wait(delay):
                 return
             delay, started = min(max(2 * delay, 0.1), 5.0), time.monotonic()

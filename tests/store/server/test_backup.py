@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from app.process.signals import STOP_SIGNALS
 from app.store.server.backup import BackupFailed, make_backup
+from app.store.server.data_dir import write_whole
 from app.store.server.embedded import EmbeddedRedis
 from tests.clients.command_line.terminal import environment
 from tests.e2e.processes import wait_until
@@ -43,8 +45,27 @@ def test_a_backup_that_cannot_be_written_leaves_no_files_and_can_be_repeated(
     assert not (data_dir / "redis" / "dump.rdb").exists()
 
 
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
+    write_whole(tmp_path / "engine.json", "{}")
+    with room_for(4), pytest.raises(OSError, match="File too large"):
+        write_whole(tmp_path / "engine.json", "longer")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("engine.json", "{}")]
+
+
+def test_a_backup_among_the_data_is_refused(own_server: EmbeddedRedis) -> None:
+    data_dir = Path(own_server.url.removeprefix("unix://")).parents[1]
+    with pytest.raises(BackupFailed, match="is in the data directory"):
+        make_backup(own_server.url, data_dir, data_dir / "redis" / "backup", "0.1.0")
+    assert not (data_dir / "redis" / "backup").exists()
+
+
 @pytest.mark.slow
-def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(own_server: EmbeddedRedis, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(
+    own_server: EmbeddedRedis, tmp_path: Path, number: signal.Signals
+) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("this signal is ignored here, as under nohup")
     if own_server.engine.name != "Valkey":
         pytest.skip("Redis cannot cancel a save")
     data_dir, target = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "backup"
@@ -58,7 +79,7 @@ def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(own_server: Emb
         command = [sys.executable, "-m", "app", "backup", target]
         with subprocess.Popen(command, env=environment(LACHESIS_DATA_DIR=str(data_dir))) as backup:
             wait_until("the server saves", saves)
-            backup.send_signal(signal.SIGINT)
+            backup.send_signal(number)
             assert backup.wait(100) == 130
         assert not saves()
         assert list(target.iterdir()) == []
