@@ -48,7 +48,7 @@ def chromium() -> str:
 @pytest.fixture
 async def client(start: Start) -> httpx.AsyncClient:
     """A client of a service that lets one address bring many environments."""
-    return await start(max_new_environments_per_minute=1000)
+    return await start(max_new_environments_per_minute=10_000)
 
 
 @contextlib.asynccontextmanager

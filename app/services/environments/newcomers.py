@@ -7,7 +7,8 @@ from app.core.access.hold_back import SenderPace, hold_back
 from app.core.environments.newcomers import admit
 from lachesis.wire.errors import TooManyNewEnvironments
 
-_PACE = SenderPace(each_s=5.0, burst_s=4.0, longest_s=30.0)
+_SLOWEST_PER_S = 5.0
+_WITHIN_S = 24.0  # a minute's number of environments may come in this time
 _MANY = 1024  # runs and senders, before those without a recent environment are forgotten
 
 
@@ -20,6 +21,8 @@ class Newcomers:
 
     def __init__(self, each_minute: int) -> None:
         self._each_minute = each_minute
+        each_s = max(_SLOWEST_PER_S, each_minute / _WITHIN_S)
+        self._pace = SenderPace(each_s=each_s, burst_s=4.0, longest_s=30.0)
         self._full_at_s: dict[tuple[str, str], float] = {}  # for the number a minute
         self._free_at_s: dict[tuple[str, str], float] = {}  # for the pace
 
@@ -42,7 +45,7 @@ class Newcomers:
             self._full_at_s = {key: at_s for key, at_s in self._full_at_s.items() if at_s > now_s}
             self._free_at_s = {key: at_s for key, at_s in self._free_at_s.items() if at_s > now_s}
         self._full_at_s[run, sender] = full_at_s
-        self._free_at_s[run, sender], wait_s = hold_back(self._free_at_s.get((run, sender), now_s), now_s, _PACE)
+        self._free_at_s[run, sender], wait_s = hold_back(self._free_at_s.get((run, sender), now_s), now_s, self._pace)
         if wait_s:
             await asyncio.sleep(wait_s)
 

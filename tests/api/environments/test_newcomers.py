@@ -39,3 +39,10 @@ async def test_a_hundred_names_at_once_come_in_one_after_the_other() -> None:
     for one in waiting:
         one.cancel()
     assert len(await asyncio.gather(*waiting, return_exceptions=True)) == 100
+
+
+async def test_a_service_that_allows_more_names_a_minute_admits_them_faster() -> None:
+    newcomers = Newcomers(6000)
+    async with asyncio.timeout(0):  # nothing here may wait
+        for _ in range(1000):
+            await newcomers.count("math", "10.0.0.7")
