@@ -31,10 +31,10 @@ from app.services.batches.retention import Retention
 from app.services.environments.demand import Reading, SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
+from app.services.environments.turns import AttemptsInTurn, Turns
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Caller, MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
-from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import (
     EnvironmentNotFound,
@@ -108,6 +108,7 @@ class EnvironmentRegistry:
         self._demand = demand
         self._ttl_ms = environment_ttl_ms
         self._newcomers = newcomers
+        self._turns = Turns()
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue."""
@@ -155,21 +156,21 @@ class EnvironmentRegistry:
             TooManyNewEnvironments: The sender, if it is named, brings new environments too fast. Or ``as_one`` has too
                 many.
         """
-        attempts = Attempts("register an environment", run)
-        while attempts.again():
-            view = await self._runs.view(run)
-            if view.config is None or not view.started:
-                return None
-            known, new_id = view.environments, view.next_environment
-            environment = register(request, known, new_id, view.clock_ms, self._ttl_ms, as_one=as_one)
-            if sender is not None and environment.environment not in view.environments:
-                await self._newcomers.count(run, sender)
-                sender = None
-            if await self._put(run, environment, view):
-                emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
-                registered = {**view.environments, environment.environment: environment}
-                self._warnings.note(run, replace(view, environments=registered))
-                return environment, view
+        async with self._turns.attempts("register an environment", run) as attempts:
+            while attempts.again():
+                view = await self._runs.view(run)
+                if view.config is None or not view.started:
+                    return None
+                known, new_id = view.environments, view.next_environment
+                environment = register(request, known, new_id, view.clock_ms, self._ttl_ms, as_one=as_one)
+                if sender is not None and environment.environment not in view.environments:
+                    await self._newcomers.count(run, sender)
+                    sender = None
+                if await self._put(run, environment, view, attempts):
+                    emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
+                    registered = {**view.environments, environment.environment: environment}
+                    self._warnings.note(run, replace(view, environments=registered))
+                    return environment, view
 
     def answered(self, run: str, environment: EnvironmentRecord) -> None:
         """Record that the answer to a registration was sent. From now on the environment counts as alive."""
@@ -182,20 +183,20 @@ class EnvironmentRegistry:
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Record that an environment leaves, unless it has members; False if the id is unknown."""
         self._heartbeats.forget(run, environment)
-        attempts = Attempts("disconnect an environment", run)
-        while attempts.again():
-            view = await self._runs.view(run)
-            known = view.environments.get(environment)
-            if known is None:
-                return False
-            if known.members or not known.connected:
-                return True
-            if await self._put(run, replace(known, left_ms=view.clock_ms), view):
-                emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
-                return True
+        async with self._turns.attempts("disconnect an environment", run) as attempts:
+            while attempts.again():
+                view = await self._runs.view(run)
+                known = view.environments.get(environment)
+                if known is None:
+                    return False
+                if known.members or not known.connected:
+                    return True
+                if await self._put(run, replace(known, left_ms=view.clock_ms), view, attempts):
+                    emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
+                    return True
 
-    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView) -> bool:
-        """Write an environment's record if it has changed. A write makes every plan in progress outdated.
+    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView, attempts: AttemptsInTurn) -> bool:
+        """Write an environment's record if it has changed, in its turn. A write makes every plan in progress outdated.
 
         Raises:
             RunFull: The environment is new, and the run has `MOST_ENVIRONMENTS` already.
@@ -206,6 +207,8 @@ class EnvironmentRegistry:
         known = view.environments.get(environment.environment)
         if known == environment:
             return True
+        if await attempts.waited():
+            return False
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
             if await self._forget(run, view, at_once=True) == []:
                 raise RunFull(f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups")
@@ -269,29 +272,29 @@ class EnvironmentRegistry:
         if sender is not None and not self._runs.records.has_name(run, name):
             self._newcomers.check(run, sender)  # before the run is read: a refusal costs little
         member = uuid.uuid4().hex[:16] if member is None else member
-        attempts = Attempts("join an environment", run)
-        while attempts.again():
-            view = await self._runs.existing(run)
-            environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
-            key, known = environment.environment, view.environments.get(environment.environment)
-            if known is None and sender is not None:
-                await self._newcomers.count(run, sender)
-                sender = None
-            if not await self._put(run, environment, view):
-                continue
-            if known is not None:
-                _note_changes(run, known, settings)
-            new_member = await self._members.put(run, key, member)
-            if new_member is None:
-                continue  # the environment was forgotten in the meantime
-            came, view = known is None or not known.alive(view.clock_ms, self._ttl_ms), await self._runs.view(run)
-            if key not in view.environments or view.environments[key].name != name:
-                continue  # the run was deleted in the meantime, and maybe made again
-            if came:
-                emit(EnvironmentJoined(run=run, environment=key, name=name))
-            if new_member:
-                emit(MemberJoined(run=run, environment=key, name=name, member=member))
-            return Membership(key, member, view, known is None, self._warnings.note(run, view))
+        async with self._turns.attempts("join an environment", run) as attempts:
+            while attempts.again():
+                view = await self._runs.existing(run)
+                environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
+                key, known = environment.environment, view.environments.get(environment.environment)
+                if known is None and sender is not None:
+                    await self._newcomers.count(run, sender)
+                    sender = None
+                if not await self._put(run, environment, view, attempts):
+                    continue
+                if known is not None:
+                    _note_changes(run, known, settings)
+                new_member = await self._members.put(run, key, member)
+                if new_member is None:
+                    continue  # the environment was forgotten in the meantime
+                came, view = known is None or not known.alive(view.clock_ms, self._ttl_ms), await self._runs.view(run)
+                if key not in view.environments or view.environments[key].name != name:
+                    continue  # the run was deleted in the meantime, and maybe made again
+                if came:
+                    emit(EnvironmentJoined(run=run, environment=key, name=name))
+                if new_member:
+                    emit(MemberJoined(run=run, environment=key, name=name, member=member))
+                return Membership(key, member, view, known is None, self._warnings.note(run, view))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
         """Let a member leave, or all of them (None). When the last one leaves, the environment leaves.
@@ -340,13 +343,13 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run, or it was deleted in the meantime.
             EnvironmentNotFound: The run has no environment with this id.
         """
-        attempts = Attempts("change an environment", run)
-        while attempts.again():
-            view = await self.known(run, environment)
-            known = view.environments[environment]
-            if await self._put(run, replace(known, **changes), view):
-                _note_changes(run, known, changes)
-                return await self.known(run, environment)
+        async with self._turns.attempts("change an environment", run) as attempts:
+            while attempts.again():
+                view = await self.known(run, environment)
+                known = view.environments[environment]
+                if await self._put(run, replace(known, **changes), view, attempts):
+                    _note_changes(run, known, changes)
+                    return await self.known(run, environment)
 
     async def check_name(self, run: str, environment: int, only: str | None) -> None:
         """Check that a sender may act for an environment. An unknown id passes: there is nothing to act for.
