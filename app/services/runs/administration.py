@@ -84,7 +84,6 @@ class RunAdministration:
         Raises:
             RunExists: A run of this name exists with other settings than those requested.
             TooManyRuns: The service has the largest number of runs.
-            InvalidField: A fresh fraction is requested.
         """
         await self._runs.announce(run)
         request = uuid.uuid4().hex
@@ -95,7 +94,6 @@ class RunAdministration:
                 if others := _differing(view, config, policy, named):
                     raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
                 return view, False
-            await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
                 await self._limits.learn(run, limits_of(RunLimitSettings, policy))
                 emit(RunCreated(run=run, batch_size=config.batch_size))

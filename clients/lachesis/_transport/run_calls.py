@@ -40,11 +40,11 @@ class Taken:
     def is_stale(self, version: int, oldest: int) -> bool:
         """Return whether it was formed under an older policy version, and has a group from before version ``oldest``.
 
-        A batch that a rewind brought back is never too old: it is trained on again unchanged.
+        Replayed groups may be older. A batch that a rewind brought back is never too old: it is trained on unchanged.
         """
         if self.info.rewound or self.info.policy_version >= version:
             return False
-        versions = (group.policy_version for group in self.info.groups)
+        versions = (group.policy_version for group in self.info.groups if group.replayed is None)
         return any(group_version is not None and group_version < oldest for group_version in versions)
 
 

@@ -180,7 +180,8 @@ class RunSettings(RunFilters, RunLimitSettings):
         gt=0,
         le=1,
         description="Minimum share of a batch that comes from the queue. The rest comes from the replay buffer, if the "
-        "buffer has groups that fit exactly. A value below 1 needs a replay buffer with `groups`.",
+        "buffer has groups that fit exactly. Below 1, the run needs a replay buffer with `groups`. "
+        "A new run may get it afterwards.",
     )
     cost_per_million_tokens: float | None = Field(
         default=None,

@@ -74,16 +74,25 @@ async def test_ranks_share_what_is_fresh_and_what_is_replayed(mixed: httpx.Async
     assert (state["samples_held"], state["uses"]) == (0, {"0": 2, "1": 1})
 
 
-async def test_a_fresh_fraction_without_a_buffer_of_groups_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_change_to_a_fresh_fraction_without_a_buffer_of_groups_is_refused(client: httpx.AsyncClient) -> None:
     half = {"fresh_fraction": 0.5}
-    refused = [await client.post("/v1/runs", json={"name": "r", "batch_size": 4, **half})]
     assert (await client.post("/v1/runs", json={"name": "r", "batch_size": 4})).status_code == 201
-    refused.append(await client.patch(RUN, json=half))
+    refused = [await client.patch(RUN, json=half)]
     assert (await client.put(REPLAY, json={})).status_code == 200
     refused.append(await client.patch(RUN, json=half))
     refused += [await client.patch(RUN, json={"fresh_fraction": value}) for value in (0, 1.5)]
     for reply in refused:
         assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["fresh_fraction"])
+
+
+async def test_a_new_run_with_a_fresh_fraction_gets_its_buffer_afterwards(client: httpx.AsyncClient) -> None:
+    new = {"name": "r", "batch_size": 4, "fresh_fraction": 0.5}
+    assert (await client.post("/v1/runs", json=new)).status_code == 201
+    assert "no replay buffer takes groups" in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+    (wrong,) = (await client.put(REPLAY, json={})).json()["errors"]
+    assert wrong["loc"] == ["groups"]
+    assert (await client.put(REPLAY, json={"groups": True})).status_code == 200
+    assert "no replay buffer" not in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
 
 
 async def test_a_buffer_that_batches_are_filled_up_from_goes_on_to_take_groups(mixed: httpx.AsyncClient) -> None:

@@ -26,7 +26,7 @@ from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay.calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
-from tests.clients.run import group, submitted
+from tests.clients.run import counts, group, submitted
 from tests.clients.silence import silent_service
 from tests.waiting import wait_until
 
@@ -452,3 +452,26 @@ async def test_groups_that_were_trained_on_are_sampled_and_fill_batches_up(run: 
         assert second.replayed.uses == 1
         await batch.ack()
         assert (await replay.state()).retired_chunks == {"used_up": 1}
+
+
+async def test_prefetched_batches_with_old_replayed_groups_are_kept(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment, AsyncReplay(run) as replay:
+        await replay.set_up(groups=True)
+        await submitted(environment, [group(position, policy_version=0) for position in (1, 2)])
+        await (await trainer.take(wait_s=5)).ack()
+        await trainer.change_run(max_staleness=1, fresh_fraction=0.5)
+        await trainer.set_policy_version(5)
+        await submitted(environment, [group(position, policy_version=5) for position in (3, 4)])
+        async with aclosing(trainer.batches(prefetch=1, wait_s=5)) as batches:
+            first = await anext(batches)
+
+            async def is_ready() -> bool:
+                return (await counts(trainer))["leased"] == 2  # only fresh ones count
+
+            await wait_until(is_ready)
+            await trainer.set_policy_version(6)
+            second = await anext(batches)
+            assert [one.replayed is None for one in second.groups] == [True, False]
+            assert second.info.policy_version == 5, "it was not given back and formed again"
+            for batch in (first, second):
+                await batch.ack()
