@@ -105,15 +105,16 @@ class RunSettings(RunFilters, RunLimitSettings):
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum number of waiting groups. The run refuses further groups (`queue_full`). Groups that are "
-        "too large for a batch count apart, with the same maximum. Null means no limit.",
+        description="Number of waiting groups at which the run refuses further ones (`queue_full`). It takes a request "
+        "as a whole, so one request more may wait. Groups that are too large for a batch count apart, with the same "
+        "limit. Null means no limit.",
     )
     max_queued_bytes: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum payload of waiting groups, bytes. The run refuses further groups (`queue_full`). Null "
-        "means no limit.",
+        description="Payload of waiting groups at which the run refuses further ones (`queue_full`), bytes. It takes "
+        "a request as a whole, so one request more may wait. Null means no limit.",
     )
     lease_s: LeaseSeconds = Field(
         default=600.0,
