@@ -143,9 +143,11 @@ def _shard(batch: OutgoingBatch) -> ShardInfo | None:
 
 
 def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: OutgoingBatch) -> BatchGroup:
+    environment = None if group.environment is None else batch.view.environments.get(group.environment)
     return BatchGroup(
         id=group.given_id or group.group_id,
         environment=group.environment,
+        environment_name=None if environment is None else environment.name,
         size=group.size if sequences is None else len(sequences),
         sequences=None if sequences is None else list(sequences),
         policy_version=group.policy_version,

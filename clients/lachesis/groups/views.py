@@ -145,6 +145,11 @@ class GroupView(PackedColumns):
         return self.info.environment
 
     @property
+    def environment_name(self) -> str | None:
+        """Name of its environment. None without an environment, or if the run no longer knows it."""
+        return self.info.environment_name
+
+    @property
     def staleness(self) -> int | None:
         """Policy versions between sampling and hand-out. None means that its policy version is unknown."""
         return self.info.staleness

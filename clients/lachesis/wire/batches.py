@@ -54,6 +54,7 @@ class BatchGroup(BaseModel):
 
     id: str = Field(description="The group's id.")
     environment: int | None = Field(description="The environment of the group, or null.")
+    environment_name: str | None = Field(default=None, description="Name of its environment, while the run knows it.")
     size: int = Field(description="Number of its sequences. In a divided group: of its sequences in this shard.")
     sequences: list[int] | None = Field(
         default=None, description="For a divided group: which of its sequences are in this shard, as positions from 0."

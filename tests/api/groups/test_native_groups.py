@@ -121,7 +121,7 @@ def read_json(content: bytes) -> list[dict[str, Any]]:
     assert not [
         name for group in groups for name in group if name == "env_id" or (name in FIELDS and group[name] is None)
     ]
-    about = ("size", "staleness", "received_age_s")
+    about = ("environment_name", "size", "staleness", "received_age_s")
     return [{n: v for n, v in group.items() if n not in about and v is not None} for group in groups]
 
 

@@ -27,6 +27,7 @@ async def test_every_group_is_trained_on_once_and_in_order(run: Settings) -> Non
         async with aclosing(trainer.batches(prefetch=2, wait_s=5)) as batches:
             async for batch in batches:
                 trained += [one.id for one in batch.groups]
+                assert {one.environment_name for one in batch.groups} == {"math"}
                 assert batch.tokens.tolist() == [ids.index(one.id) + 1 for one in batch.groups]
                 await batch.ack()
                 if len(trained) == len(ids):
