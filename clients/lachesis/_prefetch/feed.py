@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Generic
 
 from lachesis._prefetch.acquire import Held, V
+from lachesis._prefetch.leased import give_all_back
 from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
 
@@ -68,8 +69,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         stale = [one for one in self._ready if self._is_stale(one)]
         self._ready = deque(one for one in self._ready if not self._is_stale(one))
         self._room.set()
-        for one in reversed(stale):
-            await one.lease.give_back(f"too old for policy version {policy_version}")
+        await give_all_back((one.lease for one in reversed(stale)), f"too old for policy version {policy_version}")
 
     def forget(self) -> None:
         """Drop ready and handed-out ones without a request, for example because a rewind has taken them away."""
@@ -84,8 +84,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
             await self._close()
             # The last first: each goes to the front of the queue, so that they end up in the order they came.
             why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
-            for one in reversed([*self._handed_out, *self._ready]):
-                await one.lease.give_back("not trained on", why)
+            held = [*self._handed_out, *self._ready]
+            await give_all_back((one.lease for one in reversed(held)), "not trained on", why)
         finally:
             self.abandon()
 

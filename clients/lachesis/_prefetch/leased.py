@@ -1,7 +1,7 @@
 """Leases of batches and samples: extended in the background, and ended once."""
 
-import contextlib
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -68,19 +68,25 @@ class HeldLease:
             raise
         return self._lasts_s if reply.lease_s is None else reply.lease_s
 
-    async def give_back(self, reason: str, why: str | None = None) -> None:
+    async def give_back(self, reason: str, why: str | None = None) -> bool:
         """End the lease like `nack`, if it is held. If the request fails, the lease expires by itself.
 
         Args:
             reason: The reason sent to the service.
             why: The message of a later `ack`: why it was given back, and what to do instead. None means ``reason``.
+
+        Returns:
+            False if the request failed, as it would for another lease.
         """
         held = self.held
         self.forget()
         if held:
-            with contextlib.suppress(LachesisError):
+            try:
                 await self._sender.send(self._calls.nack(reason), _GIVE_BACK_S)
-                self._given_back = why or reason
+            except LachesisError as error:
+                return isinstance(error, _LOST)
+            self._given_back = why or reason
+        return True
 
     def forget(self) -> None:
         """Stop extending the lease."""
@@ -115,6 +121,16 @@ class HeldLease:
                 pause_s = min(pause_s, _TRY_AGAIN_S)  # time stands still for leases while the service is away
                 if self.held:
                     self._sender.log_trouble(error, f"The lease is extended again in {pause_s:g} s")
+
+
+async def give_all_back(leases: Iterable[HeldLease], reason: str, why: str | None = None) -> None:
+    """Give leases back in this order. After a request that failed, the others only end: each would wait as long."""
+    answered = True
+    for lease in leases:
+        if answered:
+            answered = await lease.give_back(reason, why)
+        else:
+            lease.forget()
 
 
 class AsyncLeased(Shown, ForAsyncio):

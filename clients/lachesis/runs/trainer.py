@@ -10,7 +10,7 @@ from typing_extensions import Self, Unpack
 
 from lachesis._prefetch.acquire import BatchAcquirer, Held, ShardCursor
 from lachesis._prefetch.feed import Feed
-from lachesis._prefetch.leased import HeldLease
+from lachesis._prefetch.leased import HeldLease, give_all_back
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
 from lachesis._transport.events import followed
@@ -453,8 +453,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         try:
             for feed in list(self._feeds):
                 await self._close_feed(feed)
-            for lease in self._taken:
-                await lease.give_back("the trainer closed", "its trainer was closed before ack()")
+            await give_all_back(self._taken, "the trainer closed", "its trainer was closed before ack()")
             await self._acquirer.give_back_unanswered()
             return await self._curricula.closed()
         finally:

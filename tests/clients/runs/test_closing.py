@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from lachesis import AsyncBatch, AsyncEnvironment, AsyncTrainer, Settings, Trainer
+from tests.clients.another_server import another_server
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted
 from tests.clients.silence import silent_service
@@ -99,3 +101,23 @@ async def test_an_interrupted_end_extends_no_lease_and_can_be_repeated(run: Sett
             await loop.aclose()
         await trainer.aclose()
         assert not trainer._sender.is_open
+
+
+async def test_the_end_waits_for_the_answer_about_one_batch_and_not_about_each(
+    run: Settings, proxy: CuttingProxy
+) -> None:
+    """Without a service, each would wait for 5 s. Kubernetes kills a trainer after 30."""
+    async with AsyncEnvironment("math", run) as environment:
+        await submitted(environment, [group(position) for position in range(1, 7)])
+    trainer = AsyncTrainer(run)
+    loop = trainer.batches(prefetch=2)
+    await anext(loop)
+    await wait_until(lambda: "batches_held=3" in repr(trainer))
+    asked: list[str] = []
+    # The pause that this answer asks for is longer than a give-back waits.
+    async with another_server("HTTP/1.1 503 Busy", "retry-after: 60", asked=asked) as url:
+        proxy.upstream = urlsplit(url).port
+        await proxy.drop_all()
+        await trainer.aclose()
+    assert len([path for path in asked if path.endswith("/nack")]) == 1
+    await loop.aclose()
