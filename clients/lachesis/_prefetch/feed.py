@@ -9,6 +9,8 @@ from lachesis._prefetch.leased import give_all_back
 from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
 
+_POLL_S = 4.0  # without `explain`, so that an answer is there when a long wait is logged
+
 
 def _never(_taken: V, _version: int, _oldest: int) -> bool:
     return False
@@ -49,6 +51,8 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         self._take = take
         self._instead = instead
         self._explain = explain
+        if explain is None:
+            self._poll_s = min(self._poll_s, _POLL_S)
         self._is_stale_value = is_stale
         self._handed_out: list[Held[V]] = []
         self._fresh_from = (0, 0)

@@ -128,6 +128,19 @@ async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: Asy
     assert sample.fragments()[0]["obs"]["x"].tolist() == bits.tolist()
 
 
+async def test_a_loop_that_waits_for_chunks_logs_how_many_are_missing(
+    replay: AsyncReplay, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After 5 s, or after 15 on a busy machine. A request that waits as long as it may has no answer before 30 s."""
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 1), policy_version=0)
+    waiting = asyncio.create_task(anext(replay.samples(num_chunks=2)))
+    await wait_until(lambda: "s: sampling 2 needs 2 sampleable chunks, 1 are there" in caplog.text, timeout_s=25)
+    await replay.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await waiting
+
+
 async def test_a_worker_that_comes_back_continues_with_its_numbers(replay: AsyncReplay) -> None:
     for _ in range(2):
         async with replay.worker("w", steps=1) as worker:
