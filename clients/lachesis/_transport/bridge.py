@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
@@ -43,8 +43,9 @@ class Portal:
         """Run a coroutine and return its result. A signal that interrupts the caller cancels it and waits for its end.
 
         Raises:
-            RuntimeError: The portal is closed, or the process was forked after it started: threads do not survive that.
-                Or a callback that runs in the portal's own thread calls this method, which would wait for itself.
+            RuntimeError: The portal is closed, or closes during the call. Or the process was forked after it started:
+                threads do not survive that. Or a callback that runs in the portal's own thread calls this method, which
+                would wait for itself.
         """
         refused = self._gone()
         if threading.current_thread() is self._thread:
@@ -56,6 +57,8 @@ class Portal:
         future = asyncio.run_coroutine_threadsafe(_noting_end(coroutine, ended), self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise RuntimeError("it was closed while this call waited") from None
         except BaseException:
             if future.cancel():
                 ended.wait(_LONGEST_END_S)

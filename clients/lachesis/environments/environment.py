@@ -260,6 +260,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         Raises:
             NoPermit: No group could start in time. The message says why.
             RunNotFound: The run was deleted.
+            RuntimeError: The environment left the run.
         """
         return AsyncPermit(self._permits, wait_s)
 

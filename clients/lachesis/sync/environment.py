@@ -198,6 +198,7 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         Raises:
             NoPermit: No group could start in time. The message says why.
             RunNotFound: The run was deleted.
+            RuntimeError: The environment left the run.
         """
         return Permit(self._async.permit(wait_s), self._portal)
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,6 +43,23 @@ def test_what_was_left_running_is_cancelled_when_the_portal_closes() -> None:
     portal.run(leave_running())
     portal.close()
     assert cancelled.is_set()
+
+
+def test_a_call_that_waits_when_the_portal_closes_raises_an_error_that_says_so() -> None:
+    """Such as the wait of a thread for a permit, when the main thread leaves the block of the environment."""
+
+    async def forever() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    waits = threading.Event()
+    portal = Portal()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lambda: portal.run(forever()))
+        waits.wait()
+        portal.close()
+        with pytest.raises(RuntimeError, match="it was closed while this call waited"):
+            waiting.result()
 
 
 def test_a_closed_portal_says_so_and_closing_twice_is_harmless() -> None:
