@@ -19,6 +19,7 @@ from lachesis._compat import timeout
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import Note, OwnsSender, Sender
+from lachesis._transport.protocol import Call
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings, settings_from
 from lachesis._transport.tracing import create_untraced_task, trace_headers
@@ -285,18 +286,29 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             await self._drain()
             failures = await self._curricula.closed()
         finally:
-            leave = self._calls.leave(self.id, self.member)
-            self._id = None
-            await self._tell()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            with contextlib.suppress(LachesisError):  # without it, the service notices the silence
-                await self._sender.send(leave, _LEAVING_S)
-            await self._sender.aclose()
+            await self._leave()
         if refused := self._outbox.failures():
             failures.insert(0, NotSent(refused))
         raise_failures(failures, error)
+
+    async def _leave(self) -> None:
+        """Leave the run, also if this is cancelled once more: `asyncio.run` may do so after Ctrl-C."""
+        leave = self._calls.leave(self.id, self.member)
+        self._id = None
+        for task in self._tasks:
+            task.cancel()
+        async with self._sender:
+            try:
+                await self._tell()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._send_last(leave)
+            except asyncio.CancelledError:
+                await self._send_last(leave)  # it may have been cancelled before it was sent
+                raise
+
+    async def _send_last(self, leave: Call[None]) -> None:
+        with contextlib.suppress(LachesisError):  # without it, the service notices the silence
+            await self._sender.send(leave, _LEAVING_S)
 
     def _facts(self) -> dict[str, object]:
         joined = {"joined": False} if self._id is None else {"id": self._id, "running_groups": self.running_groups}

@@ -13,6 +13,7 @@ from lachesis.errors import EnvironmentSettingsDiffer
 from lachesis.wire.status import EnvironmentStatus
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import group, submitted
+from tests.clients.silence import silent_service
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -42,6 +43,45 @@ async def test_one_of_many_leaves_and_the_others_stay(run: Settings, trainer: As
         environment = await shown(trainer)
         assert (environment.members, environment.alive, environment.needs_sequences) == (1, True, 1)
     assert not (await shown(trainer)).alive
+
+
+async def test_one_that_is_cancelled_twice_leaves_all_the_same(run: Settings, trainer: AsyncTrainer) -> None:
+    """As `asyncio.run` does after Ctrl-C, if another task of a `gather` ends sooner: at any point of the exit."""
+    for turns in range(1, 15):
+        environment, joined = AsyncEnvironment("gsm8k", run), asyncio.Event()
+        working = asyncio.create_task(_working(environment, joined))
+        await joined.wait()
+        working.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert (await shown(trainer)).members == 0, turns
+        assert not environment._sender.is_open
+
+
+async def test_one_that_is_cancelled_while_it_leaves_closes_its_connections(run: Settings, proxy: CuttingProxy) -> None:
+    environment, joined = AsyncEnvironment("gsm8k", run, heartbeat_s=600), asyncio.Event()
+    working = asyncio.create_task(_working(environment, joined))
+    await joined.wait()
+
+    async def cancelled_until_it_says_so() -> None:
+        before = proxy.passed["request"]
+        working.cancel()
+        await wait_until(lambda: proxy.passed["request"] > before)
+
+    async with silent_service(proxy):
+        await cancelled_until_it_says_so()
+        await cancelled_until_it_says_so()  # the first request may not have arrived
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert not environment._sender.is_open
+
+
+async def _working(environment: AsyncEnvironment, joined: asyncio.Event) -> None:
+    async with environment:
+        joined.set()
+        await asyncio.Event().wait()
 
 
 async def test_workers_together_start_no_more_groups_than_are_wanted(run: Settings, trainer: AsyncTrainer) -> None:
