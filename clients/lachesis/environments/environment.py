@@ -272,7 +272,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
             await self._sender.aclose()
             raise
         self._id, self._before_joining = joined.id, self._sender.retries
-        self._warn(joined.warnings)
+        # The next environment to join may have sizes that fit. If not, a receipt repeats this warning.
+        self._warn([warned for warned in joined.warnings if warned.kind != "sizes_do_not_fit"])
         self._tasks = [create_untraced_task(self._keep_sending()), create_untraced_task(self._keep_alive())]
         for task in self._tasks:
             task.add_done_callback(self._wake_all)

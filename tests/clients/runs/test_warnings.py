@@ -31,6 +31,21 @@ async def test_an_environment_that_joins_with_too_large_a_minimum_is_warned(
     assert line.startswith("environment code: minimum shares sum to 1.25")
 
 
+async def test_sizes_that_do_not_fit_are_warned_of_when_groups_arrive_and_not_on_joining(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The environments of a run join one after the other. Groups of 3 and of 2 fill a batch of 8."""
+    async with AsyncTrainer(settings) as trainer:
+        await trainer.create_run(batch_size=8)
+    async with AsyncEnvironment("math", settings, group_size=3) as math:
+        async with AsyncEnvironment("code", settings, group_size=2):
+            await submitted(math, [_large()])
+        assert warned(caplog) == []
+        await submitted(math, [_large()])
+    (line,) = warned(caplog)
+    assert line.startswith("environment math: no groups of the sizes that environments declared or sent (3)")
+
+
 async def test_the_outcomes_count_groups_that_are_dropped_for_their_length(settings: Settings) -> None:
     async with AsyncTrainer(settings) as trainer:
         await trainer.create_run(batch_size=2, max_sequence_tokens=2, long_sequences="drop")
@@ -40,5 +55,5 @@ async def test_the_outcomes_count_groups_that_are_dropped_for_their_length(setti
 
 
 def _large() -> Group:
-    """A group larger than a batch of the run."""
+    """A group of three sequences, larger than a batch of the fixture's run."""
     return Group([[1]] * 3, [[1]] * 3, [1.0] * 3)
