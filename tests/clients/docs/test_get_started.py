@@ -10,16 +10,27 @@ from lachesis import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "get-started.md").read_text()
+TRAINER, ENVIRONMENT = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 ADDRESS = "http://127.0.0.1:8000"
 
 
 async def test_the_environment_and_the_trainer_of_the_page_print_what_it_says(settings: Settings) -> None:
-    trainer, environment = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    trained, submitted = await asyncio.gather(_run(trainer, settings.url), _run(environment, settings.url))
+    trained, submitted = await asyncio.gather(_run(TRAINER, settings.url), _run(ENVIRONMENT, settings.url))
     assert [line.split(",")[0] for line in trained] == [f"step {step}: tokens (16" for step in range(1, 6)]
     assert submitted == ["{'accepted': 20}"]
     assert all(re.fullmatch(r"step \d: tokens \(16, \d\), mean score \d\.\d\d", line) for line in trained)
     assert f"`{submitted[0]}`" in PAGE
+
+
+async def test_each_start_of_the_trainer_takes_five_batches(settings: Settings) -> None:
+    """Also if it had taken another one in advance, whose step is not used again."""
+
+    async def started_twice() -> list[int]:
+        return [len(await _run(TRAINER, settings.url)) for _ in range(2)]
+
+    environments = (_run(ENVIRONMENT, settings.url) for _ in range(2))
+    batches, *_ = await asyncio.gather(started_twice(), *environments)
+    assert batches == [5, 5]
 
 
 async def _run(program: str, url: str) -> list[str]:
