@@ -213,9 +213,9 @@ class AsyncWorker(Shown, ForAsyncio):
 
     def _log_wait(self, error: ReplayBlocked, waited_s: float) -> None:
         if waited_s >= LOG_WAIT_AFTER_S and self._wait_log.due(time.monotonic()):
-            at_most = "forever" if self._patience_s is None else f"{self._patience_s:g} s at most"
-            message = "worker %s is held back for %.0f s now: %s. It waits until trainers sample, %s"
-            log.warning(message, self.name, waited_s, error, at_most)
+            at_most = "" if self._patience_s is None else f", {self._patience_s:g} s at most"
+            message = "worker %s is held back for %.0f s now: %s. It waits until trainers sample%s"
+            log.warning(message, self.name, waited_s, error.detail, at_most)
 
     def _next(self) -> list[Outgoing]:
         chosen: list[Outgoing] = []
