@@ -113,9 +113,8 @@ class Archive:
         except FileNotFoundError as error:
             if {path.name for path in folder.iterdir()} <= _BEFORE_PARTS:
                 return None  # killed before the first part
-            raise NoArchive(
-                f"{folder} holds no export ({error.filename} is missing): name an empty directory"
-            ) from None
+            remedy = "name the directory of an export, or an empty one to export into"
+            raise NoArchive(f"{folder} holds no export ({error.filename} is missing): {remedy}") from None
         except (OSError, ValidationError) as error:
             raise NoArchive(f"{folder} cannot be read as an export: {error}") from None
         if manifest.layout != _LAYOUT:

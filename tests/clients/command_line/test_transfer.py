@@ -184,8 +184,10 @@ async def test_damage_and_other_directories_are_refused(run: Settings, tmp_path:
         assert (code, "is damaged" in err) == (1, True), err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("…")
-    code, _, err = await piped("export", str(tmp_path / "mine"), **where)
-    assert (code, "holds no export" in err) == (1, True), err
+    remedy = "name the directory of an export, or an empty one to export into"
+    for command in ("export", "import"):
+        code, _, err = await piped(command, str(tmp_path / "mine"), **where)
+        assert (code, "holds no export" in err, remedy in err) == (1, True, True), err
     assert files_of(tmp_path / "mine").keys() == {"thesis.tex"}
 
 
