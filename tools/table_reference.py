@@ -119,6 +119,7 @@ def command_line_page() -> str:
         "| 130 | Ctrl+C ended the command before it was done. |",
         "",
         "`python -m lachesis ping [URL] [--run NAME] [--json]` checks whether a service answers, and needs no extra.",
+        "`python -m lachesis --version` prints the version of the SDK.",
         "",
     ]
     shared = {f"python -m app {name}" for name in COMMANDS if name != "doctor"}

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _COMPLETION in os.environ or (given_words and given_words[0] in WITH_EXTRA):
         return _with_extra(given_words)
     parser = argparse.ArgumentParser(prog=_program(), description="Lachesis from the command line.")
+    parser.add_argument("--version", action="version", version=f"lachesis {_version()}", help="print the version")
     commands = parser.add_subparsers(required=True)
     ping = commands.add_parser(
         "ping",
@@ -64,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
     ping.add_argument("--timeout-s", type=float, default=5.0, help="how long to wait for each answer (%(default)s)")
     ping.add_argument("--json", action="store_true", help="print JSON in one line")
+    needs = " (extra `cli`)" if _missing_libraries() else ""
     for name, meaning in WITH_EXTRA.items():
-        commands.add_parser(name, help=f"{meaning} (extra `cli`)", add_help=False)
+        commands.add_parser(name, help=meaning + needs, add_help=False)
     given = parser.parse_args(given_words)
     try:
         settings = Settings.from_env(
@@ -90,9 +93,20 @@ def _program() -> str:
     return _SCRIPT if Path(sys.argv[0]).stem == _SCRIPT else f"python -m {_SCRIPT}"
 
 
+def _version() -> str:
+    """Return the version of the SDK that is installed. In a clone there may be none."""
+    try:
+        return version("lachesis")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _missing_libraries() -> list[str]:
+    return [name for name in _LIBRARIES if find_spec(name) is None]
+
+
 def _with_extra(words: list[str]) -> int:
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
+    if missing := _missing_libraries():
         return _say(f"this command needs {' and '.join(missing)}: pip install {' '.join(missing)}", WRONG_USE)
     from lachesis._cli.commands import run_words  # late: ping needs neither
 

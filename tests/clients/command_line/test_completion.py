@@ -1,6 +1,7 @@
 """The script ``lachesis`` that the wheel installs, and its completion in shells."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from lachesis.__main__ import WITH_EXTRA
 from lachesis._cli.commands import cli
-from tests.clients.command_line.terminal import environment
+from tests.clients.command_line.terminal import CLIENTS, environment
 
 _SCRIPT = "import sys; sys.argv[0] = '/usr/bin/lachesis'; from lachesis.__main__ import main; sys.exit(main())"
 
@@ -53,3 +54,21 @@ async def test_a_shell_completes_commands_options_and_values() -> None:
 async def test_help_names_the_script() -> None:
     assert (await run_script("groups", "--help")).stdout.split()[:3] == ["Usage:", "lachesis", "groups"]
     assert (await run_script("--help")).stdout.startswith("usage: lachesis ")
+
+
+async def test_the_version_is_that_of_the_installed_sdk(tmp_path: Path) -> None:
+    assert (await run_script("--version")).stdout == "lachesis unknown\n", "in a clone nothing is installed"
+    (tmp_path / "lachesis-7.8.9.dist-info").mkdir()
+    (tmp_path / "lachesis-7.8.9.dist-info" / "METADATA").write_text("Name: lachesis\nVersion: 7.8.9\n")
+    path = os.pathsep.join((str(CLIENTS), str(tmp_path)))
+    assert (await run_script("--version", PYTHONPATH=path)).stdout == "lachesis 7.8.9\n"
+
+
+async def test_help_names_the_extra_only_where_it_is_missing() -> None:
+    assert "(extra `cli`)" not in (await run_script("--help")).stdout
+    without = "import sys, lachesis.__main__ as m; m.find_spec = lambda _: None; sys.exit(m.main(['--help']))"
+    command = [sys.executable, "-c", without]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert "show the runs, or the status of one (extra `cli`)" in " ".join(done.stdout.split())
