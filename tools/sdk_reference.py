@@ -12,7 +12,9 @@ from typing import Any
 
 import lachesis
 from lachesis import atropos, loader
-from tools.pages import heading
+from lachesis.wire.batches import BatchInfo
+from lachesis.wire.curricula import CurriculumInfo
+from tools.pages import field_table, heading
 
 _LISTS = ("Args", "Attributes", "Raises")
 _PART = re.compile(rf"^({'|'.join(_LISTS)}|Returns|Source):(?: (.+))?$")
@@ -25,7 +27,7 @@ def sdk_page() -> str:
     """Return the page of the SDK: its public classes and functions."""
     return "\n".join(
         [
-            heading("Python SDK", "the docstrings in `clients/lachesis`"),
+            heading("Python SDK", "the docstrings and models in `clients/lachesis`"),
             "[Use the Python SDK](../how-to/python-sdk.md) is the page to read first.",
             "Each class that sends requests exists twice: `Trainer` is synchronous, and `AsyncTrainer` is for asyncio.",
             "Both have the same methods.",
@@ -34,6 +36,21 @@ def sdk_page() -> str:
             *_module(lachesis, [name for name in lachesis.__all__ if not name.startswith("Async")]),
             *_module(loader, loader.__all__),
             *_module(atropos, ["BinarySubmission"]),
+            "## `lachesis.wire`",
+            "",
+            "What the service returns. Lists are marked by `[]`.",
+            "",
+            "### `BatchInfo`",
+            "",
+            "`batch.info` is one. In it, an entry of `groups` is a `BatchGroup`: the `info` of a `GroupView`.",
+            "Its `replayed` is a `ReplayedGroup`, and `shard` is a `ShardInfo`.",
+            "",
+            *field_table(BatchInfo),
+            "### `CurriculumInfo`",
+            "",
+            "`Curriculum.info`, `set_up` and `change` return one.",
+            "",
+            *field_table(CurriculumInfo),
         ]
     )
 

@@ -1,11 +1,10 @@
 """The reference pages that are one table each: metrics, fields of the status, events of the log, the command line."""
 
 from collections.abc import Iterator
-from typing import Any, get_origin
+from typing import Any
 
 import click
 import typer
-from pydantic import BaseModel
 
 from app import events
 from app.cli.main import cli
@@ -14,7 +13,7 @@ from app.telemetry import METRICS
 from lachesis._cli.commands import COMMANDS
 from lachesis._cli.commands import cli as sdk_cli
 from lachesis.wire.status import RunStatus
-from tools.pages import heading, nested_models
+from tools.pages import field_table, heading
 
 
 def metrics_page() -> str:
@@ -44,21 +43,9 @@ def status_page() -> str:
             heading("Status", "`clients/lachesis/wire/status.py`"),
             "The fields of `GET /status` and `GET /v1/runs/{run}/status`. Lists are marked by `[]`.",
             "",
-            "| field | meaning |",
-            "|---|---|",
-            *(f"| `{path}` | {meaning} |" for path, meaning in _fields(RunStatus)),
-            "",
+            *field_table(RunStatus),
         ]
     )
-
-
-def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every field by its path, such as ``leases[].step``, with its meaning: nested ones after the outer one."""
-    for name, field in model.model_fields.items():
-        yield prefix + name, field.description or ""
-        many = "[]" if get_origin(field.annotation) is list else ""
-        for nested in nested_models(field):
-            yield from _fields(nested, f"{prefix}{name}{many}.")
 
 
 def log_page() -> str:

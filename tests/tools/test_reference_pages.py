@@ -36,8 +36,10 @@ def test_every_endpoint_is_on_the_page_of_its_noun() -> None:
 def test_the_page_of_the_sdk_has_each_public_class_and_function() -> None:
     public = {*lachesis.__all__, *loader.__all__} - {name for name in lachesis.__all__ if name.startswith("Async")}
     shown = set(re.findall(r"^### `(\w+)`$", PAGES["sdk.md"], re.M))
-    assert public - {"errors", *vars(errors)} == shown - {"BinarySubmission"}
+    assert public - {"errors", *vars(errors)} == shown - {"BinarySubmission", "BatchInfo", "CurriculumInfo"}
     assert {"`Trainer()`", "`Trainer.take`", "`Batch.ack`"} <= set(re.findall(r"^#### (.+)$", PAGES["sdk.md"], re.M))
+    fields = {"groups[].size", "groups[].replayed.chunk", "shard.balance.bound", "items_seen"}
+    assert fields <= set(re.findall(r"^\| `([^`]+)` \|", PAGES["sdk.md"], re.M))
 
 
 def test_no_page_is_left_over() -> None:
