@@ -53,13 +53,15 @@ class Group:
 
     Attributes:
         tokens: Token ids of each sequence, prompt and completion.
-        masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
+        masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked. A 0
+            or 1 is a token id, too.
         scores: A finite score per sequence.
         advantages: Optional: a row per sequence or, as in GRPO, a number per sequence. ``batch.per_token`` reads both.
         ref_logprobs, inference_logprobs: Optional: usually a number per token. Rows may have other lengths.
         distill_token_ids, distill_logprobs: Optional: the most likely tokens of a teacher: [sequence][position][rank].
         policy_versions: Optional: the policy version that sampled each token, if it changed within the group.
-        policy_version: The policy version that sampled the group. Limits of staleness need it.
+        policy_version: The policy version that sampled the group: the oldest of ``policy_versions``, if there are any.
+            Limits of staleness need it.
         item: The dataset entry or task of the group, up to 512 characters. If the run has a curriculum with the name
             of the environment, the scores count as an observation of the item.
         cost: Cost of training on the group, in any unit, ``>= 0``.
