@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.output import fail, show_json
-from app.process.signals import raise_on_stop_signals
 from app.settings import InvalidSettings, ServiceSettings, load_settings
 from app.version import lachesis_version
 from lachesis.wire.errors import LachesisError
@@ -32,7 +31,6 @@ def backup(
 
     try:
         settings = _embedded("back up")
-        raise_on_stop_signals()
         home = settings.data_dir
         if not has_data(home):
             fail(f"there is no data in {home.absolute()}/: set LACHESIS_DATA_DIR as the service has it")

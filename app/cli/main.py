@@ -15,6 +15,7 @@ from app.cli.output import fail, show_json
 from app.cli.own_service import ServiceOfThisMachine, usable_settings
 from app.cli.shards import shards_cli
 from app.cli.tokens import tokens_cli
+from app.process.signals import raise_on_stop_signals
 from app.settings import ServiceSettings
 from app.tuning import no_collection
 from app.version import lachesis_version
@@ -38,6 +39,7 @@ cli.command()(completion)
 
 def main() -> None:
     """Run the command line."""
+    raise_on_stop_signals()
     if VARIABLE in os.environ:
         get_install_completion_arguments()  # tells Typer what a shell may ask for
     cli(prog_name="python -m app", complete_var=VARIABLE)

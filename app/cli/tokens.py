@@ -20,7 +20,6 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from app.cli.output import fail, show, show_json
-from app.process.signals import raise_on_stop_signals
 from app.settings import InvalidSettings, load_settings
 from lachesis._cli.output import console, cut, table
 from lachesis.wire.access import TOKEN_ID, Role, TokenCreate, TokenInfo, TokenRotate
@@ -224,7 +223,6 @@ def _with_tokens(
 
     try:
         settings = load_settings()
-        raise_on_stop_signals()
         url = store_url(settings) if settings.redis_url else running_url(settings.data_dir)
         if url:
             place = place_of(url) if settings.redis_url else f"the running service on {settings.data_dir.absolute()}/"
