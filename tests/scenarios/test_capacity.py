@@ -1,5 +1,7 @@
 """A full run refuses groups, says when to retry, and takes groups again once there is room."""
 
+from typing import Any
+
 import httpx
 import pytest
 from redis.asyncio import Redis
@@ -8,7 +10,7 @@ from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.full_store import fill, limit_memory
-from tests.scenarios.native_calls import RUN, change_run, group, ids, make_run, status, submit, trained
+from tests.scenarios.native_calls import RUN, change_run, group, ids, join, make_run, status, submit, trained
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
@@ -74,6 +76,44 @@ async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.Asyn
     assert "max_queued_groups = 3 is reached by groups that fit no batch" in detail
     assert await submit(client, "b") == ["accepted"]
     await trained(client)
+
+
+async def test_a_full_run_takes_the_groups_that_complete_a_batch(client: httpx.AsyncClient) -> None:
+    """A fast environment fills the queue, and batches wait for the minimum of a slow one."""
+    await make_run(client, batch_size=8, max_queued_groups=5)
+    for name in ("fast", "slow"):
+        await join(client, name, group_size=2, min_share=0.5)
+    await submit(client, *(group(f"f{number}", environment=0) for number in range(5)))
+
+    async def said() -> str:
+        return str((await client.get(f"{RUN}/batches/explain")).json()["detail"])
+
+    for name in ("s0", "s1"):
+        fast = await client.post(f"{RUN}/groups", json=group("f5", environment=0))
+        assert (fast.status_code, fast.json()["code"]) == (429, "queue_full")
+        assert "are refused (`queue_full`), except those of environment 1 that complete a batch" in await said()
+        await accepted(client, group(name, environment=1))
+    full = await client.post(f"{RUN}/groups", json=group("s2", environment=1))
+    assert (full.status_code, full.json()["code"]) == (429, "queue_full"), "a batch is there"
+    assert ids(await trained(client)) == ["f0", "f1", "s0", "s1"]
+
+
+async def test_a_full_run_takes_the_size_that_sums_to_a_batch(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=15, max_queued_groups=6)
+    for name, size in (("fours", 4), ("threes", 3)):
+        await join(client, name, group_size=size)
+    await submit(client, *(group(f"f{number}", 4, environment=0) for number in range(6)))
+    await accepted(client, group("t0", 3, environment=1))
+    assert ids(await trained(client)) == ["f0", "f1", "f2", "t0"]
+
+
+async def accepted(client: httpx.AsyncClient, one: dict[str, Any]) -> None:
+    """Submit a group as clients do: again after a refusal. A process looks a few times a second at a full run."""
+
+    async def is_accepted() -> bool:
+        return (await client.post(f"{RUN}/groups", json=one)).status_code == 201
+
+    await wait_until(is_accepted)
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,12 @@ class RunModel:
     unkept_step: int | None = None
     checkpointed: tuple[int, int] | None = None
 
-    def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
-        """Submit groups. Return the outcome of each, and whether it was sent before."""
+    def submit(self, groups: Sequence[Group], *, limited: bool = True) -> list[tuple[str, bool]]:
+        """Submit groups, if wanted beyond the limit. Return the outcome of each, and whether it was sent before."""
         if self.intake_paused:
             raise Refused("intake_paused")
         repeated = [group.id in self.known for group in groups]
-        full = self._is_full_for(groups)
+        full = limited and self._is_full_for(groups)
         for group in groups:
             if group.id in self.known:
                 if self.known[group.id][0].contents != group.contents:
@@ -128,6 +128,10 @@ class RunModel:
                     group.arrival = len(self.known)
                     self.queue.append(group)
         return [(self.known[group.id][1], before) for group, before in zip(groups, repeated, strict=True)]
+
+    def may_exceed_limit(self, groups: Sequence[Group]) -> bool:
+        """Return whether the run may take groups that the limit refuses, because what waits makes no batch."""
+        return self._is_full_for(groups) and not self.intake_paused and self._oldest() is None
 
     def _is_full_for(self, groups: Sequence[Group]) -> bool:
         """Return whether the limit refuses new groups.

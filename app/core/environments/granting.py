@@ -213,6 +213,15 @@ class Demand:
         return not self.view.running.get(needed.environment) and self._usable[needed.environment] < most
 
 
+def completing(run: str, view: DemandView, ttl_ms: int) -> Needed | None:
+    """Return the groups that complete a batch together with those that wait. Running groups do not count: they may be
+    refused.
+
+    None means that the waiting groups complete a batch, or that no groups of live environments do.
+    """
+    return Demand(run, replace(view, running={}), ttl_ms).completion.needed
+
+
 def awaited_version(view: DemandView) -> str | None:
     """Return a sentence if credits wait for a new policy version after acknowledged batches. Else return None."""
     if horizon_of(view.policy.max_staleness, view.trained, view.clock_ms) > 0:

@@ -1,9 +1,15 @@
-"""Check whether a run's limits leave room. Groups that can never enter a batch are counted separately."""
+"""Check whether a run's limits leave room. Groups that can never enter a batch are counted separately.
+
+A full run whose groups complete no batch takes those that do (`app.core.environments.granting.completing`). Otherwise
+trainers and workers would wait for each other.
+"""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from app.core.environments.completion import Needed
+from app.core.environments.granting import completing
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
@@ -23,7 +29,9 @@ class _CapacityCheck:
     epoch: int
     batch_size: int
     bounds: Mapping[int, Bounds]
+    waiting: WaitingGroups
     oversized: WaitingGroups
+    needed: Needed | None
 
 
 class RunCapacity:
@@ -44,15 +52,18 @@ class RunCapacity:
         if (
             check is None
             or check.epoch != context.epoch
-            or ((check.oversized.groups or _any_oversized(check, lanes)) and _is_old(check))
+            or ((check.oversized.groups or check.needed or _any_oversized(check, lanes)) and _is_old(check))
         ):
             check = await self._check(run)
-        return limits_for(policy, check.oversized, brings_oversized=_any_oversized(check, lanes))
+        brings_oversized = _any_oversized(check, lanes)
+        if check.needed is not None and _all_needed(check.needed, lanes) and not brings_oversized:
+            return AdmissionLimits(max_groups=check.waiting.groups + check.needed.groups)
+        return limits_for(policy, check.oversized, brings_oversized=brings_oversized)
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
         """Record that groups of these lanes were admitted."""
         check = self._checks.get(run)
-        if check is not None and _any_oversized(check, lanes):
+        if check is not None and (check.needed or _any_oversized(check, lanes)):
             del self._checks[run]
 
     async def check_again(self, run: str) -> bool:
@@ -65,14 +76,14 @@ class RunCapacity:
 
     async def reached(self, run: str, view: RunView) -> str | None:
         """Return the limit for which a run refuses groups, with its value; None if it refuses none."""
-        totals = view.totals
-        waiting = totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes
-        if reached_limit(view.policy, WaitingGroups(*waiting)) is None:
+        waiting = _waiting(view)
+        if reached_limit(view.policy, waiting) is None:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
-        others = WaitingGroups(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
-        if (limit := reached_limit(view.policy, others)) is not None:
-            return f"{limit} is reached: groups are refused (`queue_full`)"
+        if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
+            needed = completing(run, view, self._ttl_ms)
+            but = "" if needed is None else f", except those of environment {needed.environment} that complete a batch"
+            return f"{limit} is reached: groups are refused (`queue_full`){but}"
         limit = reached_limit(view.policy, oversized)
         return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
 
@@ -83,9 +94,16 @@ class RunCapacity:
     async def _check(self, run: str) -> _CapacityCheck:
         view = await self._runs.view(run)
         batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
-        oversized = await self._oversized(run, view, bounds)
+        waiting, oversized = _waiting(view), await self._oversized(run, view, bounds)
+        is_full = batch_size and reached_limit(view.policy, _without(waiting, oversized)) is not None
         check = self._checks[run] = _CapacityCheck(
-            asyncio.get_running_loop().time(), view.epoch, batch_size, bounds, oversized
+            asyncio.get_running_loop().time(),
+            view.epoch,
+            batch_size,
+            bounds,
+            waiting,
+            oversized,
+            completing(run, view, self._ttl_ms) if is_full else None,
         )
         return check
 
@@ -102,6 +120,19 @@ class RunCapacity:
         if view.policy.max_queued_bytes is None:
             return WaitingGroups(groups)
         return WaitingGroups(groups, await self._groups.payload_bytes(run, queued, buffered))
+
+
+def _waiting(view: RunView) -> WaitingGroups:
+    totals = view.totals
+    return WaitingGroups(totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes)
+
+
+def _without(waiting: WaitingGroups, oversized: WaitingGroups) -> WaitingGroups:
+    return WaitingGroups(waiting.groups - oversized.groups, waiting.payload_bytes - oversized.payload_bytes)
+
+
+def _all_needed(needed: Needed, lanes: Sequence[LaneId]) -> bool:
+    return all(environment == needed.environment for environment, _ in lanes)
 
 
 def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:

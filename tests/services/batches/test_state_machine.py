@@ -26,11 +26,11 @@ from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
 from app.services.groups import listing
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import group_name
+from app.store.groups.entries import Outcome, group_name
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import unpack
 from lachesis.wire.criteria import GroupCriteria
-from lachesis.wire.errors import GroupGone, LachesisError
+from lachesis.wire.errors import GroupGone, LachesisError, QueueFull
 from lachesis.wire.limits import QueueLimitSettings
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of, keys_of_runs
@@ -148,11 +148,21 @@ class RunMachine(RuleBasedStateMachine):
         known = list(self._model.known.values())
         groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
         everything = [self._encoded[group.id] for group in groups]
-        predicted, receipts = self._both(
-            lambda s: s.groups.native.submit(RUN, everything, None, COUNTED), lambda: self._model.submit(groups)
-        )
+        predicted, receipts = self._submitted(groups, everything)
         if receipts is not None:
             assert [(STATUS[receipt.dropped], receipt.repeated) for receipt in receipts] == predicted
+
+    def _submitted(self, groups: list[Group], encoded: list[EncodedGroup]) -> tuple[Any, list[Outcome] | None]:
+        def submit(services: Services) -> Coroutine[Any, Any, list[Outcome]]:
+            return services.groups.native.submit(RUN, encoded, None, COUNTED)
+
+        if not self._model.may_exceed_limit(groups):
+            return self._both(submit, lambda: self._model.submit(groups))
+        try:
+            receipts = self._call(submit)
+        except QueueFull:
+            return None, None
+        return self._model.submit(groups, limited=False), receipts
 
     def _new_group(self, size: int, environment: int | None, version: int | None, contents: int) -> Group:
         joined = sorted(self._model.shares)

@@ -75,7 +75,9 @@ class CreditsMachine(RuleBasedStateMachine):
                 self._call(lambda services: services.groups.native.submit(RUN, [group]))
             except QueueFull:
                 why = self._call(lambda services: services.batches.diagnostics.of(RUN)).not_ready
-                if why is None or "max_queued_groups = " in why.detail:
+                completes = why is not None and f"except those of environment {environment} that" in why.detail
+                may_repeat = completes and size == self._view().environments[environment or 0].group_size
+                if why is None or ("max_queued_groups = " in why.detail and not may_repeat):
                     return False
                 # A process looks seldom at what fits no batch: it takes the group within a second.
             else:
