@@ -142,7 +142,7 @@ class RunCredits:
         else:
             whole = horizon * self._batch_size
             reason = f"all {whole} sequences of the next {horizon} batches are queued, leased or running"
-        when = "; there is room again when a trainer takes batches" if wanted > 0 else ""
+        when = "; there is room again when a trainer acknowledges batches" if wanted > 0 else ""
         return Credit(0, wanted, outstanding, reason + when)
 
     def none(self, caller: int | None = None, more: int = 0) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
+from app.core.batches.leases import expires_s
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
@@ -141,7 +142,7 @@ class Demand:
         if self.view.policy.intake_paused:
             return _INTAKE_PAUSED
         if self._has_live_lease:
-            return None
+            return self._who_holds_batches()
         if not self.view.environments:  # groups may come without one
             return None if self.view.totals.accepted_groups else f"{NO_ENVIRONMENT}: start one"
         if not self._alive:
@@ -156,6 +157,14 @@ class Demand:
             return None
         needed = self.completion.needed
         return self._who_is_awaited() if needed is None else self.asked(needed)
+
+    def _who_holds_batches(self) -> str | None:
+        """Return that trainers must acknowledge. None if groups may start or arrive before they do."""
+        left_s = [left for lease in self.view.leases if (left := expires_s(lease, self.view.clock_ms)) is not None]
+        if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.none():
+            return None
+        held = "1 batch is leased," if len(left_s) == 1 else f"{len(left_s)} batches are leased, the first"
+        return f"no group may start until a trainer acknowledges: {held} for {min(left_s):.0f} s more"
 
     def _who_is_awaited(self) -> str | None:
         """Return which environment runs the most sequences. A worker may report groups that never come."""

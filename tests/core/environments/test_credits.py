@@ -127,7 +127,7 @@ def test_who_has_sent_too_much_gets_none_and_says_why() -> None:
     assert (nothing.sequences, nothing.wanted, nothing.outstanding) == (0, 5, 12)
     assert nothing.reason == (
         "the run wants 5 sequences of it for 1 batches; 12 are queued, leased or running; "
-        "there is room again when a trainer takes batches"
+        "there is room again when a trainer acknowledges batches"
     )
 
 
@@ -142,7 +142,7 @@ def test_what_others_sent_too_much_does_not_break_a_promise() -> None:
     assert credit(100, 2, {**claims, 1: claim()}, 1).sequences == 0
     assert credit(100, 2, {**claims, 1: claim()}, 1).reason == (
         "all 200 sequences of the next 2 batches are queued, leased or running; "
-        "there is room again when a trainer takes batches"
+        "there is room again when a trainer acknowledges batches"
     )
 
 

@@ -127,7 +127,10 @@ def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> N
     assert Demand("run", view, TTL_MS).of(0).groups == 1
     assert Demand("run", replace(view, running={0: 1}), TTL_MS).of(0).groups == 0
     assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).of(0).groups == 0
-    assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).who_must_act() is None
+    held = replace(view, leases=(replace(LEASE, deadline_ms=EMPTY.clock_ms + 90_000),))
+    must = "no group may start until a trainer acknowledges: 1 batch is leased, for 90 s more"
+    assert Demand("run", held, TTL_MS).who_must_act() == must
+    assert Demand("run", replace(held, running={0: 1}), TTL_MS).who_must_act() is None, "it may still arrive"
     assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
