@@ -420,7 +420,8 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
         given_up = []
 
         async def refused(wait_s: float) -> None:
-            full = "the run wants 2 .*; 2 are queued, leased or running; there is room again when a trainer acknowledges"
+            when = "there is room again when a trainer acknowledges batches"
+            full = f"the run wants 2 .*; 2 are queued, leased or running; {when}"
             with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {wait_s:g} s: {full}"):
                 async with environment.permit(wait_s=wait_s):
                     raise AssertionError
