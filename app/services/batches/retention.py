@@ -2,10 +2,10 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from app.core.batches.leases import Lease, exhausted, in_saved_state, rewound
-from app.core.batches.rewind import restored_version
+from app.core.batches.leases import Lease
+from app.core.batches.rewind import is_quarantined, plan_rewind
 from app.core.numeric.newest import oldest_beyond
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
@@ -143,12 +143,9 @@ class Retention:
         return await self._runs.view(run)
 
     async def rewind(self, run: str, step: int, request_id: str | None = None) -> RewindResult:
-        """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
+        """Hand out every batch after ``step`` again, before any new one (`app.core.batches.rewind.plan_rewind`).
 
-        The policy version goes back too (`app.core.batches.rewind.restored_version`). Batches up to ``step`` that
-        are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). The other batches up to
-        ``step`` that wait to be handed out again go first. A trainer that still runs cannot end batches after ``step``,
-        and its requests for more are refused.
+        A trainer that still runs cannot end batches after ``step``, and its requests for more are refused.
 
         Args:
             run: The run's name.
@@ -167,28 +164,17 @@ class Retention:
                 result = _last_rewind(view, step)
                 break
             _check_taken(view, step)
-            earliest = view.kept.unkept_step
-            if earliest is not None and step < earliest:
-                raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
-            before = [lease for lease in view.leases if lease.step <= step]
-            trained = [lease for lease in before if in_saved_state(lease)]
-            if trained:  # not trimmed: that could release batches that must come back
-                await self._end(run, trained, view.policy)
+            _check_kept(view, step)
             kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
             kept = await self._batches.kept_leases(run, kept_ids)
+            plan = plan_rewind(step, view, kept)
+            if plan.trained:  # not trimmed: that could release batches that must come back
+                await self._end(run, plan.trained, view.policy)
             if any(own.lease.replayed for own in kept):  # count uses that their acknowledgement did not count
                 await self._reservations.settle(run)
-            number = view.rewinds + 1
-            after = [lease for lease in view.leases if lease.step > step]
-            left_out = [lease for lease in after if _is_quarantined(lease, view)]
-            waiting = [lease for lease in before if lease.state == "returned" and lease not in trained]
-            again: list[tuple[Lease | None, Lease]] = [(lease, lease) for lease in waiting]
-            again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
-            again += [(None, replace(rewound(own.lease, number), delivery_count=1)) for own in kept]
-            again.sort(key=lambda pair: pair[1].step)
-            version = restored_version(step, view, [(own.lease.step, own.policy_version) for own in kept])
-            if await self._batches.rewind(run, step, view, again, version, request_id):
-                result = RewindResult(tuple(new for _, new in again), tuple(left_out), version, number)
+            if await self._batches.rewind(run, step, view, plan.redelivered, plan.policy_version, request_id):
+                batches = tuple(lease for _, lease in plan.redelivered)
+                result = RewindResult(batches, plan.quarantined, plan.policy_version, view.rewinds + 1)
                 break
         await self.trim(run)
         emit(RewindCompleted(run=run, step=step, batches=len(result.batches)))
@@ -197,20 +183,21 @@ class Retention:
 
 def _last_rewind(view: RunView, step: int) -> RewindResult:
     """Return the result of the last rewind, which went back to ``step``, without batches that have ended since."""
-    left_out = tuple(lease for lease in view.leases if lease.step > step and _is_quarantined(lease, view))
+    left_out = tuple(lease for lease in view.leases if lease.step > step and is_quarantined(lease, view))
     batches = (lease for lease in view.leases if lease.state == "returned" or lease.rewound == view.rewinds)
     again = tuple(lease for lease in batches if lease not in left_out)
     return RewindResult(again, left_out, view.policy_version, view.rewinds)
 
 
-def _is_quarantined(lease: Lease, view: RunView) -> bool:
-    """Return whether a batch is quarantined, or maintenance is about to quarantine it."""
-    return lease.state == "quarantined" or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
-
-
 def _check_taken(view: RunView, step: int) -> None:
     if step > view.step:
         raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
+
+
+def _check_kept(view: RunView, step: int) -> None:
+    earliest = view.kept.unkept_step
+    if earliest is not None and step < earliest:
+        raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
 
 
 def _keeps(policy: Policy) -> bool:
