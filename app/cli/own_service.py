@@ -17,7 +17,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-
 
 
 class NotOfThisMachine(ValueError):
-    """LACHESIS_HOST is an address of another machine, or of none."""
+    """LACHESIS_HOST is not an address of this machine."""
 
 
 class ServiceOfThisMachine:

@@ -1,4 +1,4 @@
-"""Work for many runs: record, log and show the failure of one, and continue with the others.
+"""Isolate failures: when one run fails, log it and continue with the others.
 
 `isolated` is the boundary between runs, so it catches every exception, as the outermost handlers do. An outage of Redis
 concerns all runs: it is raised.

@@ -159,8 +159,8 @@ class LongPoll(Generic[Q, R]):
     async def take(self, run: str, request: Q, wait_s: float = 0.0, stop: "asyncio.Future[None] | None" = None) -> R:
         """Serve a request. Wait up to ``wait_s`` seconds, or until ``stop`` is done.
 
-        An attempt in progress goes on to its end, and its result counts. To end this call, end ``stop`` instead of
-        cancelling it. A cancelled call loses its result, unless the policy releases results.
+        To end the call, set ``stop``; do not cancel it. An attempt in progress finishes, and its result is returned. A
+        cancelled call loses its result, unless the policy releases results.
 
         Returns:
             A result with what was asked for, or a result that says what is missing.

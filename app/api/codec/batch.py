@@ -73,7 +73,7 @@ async def taken_reply(
     request: Request, dispatch: Dispatch, run: str, batch: OutgoingBatch, layout: Layout | None
 ) -> Response:
     """Build the reply with a batch, in JSON without a layout. If the reply breaks off, the trainer may soon retry."""
-    # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
+    # Drop the payloads: the connection keeps the reply, and the reply keeps this, long after sending.
     remembered = batch.without_payloads()
 
     async def broke_off() -> None:

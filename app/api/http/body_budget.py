@@ -67,7 +67,7 @@ class BodyBudget:
             _ACCOUNT_BODIES * sender_bodies,
         )
         self._most_delayed_bytes = int(_DELAYED_SHARE * budget_bytes)
-        self._delayed: set[BodyShare] = set()  # those that wait for something else than memory
+        self._delayed: set[BodyShare] = set()  # those that wait for something other than memory
         self._held_bytes = 0
         self._held_by: Counter[Owner] = Counter()
         self._bodies_of: Counter[Owner] = Counter()  # that hold memory
@@ -298,7 +298,7 @@ class BodyShare:
         assert self._wanted_bytes is not None, "only a claimed size is granted"  # noqa: S101
         self.held_bytes, self._wanted_bytes = self._wanted_bytes, None
         now_s = _now_s()
-        self._paced_s += now_s - self._asked_s  # to wait is not to be slow
+        self._paced_s += now_s - self._asked_s  # time spent waiting for room does not count as slow
         if self.held_bytes >= self._paced_bytes + PACE_BYTES:
             self._paced_bytes, self._paced_s = self.held_bytes, now_s
         if not self._granted.done():  # its task may have been cancelled

@@ -75,7 +75,7 @@ class ClientConnection:
         return self._broken
 
     def break_off(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Note that the client has not read the reply, or may not have."""
+        """Record that the client may not have read the reply."""
         self._broken = True
         if self._callbacks:
             self._close()

@@ -90,7 +90,7 @@ class ContentShare:
             await self.release()
 
     async def claim(self, size_bytes: int) -> None:
-        """Hold so many bytes. Waits while they do not fit. A share that holds any keeps what it has.
+        """Reserve bytes, and wait until they fit. Do nothing if the share already holds some.
 
         Raises:
             TooManyReads: They did not fit for a while.

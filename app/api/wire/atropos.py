@@ -40,7 +40,7 @@ log = logging.getLogger("lachesis.api")
 async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answer: BatchResult) -> Response:
     """Answer `GET /batch` with the batch or null. A completed reply acknowledges the batches before it."""
     batch = answer.batch
-    # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
+    # Drop the payloads: the connection keeps the reply, and the reply keeps this, long after sending.
     remembered = answer if batch is None else replace(answer, batch=batch.without_payloads())
 
     # These two run after the reply. An error of Redis can only go to the log.

@@ -12,7 +12,7 @@ def sender_of_address(address: str) -> str:
     """Return the sender that limits count for an address.
 
     An IPv4 address is a sender. So is the /64 network of an IPv6 address, because one machine has all of it. A mapped
-    IPv4 address is the IPv4 address. What is no address stays as it is.
+    IPv4 address is the IPv4 address. Other text is returned unchanged.
     """
     try:
         parsed = ipaddress.ip_address(address)

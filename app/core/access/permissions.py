@@ -111,7 +111,7 @@ def decide(identity: Identity, permission: Permission, run: str | None) -> Acces
 def may_begin_run(identity: Identity, run: str) -> bool:
     """Return whether the first group of a sender may make a run that does not exist.
 
-    Otherwise, who may submit to runs of a pattern could take all the runs that a service may have.
+    Otherwise a sender with a pattern of runs could use up the limit of runs.
 
     Args:
         identity: The sender. It is for the run.

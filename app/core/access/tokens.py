@@ -153,7 +153,7 @@ def check_token(record: TokenRecord | None, digest: str, now_ms: float) -> Token
 
 
 def valid_until_ms(record: TokenRecord, digest: str) -> float:
-    """Return when `check_token` stops to call a token valid that it calls valid now, if its record does not change."""
+    """Return when a token that is valid now stops being valid, if its record does not change."""
     (secret,) = [one for one in record.secrets if one.digest == digest]
     return min((ms for ms in (record.expires_ms, secret.ends_ms) if ms is not None), default=math.inf)
 

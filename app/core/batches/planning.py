@@ -120,7 +120,7 @@ def _without_conflict(
     scarce: Mapping[int, int],
     relax_after_ms: int,
 ) -> Decision:
-    """Choose a batch without the minimums that sizes make impossible together, after `relax_after_ms`."""
+    """Relax the minimums that group sizes make impossible together, after waiting `relax_after_ms`."""
     bounds = live.binding(batch_size)
     least = queued_shortfall(batch_size, lanes, bounds)
     if least is None:

@@ -21,13 +21,13 @@ log = logging.getLogger("lachesis.access")
 
 
 class AdminTokenFile:
-    """Identifies who has the token of a file. The file is read again each second, so another token needs no restart.
+    """Identifies clients by the token in a file. The file is read again each second, so another token needs no restart.
 
     Args:
         path: The file. Its text without surrounding blanks is the token.
 
     Raises:
-        StoreMisconfigured: The file cannot be read, or its text is no good token.
+        StoreMisconfigured: The file cannot be read, or its text is not a valid token.
     """
 
     def __init__(self, path: Path) -> None:

@@ -22,12 +22,13 @@ log = logging.getLogger("lachesis.audit")
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """Which requests an entry belongs to. Beyond a number in an hour, those of one kind in a run are one entry.
+    """How requests are grouped. After a number of entries in an hour, requests of the same kind in a run share one
+    entry.
 
     Attributes:
         sender: Who sends them.
         action: A word for what they do.
-        together: Whether they are one entry from the first on, because honest work sends many.
+        together: Whether even the first ones share an entry, because normal use sends many.
     """
 
     sender: str

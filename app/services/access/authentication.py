@@ -1,7 +1,7 @@
 """Find out who sends a request.
 
 Each kind of credentials has a source. A source answers for credentials of its kind and leaves all others to the next
-one. To add a kind, write a `IdentitySource` and add it in `app.services.access.factory`.
+one. To add a kind, write an `IdentitySource` and add it in `app.services.access.factory`.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class Authenticator:
                 if self._has_expired(identity):
                     raise Unauthorized("the credentials have expired")
                 return identity
-        raise Unauthorized("the credentials are no token of this service")
+        raise Unauthorized("the credentials are not a token of this service")
 
     @contextmanager
     def watching(self, identity: Identity, ended: Callable[[], None]) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Authenticator:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
-            # All together: a source reads what it does not know of them at once. One by one, many would take too long.
+            # Concurrently, because a source reads all unknown tokens in one round trip.
             await asyncio.gather(*map(self._end_if_invalid, {identity for identity, _ in self._waiting.values()}))
 
     async def _end_if_invalid(self, identity: Identity) -> None:

@@ -16,7 +16,7 @@ _MOST_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class CertificateIdentity(Identity):
-    """The identity of who has a client certificate.
+    """The identity of a client with a certificate.
 
     Attributes:
         certificate: The certificate.

@@ -78,7 +78,7 @@ class IssuerKeys:
     async def get(self, key_id: str | None, algorithm: str) -> IssuerKey:
         """Return the key with this id (`kid`) for this algorithm. An unknown id waits until the keys are fetched again.
 
-        So invented ids do not shut out a new key: its first tokens wait for a second at most, and for the fetch.
+        So a flood of invented ids cannot block a new key: its first tokens wait at most one second plus the fetch.
 
         Args:
             key_id: The id. None stands for the only key that fits the algorithm.

@@ -28,7 +28,7 @@ _SIGNATURES = jwt.PyJWS(options={"enforce_minimum_key_length": True})
 
 @dataclass(frozen=True, slots=True)
 class JwtIdentity(Identity):
-    """The identity of who has shown a JWT.
+    """The identity of the client that has shown a JWT.
 
     Attributes:
         key: The thumbprint of the key that has signed the JWT.

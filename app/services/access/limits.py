@@ -58,7 +58,7 @@ class Meter:
         await self._count([(one, Use(requests=1, bytes=self._begun_bytes(one))) for one in self.limited])
 
     async def end_body(self, size_bytes: int) -> None:
-        """Count what has arrived of a body, and did not count at its beginning. That is never refused."""
+        """Count the bytes that `begin` did not count. They have arrived, so they are never refused."""
         more = [(one, Use(bytes=max(0, size_bytes - self._begun_bytes(one)))) for one in self.limited]
         await self._count(more, happened=True)
 
@@ -129,7 +129,7 @@ class RequestLimiter:
             self._rates = {run: limits for run, limits in rates.items() if limits is not None}
 
     async def learn(self, run: str, limits: RunLimitSettings | None) -> None:
-        """Let the limits of a run hold in this process at once. They are stored already."""
+        """Apply stored limits of a run in this process now, without waiting for the next refresh."""
         if self._runs.get(run) != limits:
             await self.refresh()
 

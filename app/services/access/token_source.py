@@ -1,4 +1,5 @@
-"""The tokens in Redis as a source of identities. Each process remembers those that it has seen, for at most 5 s."""
+"""The tokens in Redis as a source of identities. Each process caches them, and checks every second whether any token
+has changed."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """Track which API process sends which batch to a trainer of Atropos, because these trainers acknowledge nothing.
 
-A lease is ``sending`` in Redis while an API process writes its batch out. Only that process knows what it is really
-sending. The others believe Redis as long as that process is alive.
+A lease is ``sending`` in Redis while an API process writes its batch out. Only that process knows whether it still
+sends. The others trust Redis while that process is alive.
 """
 
 import os

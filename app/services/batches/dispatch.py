@@ -187,7 +187,7 @@ class Dispatch:
     async def hand_on(self, run: str, batch: OutgoingBatch) -> None:
         """Record that a taken batch reached no trainer. The next trainer that asks gets the batch first.
 
-        If its request repeats an earlier one, the trainer may have the batch from that. Then `let_expire` is right.
+        If the request was a repetition, the trainer may have the batch from the first reply. Then use `let_expire`.
         """
         lease = batch.lease
         if batch.held_until_ms:

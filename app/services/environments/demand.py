@@ -1,7 +1,8 @@
 """Share what is common to the credits and the pace of all environments of a run.
 
-Heartbeats come thousands of times a second. What they have in common costs as much as there are environments. So it is
-read and computed seldom, and requests share it. Each request adds what it knows of its own environment.
+Heartbeats come thousands of times a second. What they have in common takes time in proportion to the number of
+environments. So it is read and computed seldom, and requests share it. Each request adds what it knows of its own
+environment.
 """
 
 import asyncio

@@ -35,7 +35,8 @@ class Newcomers:
         self._admit(run, sender)
 
     async def count(self, run: str, sender: str) -> None:
-        """Count one more. Of many at once, each waits for its turn: each makes the requests of others dearer.
+        """Count one more. Many at once wait one after the other: each new environment makes every request of the run
+        more expensive.
 
         Raises:
             TooManyNewEnvironments: As `check`. Nothing is counted.

@@ -133,7 +133,7 @@ class EnvironmentRegistry:
                 raise NotAnAtroposRun(
                     f"run {run} was made under /v1 with another configuration; only role operator replaces it here"
                 )
-            await self._retention.forget(run)  # their steps mean nothing in what begins now
+            await self._retention.forget(run)  # their steps belong to the former configuration
         new = await self._runs.register(run, config)
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
@@ -412,7 +412,7 @@ class EnvironmentRegistry:
         more = reported - known.running_groups
         is_new = reading.began_s >= came_s
         if not is_new:
-            more = max(0, more)  # an older reading does not show where ended groups went: they give no room yet
+            more = max(0, more)  # an older reading does not count the groups that ended since, so they free no room yet
         running = reading.view.running.get(environment, 0) + more
         before = reading.started.get(environment, 0)
         since = max(0, caller.started - before)  # groups that the reading does not show

@@ -5,7 +5,7 @@ So a commit starts when a turn of the event loop brings no further submissions, 
 is in progress, small submissions wait for the next one. Under little load each is committed alone, under high load many
 together.
 
-Of several processes, too, one commits at a time, and submissions to the others meet. Where submissions come one by
+Processes take turns as well: while one commits, the others collect submissions. Where submissions come one by
 one, or each to another run, no commit waits for another.
 """
 
@@ -88,7 +88,7 @@ class GroupCommit:
         self._longest_wait_s = longest_wait_s
         self._lock = lock
         self._waiting: dict[str, deque[_Submission]] = {}  # by run; each has a task that will take it
-        self._small_commits = asyncio.Semaphore(1)  # one at a time. A lock hides that others wait for it
+        self._small_commits = asyncio.Semaphore(1)  # `locked` of a Lock is false while another task is about to take it
         self._commits_alone = 0  # the last so many had one submission each
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -71,7 +71,7 @@ class _Closed:
 
 
 class Histories:
-    """Reads histories. Who reads up to now gets what this process has counted until now, too."""
+    """Reads histories. A range that ends now also includes what this process has counted and not yet written."""
 
     def __init__(self, runs: RunStore, histories: HistoryStore, upkeep: HistoryUpkeep) -> None:
         self._runs = runs

@@ -42,7 +42,7 @@ class _Written:
 
 
 class HistoryUpkeep:
-    """Keeps the history of runs, each ten seconds. Of a run that somebody looks at, it does so each second.
+    """Writes the history of runs every ten seconds, and every second for a run that somebody watches.
 
     It does so less often if the run has many environments: see `fresh_s`.
 
@@ -104,7 +104,7 @@ class HistoryUpkeep:
                 await isolated(self.keep(run, maintained=is_maintained, replay=replay, unless_fresh=True))
 
     def next_in_s(self, run: str) -> int:
-        """Return in how many seconds who looks sees more than now, in whole seconds; 0 if that is below a second."""
+        """Return the whole seconds until new data can be read; 0 if that is less than one."""
         left_s = self._fresh_until_s.get(run, 0.0) - self._clock()
         return math.ceil(left_s) if left_s >= 1 else 0
 
@@ -122,7 +122,7 @@ class HistoryUpkeep:
             run: Its name.
             maintained: Whether this process maintains it, and looks at it.
             replay: Whether it has a replay buffer.
-            unless_fresh: Whether a moment ago is soon enough.
+            unless_fresh: Whether to skip the write if the last one is recent.
 
         Raises:
             UnreadableRecord: Something in the run cannot be read.

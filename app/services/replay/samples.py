@@ -272,7 +272,7 @@ class ReplaySamples:
 
 
 def _blocks(view: ReplayView, requests: Sequence[ReplaySampleRequest]) -> list[LimiterBlock | None]:
-    """Return what blocks each request if those before it are served first; None also if it cannot be served at all."""
+    """Return what blocks each request after those before it. None means not blocked, or invalid: its attempt raises."""
     policy, counts = view.policy, dict[int, int]()
     for position, request in enumerate(requests):
         with suppress(InvalidField):

@@ -136,7 +136,7 @@ def _text(record: TokenRecord) -> str:
 
 @lru_cache(maxsize=MAX_TOKENS)
 def parse_token(token_id: str, text: bytes) -> TokenRecord:
-    """Return the record of a token. One that is read again is not parsed again: the time would tell that it exists.
+    """Return the record of a token. It is cached, because the time of parsing would reveal that the token exists.
 
     Raises:
         UnreadableRecord: The text is no record.

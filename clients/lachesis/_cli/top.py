@@ -84,7 +84,7 @@ class Top(App[None]):
             self.run_worker(self._look(), group="look")
 
     def action_pause(self) -> None:
-        """Stop to ask, or go on."""
+        """Pause or resume refreshing."""
         self._paused = not self._paused
         self._tell("paused: p continues" if self._paused else "")
 

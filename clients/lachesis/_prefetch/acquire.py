@@ -1,4 +1,4 @@
-"""Acquire batches and samples, so that none is lost with an answer that never came."""
+"""Acquire batches and samples, so that a lost answer loses none."""
 
 import contextlib
 import uuid
@@ -109,7 +109,7 @@ class BatchAcquirer(Acquirer[Taken]):
 
     @contextlib.contextmanager
     def noting_refusal(self) -> Iterator[None]:
-        """Note that the caller sees the `RunRewound` of this block. One of the background it may never see."""
+        """Record that the caller sees the `RunRewound` of this block. One of a background task may never reach it."""
         try:
             yield
         except RunRewound:

@@ -39,7 +39,7 @@ class PrefetchQueue(ABC, Generic[T]):
             patience_s: How long to wait for the next one, seconds, ``> 0``. None means no limit.
             where: Such as ``run math``; for messages.
             what: What one is called; for messages.
-            slack: How many may be missing before more are taken.
+            slack: How many may be used before the queue refills.
 
         Raises:
             InvalidField: ``prefetch`` or ``patience_s``, which users give as ``wait_s``, is out of its range.
