@@ -64,7 +64,7 @@ def _findings() -> Iterator[Finding]:
         yield problem("settings", error.detail, _ALL_SETTINGS)
         return
     if settings.datasets_dir is not None and not settings.datasets_dir.is_dir():
-        detail = f"LACHESIS_DATASETS_DIR={settings.datasets_dir} is no directory: the service finds no datasets"
+        detail = f"LACHESIS_DATASETS_DIR={settings.datasets_dir} is not a directory: the service finds no datasets"
         yield warning("settings", detail, "create it, or name another")
     else:
         yield ok("settings", "all values can be used")
@@ -135,7 +135,7 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         if needs_no_tokens(settings, address):
             yield ok("tokens", "no tokens: the service answers everyone who reaches it")
         else:
-            yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is no loopback address", TWO_WAYS)
+            yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is not a loopback address", TWO_WAYS)
         return
     valid = [one for one in records if not one.has_ended(state.now_ms)]
     ending = [one for one in valid if one.expires_ms is not None and one.expires_ms < state.now_ms + _SOON_MS]

@@ -91,7 +91,7 @@ def _own_address(host: str) -> str:
                 return str(place[0])
     except (OSError, ValueError):  # such as an unknown name
         pass
-    raise NotOfThisMachine(f"LACHESIS_HOST={host} is no address of this machine: to ask another service, give --url")
+    raise NotOfThisMachine(f"LACHESIS_HOST={host} is not an address of this machine; --url asks another service")
 
 
 def tls_context(settings: ServiceSettings) -> ssl.SSLContext:

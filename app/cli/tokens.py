@@ -268,7 +268,7 @@ def _checked(model: type[B], **values: Any) -> B:
 def _seconds(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no time: give a number and s, m, h or d, such as 30d")
+        raise typer.BadParameter(f"{text!r} is not a time: give a number and s, m, h or d, such as 30d")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 

@@ -144,7 +144,7 @@ def resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:  # such as `a..b`
-        raise socket.gaierror(socket.EAI_NONAME, "this is no host name") from error
+        raise socket.gaierror(socket.EAI_NONAME, "this is not a host name") from error
     family, _, _, _, place = min(addresses, key=lambda found: found[0] != socket.AF_INET)
     return family, str(place[0])
 

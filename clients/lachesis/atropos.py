@@ -113,7 +113,7 @@ def settings_of(rollout_server_url: str) -> Settings:
         rollout_server_url: ``http://HOST:PORT`` for the run ``default``, or ``http://HOST:PORT/runs/NAME/atropos``.
 
     Raises:
-        ValueError: It is no such URL, or a variable that `Settings.from_env` reads is wrong.
+        ValueError: It is not such a URL, or a variable that `Settings.from_env` reads is wrong.
     """
     if not rollout_server_url:
         raise ValueError("rollout_server_url: is empty")

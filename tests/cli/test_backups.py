@@ -123,4 +123,4 @@ async def test_a_damaged_incomplete_or_foreign_backup_is_refused_and_nothing_is_
         (copied / "manifest.json").write_text(hostile)
         assert "cannot be read as a backup" in await refusal()
     (copied / "manifest.json").unlink()
-    assert "is no complete backup" in await refusal()
+    assert "is not a complete backup" in await refusal()

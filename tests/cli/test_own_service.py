@@ -100,7 +100,7 @@ async def test_another_machine_is_not_asked_unless_the_user_names_it(
     """A directory of others may have a ``.env`` file."""
     (tmp_path / ".env").write_text(f"LACHESIS_HOST={host}\nLACHESIS_PORT=1\n")
     monkeypatch.chdir(tmp_path)
-    said = f"lachesis: LACHESIS_HOST={host} is no address of this machine: to ask another service, give --url\n"
+    said = f"lachesis: LACHESIS_HOST={host} is not an address of this machine; --url asks another service\n"
     assert await status() == (2, said)
     async with listening() as listener:
         await status("--url", f"http://127.0.0.1:{listener.port}")

@@ -154,10 +154,10 @@ def test_only_create_makes_data_at_a_place_that_a_setting_names(tmp_path: Path) 
     [
         (("create", "--role", "environment"), "role environment needs runs"),
         (("create", "--role", "boss", "--run", "x"), "'--role': Value error, 'boss' is not one of"),
-        (("create", "--role", "trainer", "--run", "x", "--expires", "3w"), "'--expires': '3w' is no time"),
+        (("create", "--role", "trainer", "--run", "x", "--expires", "3w"), "'--expires': '3w' is not a time"),
         (("create", "--role", "trainer", "--run", "x/y"), "--run: String should match pattern"),
         (("create", "--role", "operator", "--max-groups-per-s", "-1"), "--max-groups-per-s: Input should be"),
-        (("rotate", "0f3a5c7e9b1d", "--overlap", "soon"), "'--overlap': 'soon' is no time"),
+        (("rotate", "0f3a5c7e9b1d", "--overlap", "soon"), "'--overlap': 'soon' is not a time"),
         (("rotate", "0f3a5c7e9b1d", "--overlap", "900d"), "--overlap: Input should be"),
         (("revoke", "zz"), "'token': the id has 12 hexadecimal digits"),
     ],

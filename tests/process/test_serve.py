@@ -221,7 +221,7 @@ def test_data_in_use_is_reported_in_one_line_that_names_the_process(serve: Serve
 
 
 def test_a_host_that_is_no_name_is_reported_in_one_line(serve: Serve) -> None:
-    assert "cannot listen on a..b:0: this is no host name" in failed_start(serve(LACHESIS_HOST="a..b"))
+    assert "cannot listen on a..b:0: this is not a host name" in failed_start(serve(LACHESIS_HOST="a..b"))
 
 
 def test_a_data_directory_that_cannot_be_written_is_reported_in_one_line(serve: Serve, tmp_path: Path) -> None:

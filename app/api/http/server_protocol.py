@@ -6,7 +6,7 @@
 - A refusal of bytes that are not HTTP. The refusal is sent after the replies in progress.
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
 - A request learns whether its reply was read (`app.api.http.client_connection`).
-- Trailers of a chunked body are ignored. They are no headers: they come after these were checked.
+- Trailers of a chunked body are ignored. They are not headers: they come after these were checked.
 - A body that comes in one piece is not copied.
 - TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
 

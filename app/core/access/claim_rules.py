@@ -35,7 +35,7 @@ class _RuleTable(LimitedScope):
 
 _LIMITS = (*RateLimitSettings.model_fields, *QueueLimitSettings.model_fields)
 _SAID = {
-    "model_type": "it is no table: write [[rule]]",
+    "model_type": "it is not a table: write [[rule]]",
     "extra_forbidden": "unknown field; a rule has claim, value, role, runs, environment, contents and limits: "
     + ", ".join(_LIMITS),
     "string_pattern_mismatch": "a run has letters, digits, '.', '_', '-', '*' and at most one {claim}",

@@ -93,12 +93,12 @@ def claims_problem(claims: Claims, issuer: str, audience: str, now_s: float) -> 
     if audience != audiences and not (isinstance(audiences, list) and audience in audiences):
         return "the token is for another audience"
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
-        return f"the claim sub of the token is no text of 1 to {MAX_SUBJECT} printable characters"
+        return f"the claim sub of the token is not text of 1 to {MAX_SUBJECT} printable characters"
     if "exp" not in claims:
         return "the token has no claim exp"
     for name in ("exp", "nbf", "iat"):
         if name in claims and not _is_time(claims[name]):
-            return f"the claim {name} of the token is no time"
+            return f"the claim {name} of the token is not a time"
     if now_s >= claims["exp"] + LEEWAY_S:
         return "the token has expired"
     if now_s < max(claims.get("nbf", -math.inf), claims.get("iat", -math.inf)) - LEEWAY_S:

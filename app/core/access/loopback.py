@@ -4,7 +4,7 @@ import ipaddress
 from functools import lru_cache
 
 TWO_WAYS = "create a token with `python -m app token create --role operator`, or set LACHESIS_INSECURE=1"
-"""What to do about a service without authentication on an address that is no loopback address."""
+"""What to do about a service without authentication on an address that is not a loopback address."""
 
 
 @lru_cache(maxsize=256)  # the addresses of this machine: parsing one takes 3 us

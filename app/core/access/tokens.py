@@ -125,7 +125,7 @@ def digest_of(token: bytes) -> str:
 
 
 def token_id_of(token: bytes) -> str | None:
-    """Return the id in a token; None if the text is no token."""
+    """Return the id in a token; None if the text is not a token."""
     match = _TOKEN.fullmatch(token)
     return None if match is None else match["id"].decode()
 

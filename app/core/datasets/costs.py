@@ -80,4 +80,4 @@ def _factors(found: re.Match[str]) -> dict[str, float]:
     try:
         return {name: float(value) for name, value in (found.group(1, 2), found.group(3, 4)) if name}
     except ValueError:
-        raise InvalidField(f"{found[0]} holds a factor that is no number") from None
+        raise InvalidField(f"{found[0]} holds a factor that is not a number") from None

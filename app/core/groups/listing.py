@@ -94,7 +94,7 @@ class GroupQuery(GroupCriteria):
 
     @property
     def environment_id(self) -> int | str | None:
-        """Return the id of the environment; its name, if the text is no id."""
+        """Return the id of the environment; its name, if the text is not an id."""
         text = self.environment
         if text is not None and text.isascii() and text.isdecimal() and len(text) <= 16:
             return int(text)

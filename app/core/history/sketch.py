@@ -60,7 +60,7 @@ class Sketch:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Sketch":
-        """Count values. Those that are no numbers (NaN) do not count; infinities count as `LARGEST`."""
+        """Count values. Those that are not numbers (NaN) do not count; infinities count as `LARGEST`."""
         given = [min(max(float(value), -LARGEST), LARGEST) for value in values if not isnan(value)]
         if not given:
             return cls()

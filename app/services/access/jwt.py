@@ -108,7 +108,7 @@ class JwtSource:
         if "crit" in header:
             raise Unauthorized("the token has critical header fields (crit), and the service knows none")
         if key_id is not None and not (isinstance(key_id, str) and len(key_id) <= _MAX_KEY_ID):
-            raise Unauthorized(f"the key id (kid) of the token is no text of up to {_MAX_KEY_ID} characters")
+            raise Unauthorized(f"the key id (kid) of the token is not text of up to {_MAX_KEY_ID} characters")
         key = await self._keys.get(key_id, algorithm)
         try:
             claims = orjson.loads(_SIGNATURES.decode(token, key.jwk, algorithms=[algorithm]))
@@ -140,7 +140,7 @@ class JwtSource:
         )
 
 
-_MALFORMED = "the token is no signed JWT"
+_MALFORMED = "the token is not a signed JWT"
 
 
 def _header_of(token: bytes) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class TokenSource:
             self._silent = not looking.done()
 
     async def identify(self, credentials: GivenCredentials) -> Identity | None:
-        """Return who has a token; None for credentials that are no token.
+        """Return who has a token; None for credentials that are not token.
 
         Raises:
             Unauthorized: The token is not valid.

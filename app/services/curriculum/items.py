@@ -218,7 +218,7 @@ def _place_in_scan(cursor: str | None) -> tuple[int, int]:
     """Return the cursor of the store, and how many of the keys found there were on earlier pages."""
     scan, _, passed = (cursor or "0").partition("-")
     if int(scan) > _LAST_SCAN:
-        raise InvalidField("this is no cursor of an earlier page", ("query", "cursor"))
+        raise InvalidField("this is not a cursor of an earlier page", ("query", "cursor"))
     return int(scan), int(passed or 0)
 
 

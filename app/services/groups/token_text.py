@@ -60,7 +60,7 @@ class TokenText:
     def rows(self, tokens: Ragged) -> list[list[str | None]]:
         """Return the text of each token, as it reads after another token; None for ids that are not in the vocabulary.
 
-        Bytes that are no text alone, such as a part of a character, are U+FFFD.
+        Bytes that are not text alone, such as a part of a character, are U+FFFD.
 
         Raises:
             InvalidField: That would be too much text. Ask for a part.

@@ -113,7 +113,7 @@ def parse_limits(kind: type[_Limits], said: Mapping[str, Any]) -> _Limits:
     """Read limits as they are stored.
 
     Raises:
-        ValueError: They are no such limits, or a newer version of the service has stored limits that this one lacks.
+        ValueError: They are not such limits, or a newer version of the service has stored limits that this one lacks.
     """
     if unknown := set(said) - kind.model_fields.keys():
         raise ValueError(f"unknown limits: {', '.join(sorted(unknown))}")

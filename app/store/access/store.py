@@ -139,7 +139,7 @@ def parse_token(token_id: str, text: bytes) -> TokenRecord:
     """Return the record of a token. It is cached, because the time of parsing would reveal that the token exists.
 
     Raises:
-        UnreadableRecord: The text is no record.
+        UnreadableRecord: The text is not a record.
     """
     try:
         said = json.loads(text)

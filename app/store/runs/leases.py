@@ -17,7 +17,7 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     """Read the JSON of a lease."""
     fields: dict[str, Any] = json.loads(text)
     if fields["state"] not in LEASE_STATES:
-        raise ValueError(f"{fields['state']!r} is no state of a lease")
+        raise ValueError(f"{fields['state']!r} is not a state of a lease")
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
     replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
     parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}

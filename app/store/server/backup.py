@@ -166,7 +166,7 @@ def _checked(source: Path) -> BackupManifest:
             found = (os.fstat(saved.fileno()).st_size, hashlib.file_digest(saved, "sha256").hexdigest())
     except FileNotFoundError as error:
         raise BackupFailed(
-            f"{source} is no complete backup: {error.filename} is missing. Name the directory of a backup"
+            f"{source} is not a complete backup: {error.filename} is missing. Name the directory of a backup"
         ) from error
     except (OSError, ValueError) as error:
         raise BackupFailed(f"{source} cannot be read as a backup: {error}") from error

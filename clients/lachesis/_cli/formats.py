@@ -86,7 +86,7 @@ def blob_of(facts: dict[str, Any]) -> bytes:
         arrays[columns.DETAILS] = np.frombuffer(_text(details).encode(), np.uint8)
         return blob.write(arrays, keys, {name: dtype for name, (_, dtype) in tensors.items()})
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise DamagedBlob(f"this is no group: {error}") from None
+        raise DamagedBlob(f"this is not a group: {error}") from None
 
 
 def _number(name: str, text: str) -> Any:
@@ -112,7 +112,7 @@ def _base64(array: Any) -> str:
 def _tensor(dtype: str, shape: list[int], data: str) -> tuple[Any, str]:
     held = base64.b64decode(data, validate=True)
     if not blob.is_shape(shape, blob.ITEM_BYTES[dtype]):
-        raise ValueError(f"{shape} is no shape of an array")
+        raise ValueError(f"{shape} is not a shape of an array")
     return blob.tensor(held, TensorInfo(0, len(held), dtype, tuple(shape))), dtype
 
 

@@ -237,7 +237,7 @@ def _without_versions(content: Buffer, facts: dict[str, str]) -> Buffer:
 
 
 def _bar() -> Progress:
-    """Return a bar on stderr. Where that is no terminal, it shows nothing."""
+    """Return a bar on stderr. Where that is not a terminal, it shows nothing."""
     console = output.console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

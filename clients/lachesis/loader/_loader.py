@@ -146,13 +146,13 @@ class Loader(Generic[K]):
         stacking may differ.
 
         Raises:
-            ValueError: ``state`` is no state of a loader, or belongs to another order. The message says what differs.
+            ValueError: ``state`` is not that of a loader, or belongs to another order. The message says what differs.
                 Nothing has changed.
             RuntimeError: A loop is running.
         """
         self._check_idle()
         if missing := self.state_dict().keys() - state.keys():
-            raise ValueError(f"this is no state of a loader: it has no {min(missing)!r}")
+            raise ValueError(f"this is not a state of a loader: it has no {min(missing)!r}")
         if state["keys"] != self._fingerprint:
             raise ValueError("this is the state of another order: the source had other keys")
         self._order.load_state_dict(state)

@@ -86,7 +86,7 @@ def _leaves(nested: Nested, name: str, read: Callable[[Any], NDArray[Any]]) -> I
         array = read(nested)
         if array.dtype.kind not in _NUMBERS and array.dtype not in blob.LABELLED.values():
             raise TypeError(
-                f"{name or 'the sample'}: {type(nested).__name__} of dtype {array.dtype} is no array of numbers"
+                f"{name or 'the sample'}: {type(nested).__name__} of dtype {array.dtype} is not an array of numbers"
             )
         yield name, array
         return

@@ -121,7 +121,7 @@ def _padded(name: str, arrays: list[NDArray[Any]], lengths: NDArray[np.int64], f
     except (OverflowError, ValueError):
         fits = False
     if not fits:
-        raise ValueError(f"{name}: cannot pad with {fill}: it is no value of {dtype}")
+        raise ValueError(f"{name}: cannot pad with {fill}: it is not a value of {dtype}")
     values = np.full((len(arrays), longest, *arrays[0].shape[1:]), fill, dtype)
     for row, array in zip(values, arrays, strict=True):
         row[: len(array)] = array

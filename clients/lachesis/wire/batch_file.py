@@ -102,13 +102,13 @@ class BatchFile:
         """
         header = blob.read_header(body, len(body))
         if header.metadata.get(FORMAT) != KIND or GROUP_ROWS not in header.tensors:
-            raise DamagedBlob(f"this is no batch: it needs a tensor {GROUP_ROWS}, and metadata {FORMAT!r}: {KIND!r}")
+            raise DamagedBlob(f"this is not a batch: it needs a tensor {GROUP_ROWS}, and metadata {FORMAT!r}: {KIND!r}")
         self.metadata = header.metadata
         self._body = body
         self._tensors = header.tensors
         rows = blob.tensor(body, header.tensors[GROUP_ROWS])
         if rows.dtype != np.int64 or rows.ndim != 2 or (rows < 0).any():
-            raise DamagedBlob(f"{GROUP_ROWS} is no table of lengths: it should be i64 [names, groups], each >= 0")
+            raise DamagedBlob(f"{GROUP_ROWS} is not a table of lengths: it should be i64 [names, groups], each >= 0")
         self.group_count = rows.shape[1]
         self._apart: list[dict[str, TensorInfo]] = [{} for _ in range(self.group_count)]
         joined = {}

@@ -56,8 +56,8 @@ def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[Mapp
 def cut(body: Buffer, header: Header) -> list[memoryview]:
     """Return the blobs of a frame whose header was read; see `split`."""
     if FORMAT not in header.metadata:
-        raise DamagedBlob(f"this is no frame: its metadata has no key {FORMAT!r}")
+        raise DamagedBlob(f"this is not a frame: its metadata has no key {FORMAT!r}")
     if any(info.dtype != "U8" for info in header.tensors.values()):
-        raise DamagedBlob("this is no frame: its tensors should be blobs, of dtype U8")
+        raise DamagedBlob("this is not a frame: its tensors should be blobs, of dtype U8")
     view = memoryview(body)
     return [view[info.start : info.end] for info in header.tensors.values()]

@@ -151,7 +151,7 @@ class GroupContent(GroupContents):
     texts: list[list[str | None]] | None = Field(
         default=None,
         description="With `text=true`: the text of each token. Null if its id is not in the vocabulary. U+FFFD stands "
-        "for bytes that are no text alone.",
+        "for bytes that are not text alone.",
     )
     version_ages: list[list[int]] | None = Field(
         default=None,

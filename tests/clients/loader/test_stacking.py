@@ -85,7 +85,7 @@ def test_bits_of_bf16_are_not_mixed_with_numbers(other: Any) -> None:
 
 @pytest.mark.parametrize(("dtype", "fill"), [(np.uint8, -1), (np.int32, 0.5), (np.int64, np.nan), (np.bool_, 2)])
 def test_a_fill_that_the_dtype_does_not_have_is_refused(dtype: Any, fill: float) -> None:
-    with pytest.raises(ValueError, match=r"tokens: .* is no value of"):
+    with pytest.raises(ValueError, match=r"tokens: .* is not a value of"):
         stack(rows([1, 2], dtype), Pad(fill))
 
 

@@ -104,7 +104,7 @@ def test_answers_of_others_than_the_service_are_errors_too(status: int, body: by
 
 def test_a_web_page_of_another_program_is_not_shown() -> None:
     error = received(Reply(404, {"content-type": "text/html;charset=utf-8"}, b"<html><h1>Not found</h1></html>"))
-    assert "no answer of Lachesis: check the address" in str(error)
+    assert "which Lachesis does not send: check the address" in str(error)
     assert "<" not in str(error)
 
 

@@ -92,7 +92,7 @@ def test_the_number_of_rules_has_a_limit() -> None:
         (RULES, "", "the file needs 1 to 100 [[rule]] tables"),
         (RULES, "rule = 1", "the file needs 1 to 100 [[rule]] tables"),
         (RULES, "[rule]\nclaim = 'a'", "the file needs 1 to 100 [[rule]] tables"),
-        (RULES, "rule = [1]", "line 1: rule 1: it is no table: write [[rule]]"),
+        (RULES, "rule = [1]", "line 1: rule 1: it is not a table: write [[rule]]"),
         (RULES, "#" * 16385, "the file is over 16384 bytes"),
     ],
 )

@@ -135,7 +135,7 @@ def signed_with_the_public_key(issuer: Issuer, encoding: Encoding, form: PublicF
     return f"{head}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
-MALFORMED = "the token is no signed JWT"
+MALFORMED = "the token is not a signed JWT"
 ALGORITHM = "the algorithm of the token is none of RS, PS, ES and EdDSA"
 
 

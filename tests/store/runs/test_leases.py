@@ -17,5 +17,5 @@ def test_a_lease_is_read_as_it_was_written(state: LeaseState) -> None:
 
 def test_a_lease_in_an_unknown_state_is_not_read() -> None:
     text = lease_text(Lease("batch", "held", "host/1/x", 1, 1, relaxed=False))
-    with pytest.raises(ValueError, match="'lost' is no state of a lease"):
+    with pytest.raises(ValueError, match="'lost' is not a state of a lease"):
         parse_lease("batch", json.dumps(json.loads(text) | {"state": "lost"}))
