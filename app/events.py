@@ -275,7 +275,7 @@ class MemberExpired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsDropped(Event):
-    """Groups left the run untrained, at most one event each 5 s and reason; `environments` has them by id."""
+    """Groups left the run untrained, at most one event per 5 s and reason; `environments` has them by id."""
 
     is_logged: ClassVar[bool] = False
 

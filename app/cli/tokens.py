@@ -80,9 +80,9 @@ def create(
     ] = None,
     contents: Annotated[bool, typer.Option(help="Role viewer: it may read contents of groups.")] = False,
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
-    max_requests_per_s: Annotated[float | None, typer.Option(help="Most requests each second. Default: any.")] = None,
-    max_bytes_per_s: Annotated[float | None, typer.Option(help="Most bytes of bodies each second.")] = None,
-    max_groups_per_s: Annotated[float | None, typer.Option(help="Most submitted groups each second.")] = None,
+    max_requests_per_s: Annotated[float | None, typer.Option(help="Most requests per second. Default: any.")] = None,
+    max_bytes_per_s: Annotated[float | None, typer.Option(help="Most bytes of bodies per second.")] = None,
+    max_groups_per_s: Annotated[float | None, typer.Option(help="Most submitted groups per second.")] = None,
     max_queued_groups: Annotated[int | None, typer.Option(help="Most groups of it in the queue of a run.")] = None,
     max_queued_bytes: Annotated[int | None, typer.Option(help="Most payload of these groups, bytes.")] = None,
     new_data: Annotated[

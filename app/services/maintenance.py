@@ -1,7 +1,7 @@
-"""Maintain runs each second, in one API process: clocks, silent members, old buffers, garbage, empty runs.
+"""Maintain runs every second, in one API process: clocks, silent members, old buffers, garbage, empty runs.
 
 Each process writes down the heartbeats that it got, and finds the batches that it lost. One process does the rest,
-under a lease: it is renewed each second, and another process takes over when it was silent
+under a lease: it is renewed every second, and another process takes over when it was silent
 (`app.store.runs.processes`). Each lease has a term; ticks of an older term change nothing. A process that was paused
 may still be in the middle of other work when it goes on. That does no harm: each step decides on what it has read, and
 its script does nothing if that has changed, or has the same effect twice.
@@ -112,7 +112,7 @@ class Maintenance:
         log.critical("maintenance has ended: this process no longer looks after runs, restart it", exc_info=error)
 
     async def run_forever(self) -> None:
-        """Note each second that this process is alive, and maintain runs if no other process does, until cancelled.
+        """Note every second that this process is alive, and maintain runs if no other process does, until cancelled.
 
         If Redis fails, log it and wait. Signs of life and ticks do not wait for other work: without them, other
         processes would count this one as dead, and environments would expire.

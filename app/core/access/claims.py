@@ -35,7 +35,7 @@ class ClaimRule:
         runs: The runs, as in `Identity`, with at most one placeholder each.
         environment: The only environment; None for any.
         contents: Whether a viewer may read contents of groups.
-        limits: What each account that it lets in may send each second; None for no limits.
+        limits: What each account that it lets in may send per second; None for no limits.
         queue_limits: What each of them may have in the queue of each run; None for no limits.
     """
 

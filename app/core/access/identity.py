@@ -28,7 +28,7 @@ class Identity:
         runs: The runs that the identity is for: names, or patterns in which ``*`` stands for any characters.
         environment: The only environment that it may act for, by name; None for any.
         contents: Whether a viewer may read contents of groups.
-        limits: What its account may send each second; None for no limits.
+        limits: What its account may send per second; None for no limits.
         queue_limits: What its account may have in the queue of each run; None for no limits.
         expires_at_s: When it expires, by the clock of Redis, seconds since 1970; None for never.
         digest: The SHA-256 of the token that was shown; None for other kinds.

@@ -53,7 +53,7 @@ class TokenRecord:
         contents: Whether a viewer may read contents of groups.
         created_ms: When it was made.
         expires_ms: When it expires; None for never.
-        limits: What it may send each second; None for no limits.
+        limits: What it may send per second; None for no limits.
         queue_limits: What it may have in the queue of each run; None for no limits.
         revoked_ms: When it was revoked; None if it was not.
         secrets: The newest secret first.

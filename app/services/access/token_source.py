@@ -37,7 +37,7 @@ log = logging.getLogger("lachesis.access")
 class TokenSource:
     """Identifies who has a token.
 
-    Tokens change rarely. So a process remembers their records, and reads each second whether any has changed. Ids that
+    Tokens change rarely. So a process remembers their records, and reads every second whether any has changed. Ids that
     it does not know, and those with a wrong secret, are read together, a few times a second. So a flood of wrong tokens
     costs Redis no more, and the time of a refusal does not tell whether the id exists.
     """

@@ -26,7 +26,7 @@ Totals = Mapping[str, Mapping[str, float]]
 
 _MOST_ENTRIES = 20_000  # of the finest stream, while no process merges it
 _KEPT_MS = LONGEST_S * 1000
-_WATCHED_S = 5.0  # after somebody has read it; pages read each second
+_WATCHED_S = 5.0  # after somebody has read it; pages read every second
 _AT_ONCE = 100  # entries to read in one round trip
 
 

@@ -7,7 +7,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys, run_names
 from app.store.runs import scripts
 
-_TAKE_OVER_MS = 2000  # processes give signs of life each second, so another one takes over within 3 s
+_TAKE_OVER_MS = 2000  # processes give signs of life every second, so another one takes over within 3 s
 _FORGOTTEN_MS = 600_000
 
 

@@ -355,7 +355,7 @@ def _end(pid: int, alive: Callable[[], bool], patience_s: float) -> None:
         if late:
             logger.warning("Redis (pid %d) did not end in %g s; killed", pid, patience_s)
             deadline = float("inf")
-        if late or turn % 100 == 0:  # again each second: it refuses while its first append-only file is being written
+        if late or turn % 100 == 0:  # again every second: it refuses while its first append-only file is being written
             _signal(pid, signal.SIGKILL if late else signal.SIGTERM)
         time.sleep(0.01)
 

@@ -48,7 +48,7 @@ def status(found: RunStatus, width: int = 0, beside: Beside | None = None) -> Re
 
 
 def arrival_rate(found: RunStatus) -> float | None:
-    """Return how many sequences arrive each second, over all environments; None if it is unknown."""
+    """Return how many sequences arrive per second, over all environments; None if it is unknown."""
     return None if found.pace is None else found.pace.arriving_sequences_per_s
 
 

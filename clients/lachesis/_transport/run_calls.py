@@ -27,7 +27,7 @@ from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.status import RunStatus
 
-_LONGEST_SILENCE_S = 30.0  # of a stream of events: the service sends something each 15 s
+_LONGEST_SILENCE_S = 30.0  # of a stream of events: the service sends something every 15 s
 
 
 @dataclass(frozen=True, slots=True)

@@ -411,7 +411,7 @@ class TooManyReads(ServiceError):
 
 
 class RateLimited(ServiceError):
-    """The token or the run sends more each second than a limit allows. Nothing was stored."""
+    """The token or the run sends more per second than a limit allows. Nothing was stored."""
 
     code, status, retry_after_s = "rate_limited", 429, 1.0
     remedy = "Send the request again after `Retry-After`. If this lasts, send less, or raise the limit."

@@ -12,7 +12,7 @@ BURST_S = 2.0
 
 
 class RateLimitSettings(BaseModel):
-    """How much a token or a run may send each second. A sender that waits may use two seconds of a limit at once."""
+    """How much a token or a run may send per second. A sender that waits may use two seconds of a limit at once."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -20,21 +20,21 @@ class RateLimitSettings(BaseModel):
         default=None,
         ge=0.001,
         le=MAX_INTEGER,
-        description="Maximum mean rate, requests each second. Two seconds of the rate may come at once. The service "
+        description="Maximum mean rate, requests per second. Two seconds of the rate may come at once. The service "
         "refuses further requests (`rate_limited`). Null means no limit.",
     )
     max_bytes_per_s: float | None = Field(
         default=None,
         ge=1,
         le=MAX_INTEGER,
-        description="Maximum mean rate of bodies as sent, bytes each second. Two seconds of the rate may come at once. "
+        description="Maximum mean rate of bodies as sent, bytes per second. Two seconds of the rate may come at once. "
         "A larger body is accepted after a pause. The next one then waits longer. Null means no limit.",
     )
     max_groups_per_s: float | None = Field(
         default=None,
         ge=0.001,
         le=MAX_INTEGER,
-        description="Maximum mean rate, submitted groups each second. Two seconds of the rate may come at once. "
+        description="Maximum mean rate, submitted groups per second. Two seconds of the rate may come at once. "
         "A larger submission is accepted after a pause. The next one then waits longer. Null means no limit.",
     )
 

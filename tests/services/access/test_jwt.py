@@ -163,10 +163,10 @@ ALGORITHM = "the algorithm of the token is none of RS, PS, ES and EdDSA"
         (lambda i: i.sign(None, "rsa-2", "RS256", kid="rsa"), "the signature of the token is not valid"),
         (lambda i: i.sign(None, "rsa-2"), "the issuer has no key with the key id (kid) of the token"),
         (lambda i: i.sign(kid="x", jku="https://evil.example.org", jwk=jwk_of(KEYS["rsa-2"])), "the issuer has no key"),
-        (lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()), "the key id (kid) of the token is no text"),
+        (lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()), "the key id (kid) of the token is not text"),
         (
             lambda i: unsigned({"alg": "RS256", "kid": "k" * 300}, i.claims()),
-            "the key id (kid) of the token is no text",
+            "the key id (kid) of the token is not text",
         ),
         (lambda i: i.sign(crit=["exp"], exp=1), "the token has critical header fields (crit)"),
         (lambda i: unsigned({"alg": "RS256", "kid": "rsa", "b64": False}, i.claims()), MALFORMED),

@@ -7,7 +7,7 @@
 -- environments or histories. If ticks come late on a busy machine, the clock is slower than time. It is never faster.
 --
 -- A run in which nothing happens sleeps: no process ticks it (`tick`). Its clock advances with the service clock,
--- which follows the same rule and is advanced each second by every API process. The first step of the clock wakes the
+-- which follows the same rule and is advanced every second by every API process. The first step of the clock wakes the
 -- run. Nearly every script can wake a run, so the keys for it are not in KEYS. They are made from the run's key.
 --
 -- `run_clock` in app/store/runs/clock.py reads the clock by the same rule.

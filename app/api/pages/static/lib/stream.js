@@ -2,7 +2,7 @@
 import { headers, root } from "./api.js";
 
 const AGAIN_MS = 2000; // after the stream broke
-const SILENT_MS = 40_000; // the service says something each 15 s
+const SILENT_MS = 40_000; // the service says something every 15 s
 // A browser opens six connections to a service, for all of its pages. The others are for answers.
 const PLACES = ["1", "2", "3", "4"].map((name) => `lachesis.stream.${name}`);
 

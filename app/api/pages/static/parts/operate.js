@@ -67,9 +67,9 @@ const LIMITS = [
   ["max_queued_bytes", "Bytes in the queue", { min: 1, step: 1 }],
   ["max_staleness", "Staleness, versions", { step: 1 }],
   ["max_age_s", "Age of a waiting group, s", { min: 0.001 }],
-  ["max_requests_per_s", "Requests each second", { min: 0.001 }],
-  ["max_bytes_per_s", "Bytes each second", { min: 1 }],
-  ["max_groups_per_s", "Groups each second", { min: 0.001 }],
+  ["max_requests_per_s", "Requests per second", { min: 0.001 }],
+  ["max_bytes_per_s", "Bytes per second", { min: 1 }],
+  ["max_groups_per_s", "Groups per second", { min: 0.001 }],
   ["max_connections", "Open connections", { min: 1, step: 1 }],
 ];
 

@@ -56,7 +56,7 @@ export function Headline({ status, hasAll = false }) {
 }
 
 /**
- * Keep the height that an element once needed, up to `MOST_KEPT_PX`: a sentence that is longer each second moves what
+ * Keep the height that an element once needed, up to `MOST_KEPT_PX`: a sentence that is longer every second moves what
  * is below only once.
  */
 function useHeightKept() {
