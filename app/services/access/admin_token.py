@@ -21,7 +21,7 @@ log = logging.getLogger("lachesis.access")
 
 
 class AdminTokenFile:
-    """Identifies clients by the token in a file. The file is read again every second, so another token needs no restart.
+    """Identifies clients by the token in a file. It is read again every second, so another token needs no restart.
 
     Args:
         path: The file. Its text without surrounding blanks is the token.
