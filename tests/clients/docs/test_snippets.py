@@ -137,6 +137,13 @@ async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> No
     assert {(one.url, one.run) for one in made} == {(reader.url, reader.run)}
 
 
+async def test_a_new_run_of_the_page_on_replay_mixes_old_groups_into_batches(reader: Settings) -> None:
+    at_home, classes = Settings(reader.url, run="math"), {"Trainer": lachesis.Trainer, "Replay": lachesis.Replay}
+    await run_as_written(ast.parse(snippets("docs/how-to/replay.md")[2]).body, at_home, classes)
+    async with AsyncTrainer(at_home) as trainer, AsyncReplay(at_home) as replay:
+        assert ((await trainer.run()).fresh_fraction, (await replay.state()).settings.groups) == (0.5, True)
+
+
 async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(reader: Settings) -> None:
     shapes: list[tuple[int, ...]] = []
 
@@ -152,7 +159,7 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
         return [1.0] * 32
 
     at_home = Settings(reader.url, run="robots")
-    worker, sampler, saver = snippets("docs/how-to/replay.md")
+    worker, sampler, _, saver = snippets("docs/how-to/replay.md")
     async with AsyncReplay(at_home) as replay:
         playing = asyncio.create_task(run_as_written(ast.parse(worker).body, at_home, {"play": play}))
         with pytest.raises(Enough):

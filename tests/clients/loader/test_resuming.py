@@ -127,7 +127,7 @@ def test_the_state_of_other_keys_is_refused() -> None:
 
 
 def test_what_is_no_state_is_refused_by_what_it_has_not() -> None:
-    with pytest.raises(ValueError, match="no state of a loader: it has no 'epoch'"):
+    with pytest.raises(ValueError, match="not a state of a loader: it has no 'epoch'"):
         loader_of().load_state_dict({})
 
 
