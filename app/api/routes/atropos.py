@@ -161,9 +161,7 @@ async def register(run: Run, services: ServicesDep, identity: IdentityDep, body:
     """
     registration = parse(Registration, body)
     operates = decide(identity, Permission.OPERATE, run) is AccessDecision.ALLOWED
-    await services.environments.registry.register_trainer(
-        run, RunConfig(**registration.model_dump()), spare_native=not operates
-    )
+    await services.runs.atropos.register(run, RunConfig(**registration.model_dump()), spare_native=not operates)
     return model_reply(RegisterReply(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
 
 
@@ -229,7 +227,7 @@ async def disconnect_env(run: Run, services: ServicesDep, identity: IdentityDep,
 @requires(Permission.READ_SETTINGS)
 async def wandb_info(run: Run, services: ServicesDep) -> Response:
     """Return the group and project of Weights & Biases, null before `/register`."""
-    return model_reply(wire.wandb_info(await services.environments.registry.view(run)))
+    return model_reply(wire.wandb_info(await services.runs.atropos.view(run)))
 
 
 @router.get(
@@ -241,7 +239,7 @@ async def wandb_info(run: Run, services: ServicesDep) -> Response:
 @requires(Permission.READ_SETTINGS)
 async def info(run: Run, services: ServicesDep) -> Response:
     """Return `batch_size` and `max_token_len`, -1 before `/register`."""
-    return model_reply(wire.run_info(await services.environments.registry.view(run)))
+    return model_reply(wire.run_info(await services.runs.atropos.view(run)))
 
 
 @router.get(
@@ -356,7 +354,7 @@ async def status_env(request: Request) -> Response:
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(run, environment, only)
-    return model_reply(EnvironmentPace(**asdict(await services.environments.registry.pace(run, environment))))
+    return model_reply(EnvironmentPace(**asdict(await services.environments.allowances.pace(run, environment))))
 
 
 @router.get(
@@ -369,5 +367,5 @@ async def status_env(request: Request) -> Response:
 async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
     """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset."""
     refuse_browsers(request)
-    await services.environments.registry.reset(run)
+    await services.runs.atropos.reset(run)
     return PlainTextResponse("Reset successful")

@@ -246,7 +246,7 @@ async def heartbeat(request: Request) -> Response:
     beat = parse(Heartbeat, await small_body(request, services))
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(path.run, path.environment, only)
-    credited = await services.environments.registry.heartbeat(
+    credited = await services.environments.allowances.heartbeat(
         path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries
     )
     return model_reply(_credits(credited.allowance, credited.started))
@@ -268,17 +268,18 @@ async def get_credits(request: Request) -> Response:
     """
     services = await get_services(request)
     path, query = parameters_of(request, _OfEnvironment, _CreditsQuery)
-    registry = services.environments.registry
-    await registry.check_name(path.run, path.environment, identity_of(request.scope).environment)
+    only = identity_of(request.scope).environment
+    await services.environments.registry.check_name(path.run, path.environment, only)
+    allowances = services.environments.allowances
     if query.member is not None:
         refuse_browsers(request)
-        credited = await registry.heartbeat(path.run, path.environment, query.member, query.running_groups)
+        credited = await allowances.heartbeat(path.run, path.environment, query.member, query.running_groups)
         return model_reply(_credits(credited.allowance))
     if query.running_groups is not None:
         raise errors.InvalidField(
             "also send member: running groups are those of one member", ("query", "running_groups")
         )
-    return model_reply(_credits(await registry.credits(path.run, path.environment)))
+    return model_reply(_credits(await allowances.credits(path.run, path.environment)))
 
 
 def _credits(allowance: GroupAllowance, started: int = 0) -> Credits:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.services.batches.retention import Retention
+from app.services.environments.allowances import Allowances
 from app.services.environments.demand import SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
@@ -16,6 +17,7 @@ class EnvironmentServices:
     """The use cases of environments."""
 
     registry: EnvironmentRegistry
+    allowances: Allowances
     heartbeats: HeartbeatBuffer
     demand: SharedDemand
 
@@ -33,8 +35,7 @@ class EnvironmentServices:
             retention,
             heartbeats,
             warnings,
-            demand,
             environment_ttl_ms,
             Newcomers(new_each_minute),
         )
-        return cls(registry, heartbeats, demand)
+        return cls(registry, Allowances(stores.members, demand, heartbeats), heartbeats, demand)

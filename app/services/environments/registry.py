@@ -1,17 +1,13 @@
-"""Register the trainer, the environments and the members of a run."""
+"""Register the environments and the members of a run."""
 
-import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.access.permissions import check_environment
-from app.core.environments.granting import GroupAllowance
-from app.core.environments.pacing import QueuePace
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
-from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
@@ -22,27 +18,19 @@ from app.events import (
     MemberJoined,
     MemberLeft,
     MembersLeft,
-    RunReset,
-    TrainerRegistered,
     emit,
     note,
 )
 from app.services.batches.retention import Retention
-from app.services.environments.demand import Reading, SharedDemand
+from app.services.environments.allowances import check_known
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
 from app.services.environments.turns import AttemptsInTurn, Turns
 from app.services.runs.warnings import RunWarnings
-from app.store.environments.members import Caller, MemberRecord, MemberStore, not_a_member
+from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import (
-    EnvironmentNotFound,
-    MemberNotFound,
-    NotAnAtroposRun,
-    RunFull,
-    RunNotFound,
-)
+from lachesis.wire.errors import MemberNotFound, RunFull
 
 MOST_ENVIRONMENTS = 4096
 """Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
@@ -71,21 +59,8 @@ class Membership:
     warnings: tuple[RunWarning, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResult:
-    """The answer to a heartbeat.
-
-    Attributes:
-        allowance: How many more groups its environment may start now, without ``started``.
-        started: Groups that the member may start; they already count as running.
-    """
-
-    allowance: GroupAllowance
-    started: int
-
-
 class EnvironmentRegistry:
-    """Registers trainers, environments and members, and answers their questions about the run."""
+    """Registers environments and their members, and forgets those that nobody uses."""
 
     def __init__(
         self,
@@ -95,7 +70,6 @@ class EnvironmentRegistry:
         retention: Retention,
         heartbeats: HeartbeatBuffer,
         warnings: RunWarnings,
-        demand: SharedDemand,
         environment_ttl_ms: int,
         newcomers: Newcomers,
     ) -> None:
@@ -105,37 +79,9 @@ class EnvironmentRegistry:
         self._retention = retention
         self._heartbeats = heartbeats
         self._warnings = warnings
-        self._demand = demand
         self._ttl_ms = environment_ttl_ms
         self._newcomers = newcomers
         self._turns = Turns()
-
-    async def view(self, run: str) -> RunView:
-        """Read the run without its queue."""
-        return await self._runs.view(run)
-
-    async def register_trainer(self, run: str, config: RunConfig, *, spare_native: bool = False) -> None:
-        """Register a trainer. The same configuration again changes nothing; another one replaces it.
-
-        Batches that a former trainer has not acknowledged are handed out again first.
-
-        Args:
-            run: The run's name.
-            config: Its configuration from now on.
-            spare_native: Whether to leave the configuration of a run alone that was made under ``/v1``.
-
-        Raises:
-            NotAnAtroposRun: The run was made under ``/v1``, with another configuration. Nothing has changed.
-        """
-        await self._runs.announce(run)
-        if (await self._runs.view(run)).config != config:
-            if spare_native and await self._runs.was_created(run):
-                raise NotAnAtroposRun(
-                    f"run {run} was made under /v1 with another configuration; only role operator replaces it here"
-                )
-            await self._retention.forget(run)  # their steps belong to the former configuration
-        new = await self._runs.register(run, config)
-        emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(
         self, run: str, request: RegistrationRequest, sender: str | None = None, *, as_one: bool = False
@@ -374,123 +320,8 @@ class EnvironmentRegistry:
             EnvironmentNotFound: The run has no environment with this id.
         """
         view = await self._runs.view(run)
-        _check(run, environment, configured=view.config is not None, known=environment in view.environments)
+        check_known(run, environment, configured=view.config is not None, known=environment in view.environments)
         return view
-
-    async def heartbeat(
-        self,
-        run: str,
-        environment: int,
-        member: str,
-        running_groups: int | None,
-        start_groups: int = 0,
-        retries: int | None = None,
-    ) -> HeartbeatResult:
-        """Record a member's heartbeat, and return how many groups may start now.
-
-        Args:
-            run: The run's name.
-            environment: The environment's id.
-            member: The member's id.
-            running_groups: Groups it has started and not submitted yet; None if unchanged.
-            start_groups: Groups that it wants to start. Granted groups count as running at once, so that members that
-                ask at the same time do not start too many.
-            retries: Requests that it repeated since it joined; None if unchanged.
-
-        Raises:
-            RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
-        """
-        came_s = asyncio.get_running_loop().time()
-        caller = await self._caller(run, environment, member)
-        known = caller.member
-        if known is None:
-            raise MemberNotFound(not_a_member(run, environment, member))
-        self._heartbeats.heard_member(run, environment, member)
-        reading = await self._reading(run, environment, came_s)
-        reported = known.running_groups if running_groups is None else running_groups
-        more = reported - known.running_groups
-        is_new = reading.began_s >= came_s
-        if not is_new:
-            more = max(0, more)  # an older reading does not count the groups that ended since, so they free no room yet
-        running = reading.view.running.get(environment, 0) + more
-        before = reading.started.get(environment, 0)
-        since = max(0, caller.started - before)  # groups that the reading does not show
-        grant = reading.demand.of(environment, running + since, is_new=is_new)
-        is_same = reported == known.running_groups and retries in (None, known.retries)
-        if is_same and not min(start_groups, grant.groups):
-            return HeartbeatResult(grant, 0)
-        allowed = reading.demand.of(environment, running, is_new=is_new).groups if since else grant.groups
-        granted = await self._members.note_running(
-            run,
-            environment,
-            member,
-            running=reported,
-            start=start_groups,
-            allowed=allowed,
-            after=before,
-            retries=retries,
-        )
-        left = reading.demand.of(environment, running + since + granted, is_new=is_new)
-        return HeartbeatResult(left, granted)
-
-    async def credits(self, run: str, environment: int) -> GroupAllowance:
-        """Return how many groups an environment may start now. This does not count as a heartbeat.
-
-        Raises:
-            RunNotFound: There is no such run.
-            EnvironmentNotFound: The run has no environment with this id.
-        """
-        came_s = asyncio.get_running_loop().time()
-        caller = await self._caller(run, environment)
-        reading = await self._reading(run, environment, came_s)
-        since = max(0, caller.started - reading.started.get(environment, 0))
-        running = reading.view.running.get(environment, 0) + since
-        return reading.demand.of(environment, running, is_new=reading.began_s >= came_s)
-
-    async def pace(self, run: str, environment: int) -> QueuePace:
-        """Return how full the queue is, and record a heartbeat of the environment."""
-        came_s = asyncio.get_running_loop().time()
-        caller = await self._members.caller(run, environment)
-        if caller.known:
-            self._heartbeats.heard(run, environment, caller.clock_ms)
-        reading = await self._demand.of(run, environment if caller.known else None, came_s)
-        return replace(reading.pacing.of(environment), current_step=caller.step)
-
-    async def _caller(self, run: str, environment: int, member: str = "") -> Caller:
-        """Read an environment that asks, and its member.
-
-        Raises:
-            RunNotFound: There is no such run.
-            EnvironmentNotFound: The run has no environment with this id.
-        """
-        caller = await self._members.caller(run, environment, member)
-        _check(run, environment, configured=caller.configured, known=caller.known)
-        return caller
-
-    async def _reading(self, run: str, environment: int, came_s: float) -> Reading:
-        reading = await self._demand.of(run, environment, came_s)
-        view = reading.view  # the environment may have been forgotten since its caller was read
-        _check(run, environment, configured=view.config is not None, known=environment in view.environments)
-        return reading
-
-    async def reset(self, run: str) -> None:
-        """Forget everything about a run, unless it was made under ``/v1``.
-
-        Raises:
-            NotAnAtroposRun: The run was made under ``/v1``. Nothing has changed.
-        """
-        if not await self._runs.reset(run, uuid.uuid4().hex, spare_native=True):
-            how = f"DELETE /v1/runs/{run} removes it"
-            raise NotAnAtroposRun(f"run {run} was made under /v1, so clients of Atropos do not reset it; {how}")
-        emit(RunReset(run=run))
-
-
-def _check(run: str, environment: int, *, configured: bool, known: bool) -> None:
-    if not configured:
-        raise RunNotFound(f"there is no run {run}")
-    if not known:
-        raise EnvironmentNotFound(f"run {run} has no environment {environment}")
 
 
 def _note_changes(run: str, known: EnvironmentRecord, settings: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from app.services.groups.staleness import Staleness
 from app.services.isolation import RunFailures
 from app.services.replay.cleanup import ReplayCleanup
 from app.services.runs.administration import RunAdministration
+from app.services.runs.atropos import AtroposRuns
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status
 from app.services.stores import Stores
@@ -18,6 +19,7 @@ class RunServices:
     """The use cases of runs."""
 
     administration: RunAdministration
+    atropos: AtroposRuns
     status: Status
     warnings: RunWarnings
     failures: RunFailures
@@ -40,6 +42,7 @@ class RunServices:
             administration=RunAdministration(
                 stores.runs, stores.groups, batches.retention, staleness, cleanup, stores.replay, limits
             ),
+            atropos=AtroposRuns(stores.runs, batches.retention),
             status=Status(
                 stores.runs,
                 stores.groups,

@@ -17,7 +17,7 @@ NEW_CONFIG = config(4).model_copy(update={"wandb_group": "anew"})
 
 
 async def debts(services: Services) -> Mapping[int, int]:
-    return (await services.environments.registry.view(RUN)).debts
+    return (await services.runs.atropos.view(RUN)).debts
 
 
 async def test_a_batch_given_back_before_a_commit_is_not_repaid(
@@ -56,6 +56,6 @@ async def test_a_batch_from_before_another_configuration_repays_nothing(process:
     old = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
     assert old is not None
     assert await debts(services) == {1: 1}
-    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
+    await services.runs.atropos.register(RUN, NEW_CONFIG)
     await services.batches.leases.give_back(RUN, old.lease.batch_id, old.lease.lease_id, None)
     assert await debts(services) == {}

@@ -42,7 +42,7 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     """Redis took it out of the queue, at once or after we had given up, and we never heard."""
     line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     if lost == CLAIM:
         broken = await services.batches.dispatch.take(RUN)
@@ -68,7 +68,7 @@ async def test_what_one_process_lost_on_its_way_another_serves(process: Callable
     line, url = lossy
     services, maintenance = process(url, store_patience_s=PATIENCE_S)
     other, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     line.lose_replies_to(COMMIT)
     with pytest.raises(StoreUnavailable):
@@ -106,14 +106,14 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     """By who sends it, in a request or in passing, and by others; however long it takes."""
     services, maintenance = process()
     other, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
     await maintenance.look_after(RUN)
     assert (await services.batches.dispatch.take(RUN)).batch is None
     assert (await other.batches.dispatch.take(RUN)).batch is None
     await services.batches.atropos_delivery.finish(RUN, answer)
-    (lease,) = (await services.environments.registry.view(RUN)).leases
+    (lease,) = (await services.runs.atropos.view(RUN)).leases
     assert (lease.state, lease.delivery_count) == ("sent", 1)
 
 
@@ -123,7 +123,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     """Its trainer may have it; to serve it twice is allowed, to lose it is not. A mark that comes late is void."""
     line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
     line.hold(MARK_SENT)
@@ -133,7 +133,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     again = await services.batches.dispatch.take(RUN)
     assert marks(again) == [1]
     await line.deliver_late()
-    (lease,) = (await services.environments.registry.view(RUN)).leases
+    (lease,) = (await services.runs.atropos.view(RUN)).leases
     assert (lease.state, lease.delivery_count) == ("sending", 2)
 
 
@@ -142,7 +142,7 @@ async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
 ) -> None:
     line, url = lossy
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
     assert answer.batch is not None
@@ -159,7 +159,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
 ) -> None:
     line, url = lossy
     services, _ = process(url)
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     line.lose_replies_to(COMMIT) if while_ == COMMIT else line.hold(MARK_SENT)
 
@@ -182,7 +182,7 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
     line, url = lossy
     services, _ = process(url)
     other, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     line.lose_replies_to(COMMIT)
     asking = asyncio.create_task(services.batches.dispatch.take(RUN))
@@ -191,7 +191,7 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
         return bool(await redis_client.hlen(RunKeys(RUN).leases))
 
     await wait_until(committed)
-    await other.environments.registry.register_trainer(RUN, config(2))
+    await other.runs.atropos.register(RUN, config(2))
     successor = await other.batches.dispatch.take(RUN)
     assert marks(successor) == [1]
     line.heal()
@@ -202,7 +202,7 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
 
 async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Callable[..., Process]) -> None:
     services, _ = process(relax_after_s=0)
-    await services.environments.registry.register_trainer(RUN, config(8))
+    await services.runs.atropos.register(RUN, config(8))
     await services.batches.dispatch.take(RUN)
     environments = []
     for n in range(3):
@@ -217,7 +217,7 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     assert first.batch is not None
     assert first.batch.lease.relaxed
     await services.batches.atropos_delivery.break_off(RUN, first.batch)
-    await services.environments.registry.register_trainer(RUN, config(8))
+    await services.runs.atropos.register(RUN, config(8))
     again = await services.batches.dispatch.take(RUN)
     assert again.batch is not None
     assert again.batch.payloads == first.batch.payloads

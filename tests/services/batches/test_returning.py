@@ -49,7 +49,7 @@ def names(batch: OutgoingBatch) -> list[str | None]:
 
 
 async def states(services: Services) -> list[LeaseState]:
-    return [lease.state for lease in (await services.environments.registry.view(RUN)).leases]
+    return [lease.state for lease in (await services.runs.atropos.view(RUN)).leases]
 
 
 async def run_out(redis: Redis) -> None:

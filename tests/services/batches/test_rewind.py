@@ -77,7 +77,7 @@ async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to
     with pytest.raises(RewindImpossible, match="step 3"):
         await services.batches.retention.rewind(RUN, 1)
     await services.runs.administration.change(RUN, {"keep_batches": 8})
-    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
+    await services.runs.atropos.register(RUN, NEW_CONFIG)
     batch = await taken(services)
     assert batch.lease.step == 1
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
@@ -93,7 +93,7 @@ async def test_a_rewind_hands_out_no_batch_from_before_another_configuration(
     await services.runs.administration.change(RUN, {"keep_batches": keep_batches})
     await services.groups.native.submit(RUN, [named(name) for name in "abc"])
     old = [await taken(services) for _ in range(2)]
-    await services.environments.registry.register_trainer(RUN, NEW_CONFIG)
+    await services.runs.atropos.register(RUN, NEW_CONFIG)
     new = await taken(services)
     for batch in (*old, new):
         await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
@@ -108,7 +108,7 @@ async def test_a_batch_that_is_taken_during_a_registration_comes_before_the_new_
     registering, _ = process(url)
     await services.groups.native.submit(RUN, [named("a")])
     line.hold(scripts.load("register_trainer").digest.encode())
-    registration = asyncio.create_task(registering.environments.registry.register_trainer(RUN, NEW_CONFIG))
+    registration = asyncio.create_task(registering.runs.atropos.register(RUN, NEW_CONFIG))
     await wait_until(lambda: line.holds)
     await taken(services)
     line.heal()

@@ -119,7 +119,7 @@ async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
 ) -> None:
     for name in ("a", "b"):
         await services.runs.administration.create(name, config(4), Policy(max_staleness=1))
-    await services.environments.registry.view("nobody")
+    await services.runs.atropos.view("nobody")
     page = await services.runs.administration.page(100, "")
     found, failures = page.runs, page.unreadable
     assert failures == {}
@@ -133,9 +133,9 @@ async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
 
 async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> None:
     async def outdated(act: Awaitable[object]) -> bool:
-        before = (await services.environments.registry.view(RUN)).epoch
+        before = (await services.runs.atropos.view(RUN)).epoch
         await act
-        return (await services.environments.registry.view(RUN)).epoch != before
+        return (await services.runs.atropos.view(RUN)).epoch != before
 
     assert await outdated(join(services))
     assert not await outdated(join(services)), "as a worker does that starts again"

@@ -175,7 +175,7 @@ class CreditsMachine(RuleBasedStateMachine):
         for _ in range(MOST_ROUNDS):
             made = 0
             for environment in self._joined:
-                beat = self._call(lambda s, e=environment: s.environments.registry.heartbeat(RUN, e, "one", 0))
+                beat = self._call(lambda s, e=environment: s.environments.allowances.heartbeat(RUN, e, "one", 0))
                 size = self._view().environments[environment].group_size
                 for _ in range(beat.allowance.groups):
                     if not self._submit(size, environment, beat.allowance.policy_version):

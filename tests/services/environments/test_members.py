@@ -51,7 +51,7 @@ async def pass_time(redis: Redis, seconds: float) -> None:
 
 
 async def names(of: Process) -> list[str]:
-    return [env.name for env in (await of[0].environments.registry.view(RUN)).environments.values()]
+    return [env.name for env in (await of[0].runs.atropos.view(RUN)).environments.values()]
 
 
 async def come_and_go(of: Process, name: str) -> int:
@@ -69,7 +69,7 @@ async def test_a_repeated_leave_completes_the_first_one(alone: Process, redis_ur
     await client.aclose()
     with pytest.raises(MemberNotFound):
         await services.environments.registry.leave(RUN, joined.environment, "one")
-    (record,) = (await services.environments.registry.view(RUN)).environments.values()
+    (record,) = (await services.runs.atropos.view(RUN)).environments.values()
     assert not record.connected
 
 
@@ -82,7 +82,7 @@ async def test_an_environment_without_members_groups_and_history_is_forgotten(
 
     async def names_after(seconds: float) -> list[str]:
         await pass_time(redis_client, seconds)
-        await services.environments.registry.heartbeat(RUN, 1, "one", 0)
+        await services.environments.allowances.heartbeat(RUN, 1, "one", 0)
         await maintenance.look_after(RUN)
         return await names(alone)
 
@@ -108,13 +108,13 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     assert answer.batch is not None
     lease = answer.batch.lease
     await pass_time(redis_client, -HISTORY_S)
-    assert (await services.environments.registry.view(RUN)).leases
+    assert (await services.runs.atropos.view(RUN)).leases
     await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
     assert await stays(), "its batch is kept"
     await services.runs.administration.change(RUN, {"keep_batches": 0})
     await services.batches.retention.forget(RUN)
     assert not await stays()
-    assert sum((await services.environments.registry.view(RUN)).served.values()) == 2
+    assert sum((await services.runs.atropos.view(RUN)).served.values()) == 2
 
 
 async def test_a_repeated_group_gets_its_first_answer_after_its_environment_was_forgotten(
@@ -158,7 +158,7 @@ async def test_names_that_take_the_room_of_others_at_the_same_time_all_join(
     processes = [process()[0] for _ in range(4)]
     for number in range(4):
         await come_and_go(alone, f"pod-{number}")
-    await asyncio.gather(*(each.environments.registry.view(RUN) for each in processes))
+    await asyncio.gather(*(each.runs.atropos.view(RUN) for each in processes))
     await asyncio.gather(*(join(each, f"live-{number}") for number, each in enumerate(processes)))
     assert sorted(await names(alone)) == ["live-0", "live-1", "live-2", "live-3"]
 
@@ -170,26 +170,26 @@ async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_th
     processes = [process()[0] for _ in range(6)]
     await come_and_go(alone, "math")
     await pass_time(redis_client, 60)
-    await asyncio.gather(*(each.environments.registry.view(RUN) for each in processes))
+    await asyncio.gather(*(each.runs.atropos.view(RUN) for each in processes))
     joins = [join(each, "math", f"m{size}", group_size=size) for size, each in enumerate(processes, 1)]
     answers = await asyncio.gather(*joins, return_exceptions=True)
     (one,) = [answer for answer in answers if isinstance(answer, Membership)]
     refused = [answer for answer in answers if isinstance(answer, EnvironmentSettingsDiffer)]
     assert len(refused) == 5
-    view = await alone[0].environments.registry.view(RUN)
+    view = await alone[0].runs.atropos.view(RUN)
     assert (view.environments[0].members, f"m{view.environments[0].group_size}") == (1, one.member)
 
 
 async def test_leaving_through_another_process_is_not_taken_back(process: Callable[..., Process]) -> None:
     """A client of Atropos polls one process, and leaves through another, before the first one ticks."""
     (services, maintenance), (others, _) = process(), process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     assert await services.environments.registry.register_environment(RUN, RegistrationRequest("math", 4, 512, 1.0, 0.5))
-    await services.environments.registry.pace(RUN, 0)
+    await services.environments.allowances.pace(RUN, 0)
     assert await others.environments.registry.disconnect_environment(RUN, 0)
     await maintenance.look_after(RUN)
-    assert not (await services.environments.registry.view(RUN)).environments[0].connected
+    assert not (await services.runs.atropos.view(RUN)).environments[0].connected
 
 
 class Removals(RedisClient):
@@ -218,7 +218,7 @@ async def test_very_many_members_leave_in_steps(redis_url: str) -> None:
         await services.environments.registry.leave(RUN, many, None)
         assert sum(connection.sizes) == 3001
         assert max(connection.sizes) < 2000
-        environments = (await services.environments.registry.view(RUN)).environments
+        environments = (await services.runs.atropos.view(RUN)).environments
     assert (environments[many].members, environments[others].members) == (0, 1)
     assert not environments[many].connected
 
@@ -279,17 +279,17 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
     await services.runs.administration.create(RUN, config(4), Policy(max_staleness=0))
     for member in "abc":
         await join(services, "math", member)
-    registry = services.environments.registry
-    assert (await registry.heartbeat(RUN, 0, "a", 0, 1)).started == 1
+    allowances = services.environments.allowances
+    assert (await allowances.heartbeat(RUN, 0, "a", 0, 1)).started == 1
 
     async def meanwhile() -> None:
         await services.groups.native.submit(RUN, [encoded(2, 0, 0)._replace(given_id="g")])
-        await registry.heartbeat(RUN, 0, "a", 0)
-        assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
+        await allowances.heartbeat(RUN, 0, "a", 0)
+        assert (await allowances.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 
     slow, connection = interrupted
     connection.before, connection.meanwhile = "update_running_groups", meanwhile
-    assert (await slow.environments.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
+    assert (await slow.environments.allowances.heartbeat(RUN, 0, "b", 0, 1)).started == 0
     assert connection.before is None
 
 
@@ -301,7 +301,7 @@ async def test_a_heartbeat_that_says_nothing_new_writes_nothing(
 
     async def writes(retries: int | None) -> bool:
         connection.before, connection.meanwhile = "update_running_groups", lambda: asyncio.sleep(0)
-        await services.environments.registry.heartbeat(RUN, 0, "one", 0, 0, retries)
+        await services.environments.allowances.heartbeat(RUN, 0, "one", 0, 0, retries)
         return connection.before is None
 
     said = {None: False, 0: True, 2: True}
@@ -331,21 +331,21 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
             await services.environments.registry.leave(RUN, 0, member)
             del model[member]
         elif member in model and what == "run":
-            await services.environments.registry.heartbeat(RUN, 0, member, number)
+            await services.environments.allowances.heartbeat(RUN, 0, member, number)
             model[member] = number
             permits[member] = min(number, permits[member])
         elif member in model and what == "start":
-            told = await services.environments.registry.heartbeat(RUN, 0, member, None, number)
+            told = await services.environments.allowances.heartbeat(RUN, 0, member, None, number)
             assert told.started == max(0, min(number, 2 - sum(model.values()))), "a batch holds two groups"
             model[member] += told.started
             permits[member] += told.started
         elif what == "expire":
             await maintenance.look_after(RUN)
             await pass_time(redis_client, 121)
-            await services.environments.registry.heartbeat(RUN, 0, "always", None)
+            await services.environments.allowances.heartbeat(RUN, 0, "always", None)
             await maintenance.look_after(RUN)
             model = {"always": model["always"]}
-        view = await services.environments.registry.view(RUN)
+        view = await services.runs.atropos.view(RUN)
         assert (view.environments[0].members, view.running.get(0, 0)) == (len(model), sum(model.values()))
         listed, _ = await services.environments.registry.members(RUN, 0)
         assert {one.member: (one.running_groups, one.permits) for one in listed} == {
@@ -353,4 +353,4 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
         }
     await services.runs.administration.delete(RUN)
     with pytest.raises(RunNotFound):
-        await services.environments.registry.heartbeat(RUN, 0, "always", None)
+        await services.environments.allowances.heartbeat(RUN, 0, "always", None)

@@ -11,7 +11,7 @@ from app.api.deps import Services
 from app.core.environments.granting import GroupAllowance
 from app.core.runs.settings import Policy
 from app.main import build_services
-from app.services.environments.registry import HeartbeatResult
+from app.services.environments.allowances import HeartbeatResult
 from app.settings import ServiceSettings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
@@ -37,11 +37,11 @@ def read_again(services: Services) -> None:
 async def beat(
     services: Services, environment: int, member: str = "one", running: int | None = None, start: int = 0
 ) -> HeartbeatResult:
-    return await services.environments.registry.heartbeat(RUN, environment, member, running, start)
+    return await services.environments.allowances.heartbeat(RUN, environment, member, running, start)
 
 
 async def credits_of(services: Services, environment: int) -> GroupAllowance:
-    return await services.environments.registry.credits(RUN, environment)
+    return await services.environments.allowances.credits(RUN, environment)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_a_hundred_requests_at_once_share_one_reading(two: tuple[Services,
     assert {answer.groups for answer in answers} == {4}
     await asyncio.gather(*(beat(services, n % 2, "one") for n in range(100)))
     assert connection.reads == 2
-    await asyncio.gather(*(services.environments.registry.pace(RUN, n % 3) for n in range(100)))
+    await asyncio.gather(*(services.environments.allowances.pace(RUN, n % 3) for n in range(100)))
     assert connection.reads == 3
     await connection.aclose()
 

@@ -26,7 +26,7 @@ async def test_every_group_sent_is_served_once_or_still_there(
 ) -> None:
     processes = [process() for _ in range(3)]
     first = processes[0][0]
-    await first.environments.registry.register_trainer(RUN, config(16))
+    await first.runs.atropos.register(RUN, config(16))
     await first.batches.dispatch.take(RUN)
     shares = (None, 0.25, None)
     environments = []
@@ -83,13 +83,13 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         assert await services.groups.store.admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 2)])
     for _ in range(3):
         answer = await services.batches.dispatch.take(RUN)
         await services.batches.atropos_delivery.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
-    epoch = (await services.environments.registry.view(RUN)).epoch
+    epoch = (await services.runs.atropos.view(RUN)).epoch
     assert await services.groups.store.admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
@@ -98,7 +98,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
 async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[..., Process], redis_client: Redis) -> None:
     """What a crash between the payload and its index entry leaves behind."""
     services, maintenance = process(orphan_ttl_s=1)
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     keys = RunKeys(RUN)
     await redis_client.zadd(keys.unreferenced, {"orphan": 0, "young": 99_500})
     for group in ("orphan", "young"):
@@ -114,7 +114,7 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
     process: Callable[..., Process], redis_client: Redis, damage: str, when: str
 ) -> None:
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     for mark in range(3):
         await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     if when == "leased":
@@ -127,7 +127,7 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
             await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
     answer = await services.batches.dispatch.take(RUN)
     assert marks(answer) == [1, 2]
-    dropped = (await services.environments.registry.view(RUN)).dropped
+    dropped = (await services.runs.atropos.view(RUN)).dropped
     assert dropped == {("payload_lost" if damage == "missing" else "corrupt", None): 1}
     await books_of(redis_client, RUN)
 
@@ -137,7 +137,7 @@ async def test_a_request_reads_the_run_and_each_payload_once(
 ) -> None:
     """And once more each time that it has to start over, as it does when a payload is damaged."""
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     for mark in range(3):
         await services.groups.atropos.submit(RUN, [encoded(2, mark)])
@@ -152,14 +152,14 @@ async def test_a_request_reads_the_run_and_each_payload_once(
 
 async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], redis_client: Redis) -> None:
     services, maintenance = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     registered = await services.environments.registry.register_environment(RUN, RegistrationRequest("env", 8, 512, 1.0))
     assert registered is not None
     for mark in range(5):
         await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, registered[0].environment)])
     await services.batches.dispatch.take(RUN)
-    await services.environments.registry.reset(RUN)
+    await services.runs.atropos.reset(RUN)
     await maintenance.look_after(RUN)
     await books_of(redis_client, RUN)
     left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter(f"{PREFIX}:*")}
@@ -172,7 +172,7 @@ async def test_a_run_takes_only_so_many_environments(
 ) -> None:
     monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 2)
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     for name in ("one", "two"):
         await services.environments.registry.register_environment(RUN, RegistrationRequest(name, 4, 512, 1.0))
@@ -183,8 +183,8 @@ async def test_a_run_takes_only_so_many_environments(
 async def test_there_are_only_so_many_runs(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MOST_RUNS", 1)
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
-    await services.environments.registry.register_trainer(RUN, config(8))
+    await services.runs.atropos.register(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(8))
     with pytest.raises(TooManyRuns, match="there are 1 runs"):
         await services.groups.atropos.submit("another", [encoded(2, 1)])
 
@@ -194,7 +194,7 @@ async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
 ) -> None:
     services, maintenance = process()
     for name in ("a", RUN):
-        await services.environments.registry.register_trainer(name, config(4))
+        await services.runs.atropos.register(name, config(4))
     await redis_client.set(RunKeys("a").left, "not a list")
     upkeep = asyncio.create_task(maintenance.run_forever())
     try:
@@ -234,7 +234,7 @@ async def test_a_group_without_an_index_entry_is_in_nobodys_way(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     for mark in range(2):
         await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
@@ -245,7 +245,7 @@ async def test_a_group_without_an_index_entry_is_in_nobodys_way(
 async def test_who_sends_a_batch_is_known_to_be_alive_from_the_start(process: Callable[..., Process]) -> None:
     """A process of another host that never ticked would be taken for dead, and its batch handed out twice."""
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     await services.batches.dispatch.take(RUN)
-    assert services.batches.atropos_delivery.worker in (await services.environments.registry.view(RUN)).workers
+    assert services.batches.atropos_delivery.worker in (await services.runs.atropos.view(RUN)).workers

@@ -13,7 +13,7 @@ async def test_if_more_groups_wait_for_a_set_than_may_all_are_queued(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     joined = await services.environments.registry.register_environment(RUN, RegistrationRequest("math", 2000, 512, 1.0))
     assert joined is not None

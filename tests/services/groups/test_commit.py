@@ -53,7 +53,7 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
 
 async def context_of_a_new_run(services: Services) -> AdmissionContext:
     await run_with(services)
-    view = await services.environments.registry.view(RUN)
+    view = await services.runs.atropos.view(RUN)
     return AdmissionContext(view.epoch, view.first_epoch, {})
 
 

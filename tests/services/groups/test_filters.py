@@ -45,7 +45,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={})
-    before = (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).allowance.groups
+    before = (await services.environments.allowances.heartbeat(RUN, 0, "one", 0)).allowance.groups
     sent = [rewarded("same", SAME), rewarded("mixed", MIXED), rewarded("nobodys", SAME, None)]
     assert await services.groups.native.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
     again = [outcome._replace(repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
@@ -55,7 +55,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
     view = await services.runs.administration.get(RUN)
     assert view.dropped == {("zero_variance", 0): 1, ("zero_variance", None): 1}
     assert view.sent[0].sequences == 2, "forecasts are made from what was stored"
-    assert (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).allowance.groups == before - 1, (
+    assert (await services.environments.allowances.heartbeat(RUN, 0, "one", 0)).allowance.groups == before - 1, (
         "others may be started for those dropped"
     )
     life = await services.groups.histories.of(RUN, "same")
@@ -115,7 +115,7 @@ async def test_a_filter_holds_for_all_that_any_process_answers_after_the_change(
     assert await there.groups.native.submit(RUN, [rewarded("b", SAME)]) == [DROPPED]
     await here.runs.administration.change(RUN, {"filter_zero_variance": None})
     assert await there.groups.native.submit(RUN, [rewarded("c", SAME)]) == [ACCEPTED]
-    assert (await here.environments.registry.view(RUN)).totals.queued_groups == 2, "what is queued is looked at no more"
+    assert (await here.runs.atropos.view(RUN)).totals.queued_groups == 2, "what is queued is looked at no more"
 
 
 async def test_a_group_that_is_too_old_is_that_whatever_its_rewards(process: Callable[..., Process]) -> None:
@@ -154,7 +154,7 @@ async def test_starvation_is_seen_by_all_processes_told_once_and_ended_by_one_gr
     for services in (here, there):
         assert (await services.runs.status.of(RUN)).alert is None
     await here.groups.native.submit(RUN, [rewarded("two", SAME)])
-    assert (await there.environments.registry.view(RUN)).starvation.sequences == 2, "it is counted again"
+    assert (await there.runs.atropos.view(RUN)).starvation.sequences == 2, "it is counted again"
 
 
 @pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])
@@ -166,5 +166,5 @@ async def test_what_is_kept_with_a_weight_of_0_ends_no_starvation(
     await services.runs.administration.set_policy_version(RUN, 1)
     await services.groups.native.submit(RUN, [rewarded("old", MIXED)._replace(policy_version=0)])
     await services.groups.native.submit(RUN, [rewarded("same", SAME)])
-    starvation = (await services.environments.registry.view(RUN)).starvation
+    starvation = (await services.runs.atropos.view(RUN)).starvation
     assert (starvation.sequences, sum(starvation.dropped.values())) == (sequences, sequences // 2)

@@ -38,7 +38,7 @@ async def filled(process: Callable[..., Process], version: int = 0, **settings: 
 
 
 async def dropped(process: Process, reason: DropReason) -> int:
-    return (await process[0].environments.registry.view(RUN)).dropped_by_reason.get(reason, 0)
+    return (await process[0].runs.atropos.view(RUN)).dropped_by_reason.get(reason, 0)
 
 
 async def test_another_process_drops_what_the_request_left(

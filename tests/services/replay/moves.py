@@ -96,8 +96,8 @@ class Buffer:
 async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
     """Make a run with a buffer."""
     services, _ = process
-    if (await services.environments.registry.view(RUN)).config is None:
-        await services.environments.registry.register_trainer(RUN, config(4))
+    if (await services.runs.atropos.view(RUN)).config is None:
+        await services.runs.atropos.register(RUN, config(4))
     await services.replay.buffers.configure(RUN, policy)
     return Buffer(process, redis)
 

@@ -244,7 +244,7 @@ async def test_a_reset_leaves_no_payload_and_the_next_buffer_is_empty(
 ) -> None:
     buffer = await buffer_of(process(), redis_client)
     await buffer.put(0, 1)
-    await buffer.process[0].environments.registry.reset(RUN)
+    await buffer.process[0].runs.atropos.reset(RUN)
     await buffer.process[1].look_after(RUN)
     assert [key async for key in redis_client.scan_iter(RunKeys(RUN).payload("*"))] == []
     again = await buffer_of(buffer.process, redis_client)

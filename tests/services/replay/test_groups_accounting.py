@@ -111,7 +111,7 @@ class Crowd:
         for _ in range(rounds):
             buffer = self.somewhere
             services = buffer.process[0]
-            view = await services.environments.registry.view(RUN)
+            view = await services.runs.atropos.view(RUN)
             match self.dice.randint(0, 11):
                 case 0 | 1:
                     await self._rewind(buffer, max(0, view.step - self.dice.randint(0, 4)))
@@ -142,7 +142,7 @@ class Crowd:
         """Rewind to a step. Leased batches up to that step count as trained on."""
         services = buffer.process[0]
         store = BatchStore(services.connection)
-        for lease in (await services.environments.registry.view(RUN)).leases:
+        for lease in (await services.runs.atropos.view(RUN)).leases:
             if lease.step <= step:
                 self.trained |= {group.group_id for group in await store.groups_of(RUN, lease.batch_id) or ()}
         with suppress(RewindImpossible):
@@ -153,8 +153,8 @@ class Crowd:
         buffer = self.buffers[0]
         services = buffer.process[0]
         await buffer.pass_time(3_700_000)
-        await services.batches.retention.rewind(RUN, (await services.environments.registry.view(RUN)).step)
-        while (view := await services.environments.registry.view(RUN)).leases:
+        await services.batches.retention.rewind(RUN, (await services.runs.atropos.view(RUN)).step)
+        while (view := await services.runs.atropos.view(RUN)).leases:
             await self._see_to_quarantined(buffer)
             if any(lease.state == "returned" for lease in view.leases):
                 batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
@@ -165,7 +165,7 @@ class Crowd:
 
     async def _see_to_quarantined(self, buffer: Buffer) -> None:
         services = buffer.process[0]
-        for lease in (await services.environments.registry.view(RUN)).leases:
+        for lease in (await services.runs.atropos.view(RUN)).leases:
             try:
                 if self.dice.random() < 0.5:
                     await services.batches.leases.discard(RUN, lease.batch_id)

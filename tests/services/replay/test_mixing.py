@@ -260,7 +260,7 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
 
     async def make() -> int:
         nonlocal made
-        grant = (await services.environments.registry.heartbeat(RUN, environment, "one", None)).allowance
+        grant = (await services.environments.allowances.heartbeat(RUN, environment, "one", None)).allowance
         marks = range(made, made + grant.groups)
         await submit(services, *marks, environment=environment, version=grant.policy_version)
         made += grant.groups

@@ -30,7 +30,7 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     services = buffer.process[0]
     store = BatchStore(services.connection)
     await submit(services, 10, 11)
-    view = await services.environments.registry.view(RUN)
+    view = await services.runs.atropos.view(RUN)
     decision, mixture = await services.batches.dispatch._formation.decide(
         RUN, view
     )  # dies once it has reserved what it planned
@@ -44,7 +44,7 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     assert len((await buffer.books()).samples) == 2
     await buffer.pass_time(2_000)
     assert (await buffer.books()).samples.keys() != {"lost"}
-    (held,) = (await services.environments.registry.view(RUN)).leases
+    (held,) = (await services.runs.atropos.view(RUN)).leases
     assert (await store.acknowledge(RUN, [held], keep=True, history_ms=1000)).replayed_groups == 1  # dies again
     assert len((await books(buffer)).samples) == 1
     await services.batches.retention.rewind(RUN, 2)
@@ -150,7 +150,7 @@ async def test_no_use_is_reserved_in_a_buffer_that_was_made_again(
     services = buffer.process[0]
     formation = services.batches.dispatch._formation
     await submit(services, 10, 11)
-    _, mixture = await formation.decide(RUN, await services.environments.registry.view(RUN))
+    _, mixture = await formation.decide(RUN, await services.runs.atropos.view(RUN))
     assert mixture is not None
     lease = (await taken(services)).lease
     await services.replay.snapshots.delete_buffer(RUN)

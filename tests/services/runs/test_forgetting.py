@@ -54,13 +54,13 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, maintenance = process()
-    await services.environments.registry.register_trainer(RUN, CONFIG)
+    await services.runs.atropos.register(RUN, CONFIG)
     await services.batches.dispatch.take(RUN)
     environment = await registered(services.environments.registry, "math", 4)
     for _ in range(3):
         await services.groups.atropos.submit(RUN, [encoded(2), encoded(3, environment)])
     await services.batches.dispatch.take(RUN)
-    await services.environments.registry.reset(RUN)
+    await services.runs.atropos.reset(RUN)
     await maintenance.look_after(RUN)
     assert await keys_of(redis_client), "a repeated submission is still recognised"
     await pass_time(redis_client, RECOGNISED_MS)
@@ -69,7 +69,7 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
 
 
 async def _configured(services: object, redis_client: Redis) -> None:
-    await services.environments.registry.register_trainer(RUN, CONFIG)  # type: ignore[attr-defined]
+    await services.runs.atropos.register(RUN, CONFIG)  # type: ignore[attr-defined]
 
 
 async def _queued(services: object, redis_client: Redis) -> None:
@@ -83,7 +83,7 @@ async def _reserved(services: object, redis_client: Redis) -> None:
 
 async def _trash(services: object, redis_client: Redis) -> None:
     await _queued(services, redis_client)
-    await services.environments.registry.reset(RUN)  # type: ignore[attr-defined]
+    await services.runs.atropos.reset(RUN)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("make", [_configured, _queued, _reserved, _trash], ids=lambda make: make.__name__)
@@ -107,7 +107,7 @@ async def test_a_missing_or_forgotten_run_stays_away_whatever_still_arrives(
         lambda: runs.start(RUN),
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
-        lambda: services.environments.registry.reset(RUN),
+        lambda: services.runs.atropos.reset(RUN),
         lambda: runs.record_heartbeats({RUN: PendingHeartbeats({0: 0}, {(0, "one")})}),
         lambda: runs.tick(RUN, 1000),
         lambda: runs.forget(RUN),
@@ -163,13 +163,13 @@ async def test_knowledge_of_a_forgotten_run_is_outdated_in_a_new_one(
     """The old environment 0 declared groups of 2, the new one of 4: a group of 2 must wait for another."""
     (knows, maintenance), (makes, _) = process(), process()
     for services, group_size in ((knows, 2), (makes, 4)):
-        await services.environments.registry.register_trainer(RUN, CONFIG)
+        await services.runs.atropos.register(RUN, CONFIG)
         await services.batches.dispatch.take(RUN)
         assert await registered(services.environments.registry, "math", group_size) == 0
         (receipt,) = await knows.groups.atropos.submit(RUN, [encoded(2, 0)])
         assert receipt.buffered == (group_size == 4)
         if services is knows:
-            await knows.environments.registry.reset(RUN)
+            await knows.runs.atropos.reset(RUN)
             await maintenance.look_after(RUN)
             await pass_time(redis_client, RECOGNISED_MS)
             await maintenance.look_after(RUN)
@@ -181,13 +181,13 @@ async def test_an_environment_is_written_once_however_often_its_command_is_repea
 ) -> None:
     """The connection repeats it after a lost reply; another environment that decided on the same epoch is refused."""
     services, _ = process()
-    await services.environments.registry.register_trainer(RUN, CONFIG)
+    await services.runs.atropos.register(RUN, CONFIG)
     await services.batches.dispatch.take(RUN)
     await registered(services.environments.registry, "math", 4)
-    view = await services.environments.registry.view(RUN)
+    view = await services.runs.atropos.view(RUN)
     twice = Twice(services.connection)
     assert await EnvironmentStore(twice).put(RUN, view.environments[0], view.epoch)
-    assert (await services.environments.registry.view(RUN)).epoch == view.epoch + 1
+    assert (await services.runs.atropos.view(RUN)).epoch == view.epoch + 1
     assert not await EnvironmentStore(twice).put(RUN, view.environments[0], view.epoch)
 
 
@@ -226,13 +226,13 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
             await check(run)
             await asyncio.sleep(generator.uniform(0, 0.01))
             if generator.random() < 0.1:
-                await services.environments.registry.register_trainer(run, CONFIG)
+                await services.runs.atropos.register(run, CONFIG)
 
     async def end(services_index: int) -> None:
         services, maintenance = processes[services_index]
         while producing:
             run = generator.choice(names)
-            await services.environments.registry.reset(run)
+            await services.runs.atropos.reset(run)
             await redis_client.hdel(RunKeys(run).run, "reset_ms")  # type: ignore[misc]  # as if it were long ago
             for _ in range(2):  # one to sweep, one to forget
                 await maintenance.look_after(run)

@@ -61,7 +61,7 @@ async def test_idle_runs_cost_nothing(
     services, connection = counted
     (_, other) = process()
     for number in range(20):
-        await services.environments.registry.register_trainer(f"run{number}", config(4))
+        await services.runs.atropos.register(f"run{number}", config(4))
     loops = [asyncio.create_task(one.run_forever()) for one in (services.maintenance, other)]
     try:
 
@@ -86,7 +86,7 @@ async def test_a_heartbeat_counts_whichever_process_hears_it(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     (first, maintains), (hears, other) = process(), process()
-    await first.environments.registry.register_trainer(RUN, config(4))
+    await first.runs.atropos.register(RUN, config(4))
     joined = await join(first)
     loops = [asyncio.create_task(maintains.run_forever())]
     try:
@@ -98,7 +98,7 @@ async def test_a_heartbeat_counts_whichever_process_hears_it(
         loops.append(asyncio.create_task(other.run_forever()))
         long_ago = {f"{joined.environment}:{joined.member}": 1}
         await redis_client.zadd(KEYS.members_heard, long_ago)
-        await hears.environments.registry.heartbeat(RUN, joined.environment, joined.member, 0)
+        await hears.environments.allowances.heartbeat(RUN, joined.environment, joined.member, 0)
 
         async def heard() -> bool:
             score = await redis_client.zscore(KEYS.members_heard, next(iter(long_ago)))
@@ -116,13 +116,13 @@ async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
     """Redis commits a batch and its answer is lost: nobody else may hand it out while this process lives."""
     line, url = lossy
     (first, maintains), (loses, other) = process(), process(url, store_patience_s=PATIENCE_S)
-    await first.environments.registry.register_trainer(RUN, config(2))
+    await first.runs.atropos.register(RUN, config(2))
     await first.groups.atropos.submit(RUN, [encoded(2, 1)])
     line.lose_replies_to(scripts.load("commit_batch").digest.encode())
     with pytest.raises(StoreUnavailable):
         await loses.batches.dispatch.take(RUN)
     line.heal()
-    view = await first.environments.registry.view(RUN)
+    view = await first.runs.atropos.view(RUN)
     assert [lease.state for lease in view.leases] == ["sending"]
     assert (await first.batches.dispatch.take(RUN)).batch is None, "its sender lives"
     loops = [asyncio.create_task(maintains.run_forever())]
@@ -135,7 +135,7 @@ async def test_a_process_that_maintains_no_runs_returns_the_batches_it_lost(
         await wait_until(two_processes)
 
         async def returned() -> bool:
-            leases = (await first.environments.registry.view(RUN)).leases
+            leases = (await first.runs.atropos.view(RUN)).leases
             return [lease.state for lease in leases] == ["returned"]
 
         await wait_until(returned)
@@ -161,9 +161,9 @@ async def test_heartbeats_that_redis_did_not_take_are_written_later(
 ) -> None:
     line, url = lossy
     services, maintenance = process(url, store_patience_s=PATIENCE_S)
-    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.runs.atropos.register(RUN, config(4))
     joined = await join(services)
-    await services.environments.registry.heartbeat(RUN, joined.environment, joined.member, 0)
+    await services.environments.allowances.heartbeat(RUN, joined.environment, joined.member, 0)
     member = f"{joined.environment}:{joined.member}"
     await redis_client.zadd(KEYS.members_heard, {member: 1})
     line.hold(scripts.load("record_heartbeats").digest.encode())
