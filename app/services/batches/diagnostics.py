@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.core.batches.diagnosis import archived, expected_s, old_groups, serving_paused, undivided, unregistered
+from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived
 from app.core.model import NotReady
@@ -26,19 +27,19 @@ class BatchDiagnosis:
     Attributes:
         view: The run; in a dry run with the settings to try.
         not_ready: Why there is no batch; None if there is one.
-        expected_s: Seconds until a batch should form at the present arrival rates; None if that is unknown.
-        relaxes_s: Seconds until a batch may form without some minimum; None if no minimum will be relaxed.
         rates: Trainable sequences per second, by environment.
         arrived: The groups that came lately, and how many of them filters dropped.
+        expected_s: Seconds until a batch should form at the present arrival rates; None if that is unknown.
+        relaxes_s: Seconds until a batch may form without some minimum; None if no minimum will be relaxed.
         warnings: Problems that no number of new groups solves.
     """
 
     view: RunView
     not_ready: NotReady | None
-    expected_s: float | None
-    relaxes_s: float | None
     rates: Mapping[int, float]
     arrived: Arrived
+    expected_s: float | None = None
+    relaxes_s: float | None = None
     warnings: tuple[RunWarning, ...] = ()
 
     @property
@@ -85,49 +86,55 @@ class Diagnostics:
             run: The run's name.
             overrides: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
         """
-        reason = await self._of(run, overrides)
-        found = self._warnings.tried(reason.view) if overrides else self._warnings.note(run, reason.view)
-        return replace(reason, warnings=found)
+        diagnosis = await self._of(run, overrides)
+        warnings = self._warnings.tried(diagnosis.view) if overrides else self._warnings.note(run, diagnosis.view)
+        return replace(diagnosis, warnings=warnings)
 
     async def _of(self, run: str, overrides: Mapping[str, float] | None) -> BatchDiagnosis:
-        decision, attempts = None, 0
-        while decision is None:
+        attempts = 0
+        while True:
             view = await self._runs.view(run)
             if view.config is None:
-                return BatchDiagnosis(view, unregistered(), None, None, {}, Arrived())
+                return BatchDiagnosis(view, unregistered(), {}, Arrived())
             self._arrivals.note(run, view)
             view = _tried(view, view.config, overrides or {})
-            arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
+            ready = BatchDiagnosis(view, None, self._arrivals.rates(run), self._arrivals.lately(run, view))
             if view.policy.archived:
-                return BatchDiagnosis(view, archived(), None, None, arriving, arrived)
+                return replace(ready, not_ready=archived())
             if view.policy.serving_paused:
-                return BatchDiagnosis(view, serving_paused(), None, None, arriving, arrived)
+                return replace(ready, not_ready=serving_paused())
             again = None if overrides else self._dispatch.again_first(view)
             if again is not None:
-                return BatchDiagnosis(
-                    view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived
-                )
+                return replace(ready, not_ready=undivided(view.undivided, again.batch_id, ()))
             if attempts == MOST_DROPPING:
                 await self._runs.request_sweep(run)
-                return BatchDiagnosis(view, old_groups(), None, None, arriving, arrived)
+                return replace(ready, not_ready=old_groups())
             decision, attempts = await self._dispatch.decision(run, view), attempts + 1
-        policy = view.policy
-        if decision.plan is not None:
-            planned = [group.group_id for group in decision.plan.groups]
-            return BatchDiagnosis(view, undivided(view.undivided, None, planned), None, None, arriving, arrived)
-        why = decision.not_ready
+            if decision is not None and decision.plan is not None:
+                planned = [group.group_id for group in decision.plan.groups]
+                return replace(ready, not_ready=undivided(view.undivided, None, planned))
+            if decision is not None:
+                return await self._explained(run, ready, decision)
+
+    async def _explained(self, run: str, ready: BatchDiagnosis, decision: Decision) -> BatchDiagnosis:
+        """Add why there is no plan, who causes it, and when there should be one."""
+        view, why = ready.view, decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
-        if arrived.filtered:
-            why = why.adding(str(arrived))
-        if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):
-            idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
+        if ready.arrived.filtered:
+            why = why.adding(str(ready.arrived))
+        fresh_fraction = view.policy.fresh_fraction
+        if fresh_fraction < 1 and not await self._buffers.takes_groups(run):
+            idle = f"fresh_fraction is {fresh_fraction}, but no replay buffer takes groups to fill batches up"
             why = why.adding(idle)
         why = why.adding(await self._capacity.reached(run, view))
         why = why.adding(await asyncio.to_thread(self._who_must_act, run, view))
         left_ms = decision.relaxes_in_ms
-        relaxes_s = None if left_ms is None else left_ms / 1000
-        expected = expected_s(why, arriving, view.gone_senders(self._ttl_ms))
-        return BatchDiagnosis(view, why, expected, relaxes_s, arriving, arrived)
+        return replace(
+            ready,
+            not_ready=why,
+            expected_s=expected_s(why, ready.rates, view.gone_senders(self._ttl_ms)),
+            relaxes_s=None if left_ms is None else left_ms / 1000,
+        )
 
     def _who_must_act(self, run: str, view: RunView) -> str | None:
         return Demand(run, view, self._ttl_ms).who_must_act()
