@@ -12,7 +12,8 @@ from app.core.model import NotReady
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
-from app.services.batches.dispatch import MOST_DROPPING, Dispatch
+from app.services.batches.dispatch import Dispatch
+from app.services.batches.old_groups import DroppingAttempts
 from app.services.groups.arrivals import Arrivals
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
@@ -91,7 +92,7 @@ class Diagnostics:
         return replace(diagnosis, warnings=warnings)
 
     async def _of(self, run: str, overrides: Mapping[str, float] | None) -> BatchDiagnosis:
-        attempts = 0
+        dropping, gives_up = DroppingAttempts(self._runs, run), False
         while True:
             view = await self._runs.view(run)
             if view.config is None:
@@ -106,15 +107,15 @@ class Diagnostics:
             again = None if overrides else self._dispatch.again_first(view)
             if again is not None:
                 return replace(ready, not_ready=undivided(view.undivided, again.batch_id, ()))
-            if attempts == MOST_DROPPING:
-                await self._runs.request_sweep(run)
+            if gives_up:
                 return replace(ready, not_ready=old_groups())
-            decision, attempts = await self._dispatch.decision(run, view), attempts + 1
+            decision = await self._dispatch.decision(run, view)
             if decision is not None and decision.plan is not None:
                 planned = [group.group_id for group in decision.plan.groups]
                 return replace(ready, not_ready=undivided(view.undivided, None, planned))
             if decision is not None:
                 return await self._explained(run, ready, decision)
+            gives_up = await dropping.was_last()
 
     async def _explained(self, run: str, ready: BatchDiagnosis, decision: Decision) -> BatchDiagnosis:
         """Add why there is no plan, who causes it, and when there should be one."""

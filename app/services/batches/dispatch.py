@@ -14,6 +14,7 @@ from app.events import BatchQuarantined, BatchRedelivered, emit
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
+from app.services.batches.old_groups import DroppingAttempts
 from app.services.batches.request import BatchRequest, BatchResult, OutgoingBatch
 from app.services.batches.retrieval import Retrieval
 from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
@@ -26,10 +27,6 @@ from app.store.redis.notifications import LEASE_NEWS
 from app.store.runs.processes import ProcessStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, StepMismatch
-
-MOST_DROPPING = 8
-"""Attempts of a request that find only groups that are too old. Each drops a batch of them; maintenance drops the
-rest."""
 
 _OWN_ERRORS = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # they concern one waiting request only
 _NOTE_WAITING_EVERY_MS = 10_000
@@ -116,7 +113,7 @@ class Dispatch:
             if view.config is not None and self._atropos_delivery.seems_dead(view):
                 await self._processes.beat(self._atropos_delivery.worker)
             sent = tuple(lease for lease in view.leases if lease.state == "sent") if request is None else ()
-            attempts, dropping = Attempts("hand out a batch", run), 0
+            attempts, dropping = Attempts("hand out a batch", run), DroppingAttempts(self._runs, run)
             while view.config is not None and attempts.again():  # a reset may happen in between
                 if request is not None:
                     request.check(view)
@@ -128,10 +125,7 @@ class Dispatch:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
-                    dropping += 1
-                    if dropping == MOST_DROPPING or not is_about_old_groups(outcome):
-                        if is_about_old_groups(outcome):
-                            await self._runs.request_sweep(run)
+                    if not is_about_old_groups(outcome) or await dropping.was_last():
                         await self._note_waiting(run, view)
                         return BatchResult(None, outcome, sent)
                 else:

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
-from app.services.batches import diagnostics, dispatch
+from app.services.batches import old_groups
 from app.services.groups import staleness
 from app.store.redis.keys import RunKeys
 from lachesis.wire.states import DropReason
@@ -78,8 +78,7 @@ async def test_a_take_drops_many_stale_groups_in_parts(process: Callable[..., Pr
 async def test_a_request_says_that_groups_are_old_and_does_not_wait_for_the_sweep(
     process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (diagnostics, dispatch):
-        monkeypatch.setattr(module, "MOST_DROPPING", 2)
+    monkeypatch.setattr(old_groups, "MOST_DROPPING", 2)
     (services, maintenance), _ = await filled(process, max_staleness=0)
     await redis_client.hset(KEYS.run, "policy_version", 5)  # type: ignore[misc]  # no sweep
     found = await services.batches.diagnostics.of(RUN)
