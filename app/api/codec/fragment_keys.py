@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.codec.json_reader import Path, check_structure, described, minified, parse_in_python
+from app.api.codec.policy_versions import oldest_version
 from app.core.replay.buffer import Versions
 from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
@@ -70,7 +71,7 @@ def encoded(values: Mapping[str, Any], payload: Payload, versions: NDArray[Any] 
     given = {name: value for name, value in values.items() if value is not None}
     check_structure(given, path)
     if versions is not None:
-        oldest = _oldest(versions, (*path, POLICY_VERSIONS))
+        oldest = oldest_version(versions, (*path, POLICY_VERSIONS))
         if given.setdefault("policy_version", oldest) != oldest:
             raise InvalidField(f"is not {oldest}, the oldest of {POLICY_VERSIONS}", (*path, "policy_version"))
     try:
@@ -97,17 +98,6 @@ def as_strings(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def _oldest(versions: NDArray[Any], path: Path) -> int:
-    if not versions.size:
-        raise InvalidField("is empty", path)
-    oldest, newest = int(versions.min()), int(versions.max())
-    if oldest < 0:
-        raise InvalidField(f"is negative: {oldest}", (*path, int(np.argmin(versions))))
-    if newest > MAX_INTEGER:
-        raise InvalidField(f"is above {MAX_INTEGER}: {newest}", (*path, int(np.argmax(versions))))
-    return oldest
 
 
 def _versions(oldest: int, versions: NDArray[Any] | None) -> Versions:

@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse_json
+from app.api.codec.policy_versions import oldest_version
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged, place_of
 from lachesis.wire.errors import InvalidField, MalformedBody
@@ -57,11 +59,9 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path, *,
     if _METADATA in given:
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
     if versions is not None:
-        position = int(versions.values.argmin())
-        oldest = int(versions.values[position])
-        if oldest < 0:
-            place = place_of(versions, position) if in_rows else (position,)
-            raise InvalidField(f"is negative: {oldest}", (*path, "policy_versions", *place))
+        where = (*path, "policy_versions")
+        in_row = partial(place_of, versions)
+        oldest = oldest_version(versions.values, where, in_row) if in_rows else oldest_version(versions.values, where)
         if str(given.setdefault("policy_version", oldest)) != str(oldest):
             raise InvalidField(f"is not {oldest}, the oldest of policy_versions", (*path, "policy_version"))
     try:
