@@ -78,11 +78,11 @@ def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int
     strict = explain(batch_size, lanes, binding, sizes)
     scarce = scarce_since(view, lanes, live)
     if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, binding):
-        return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
-    return _without_conflict(view, batch_size, lanes, live, strict, sizes, scarce, relax_after_ms)
+        return _relaxing_scarce(view, batch_size, lanes, bounds, strict, scarce)
+    return _relaxing_conflict(view, batch_size, lanes, live, strict, sizes, scarce, relax_after_ms)
 
 
-def _without_scarce(
+def _relaxing_scarce(
     view: QueueView,
     batch_size: int,
     lanes: Sequence[Lane],
@@ -110,7 +110,7 @@ def _without_scarce(
     return Decision(None, relaxing, view.debts, relaxes_in_ms=left_ms, scarce=scarce)
 
 
-def _without_conflict(
+def _relaxing_conflict(
     view: QueueView,
     batch_size: int,
     lanes: Sequence[Lane],
