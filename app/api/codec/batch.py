@@ -31,7 +31,7 @@ _IN_THREAD_BYTES = 4 * 1024 * 1024  # of groups whose compact columns may have t
 log = logging.getLogger("lachesis.api")
 
 
-def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
+def no_batch_reply(not_ready: NotReady, expected_s: float | None) -> Response:
     """Build the reply that says why there is no batch, and when to expect one."""
     headers = waiting_header(not_ready.blocker.value, not_ready.detail)
     if expected_s is not None:
@@ -69,7 +69,7 @@ def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
         task.exception()
 
 
-async def taken_reply(
+async def taken_batch_reply(
     request: Request, dispatch: Dispatch, run: str, batch: OutgoingBatch, layout: Layout | None
 ) -> Response:
     """Build the reply with a batch, in JSON without a layout. If the reply breaks off, the trainer may soon retry."""

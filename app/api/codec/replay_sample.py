@@ -28,7 +28,7 @@ _COPIES = 2  # of a group, in memory: as Redis has it, and without compact colum
 log = logging.getLogger("lachesis.api")
 
 
-def waiting_reply(blocked: LimiterBlock) -> Response:
+def no_sample_reply(blocked: LimiterBlock) -> Response:
     """Build the reply that says why there is no sample."""
     return Response(status_code=204, headers=waiting_header(blocked.blocked_on, blocked.detail))
 
@@ -78,7 +78,7 @@ def _content_reply(parts: Sequence[Buffer], share: ContentShare) -> Response:
     return WatchedReply(parts, {}, share.release, share.release, media_type=SAFETENSORS, slow_s=SLOW_S)
 
 
-async def taken_reply(
+async def taken_sample_reply(
     request: Request, replay: ReplayBuffers, held: ReplaySamples, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
     """Build the reply with a new sample. If it breaks off, the trainer has some seconds to retry."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.api.codec.batch import Layout, taken_reply, waiting_reply
+from app.api.codec.batch import Layout, no_batch_reply, taken_batch_reply
 from app.api.deps import (
     InRun,
     NamedRun,
@@ -147,12 +147,12 @@ async def take_batch(request: Request) -> Response:
             if is_about_queue(why):
                 why = why.adding(await services.environments.demand.who_must_act(run))
             log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", why.detail)
-        return waiting_reply(why, services.batches.diagnostics.expected_s(run, why))
+        return no_batch_reply(why, services.batches.diagnostics.expected_s(run, why))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
     if (span := span_of(request)) is not None:
         lease, groups = answer.batch.lease, answer.batch.groups
         await span.takes(lease.batch_id, lease.step, [one.given_id for one in groups if one.given_id is not None])
-    return await taken_reply(request, services.batches.dispatch, run, answer.batch, layout)
+    return await taken_batch_reply(request, services.batches.dispatch, run, answer.batch, layout)
 
 
 @router.get(

@@ -219,8 +219,8 @@ async def take_sample(
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
             )
-        return codec.waiting_reply(sample)
-    return await codec.taken_reply(
+        return codec.no_sample_reply(sample)
+    return await codec.taken_sample_reply(
         request, services.replay.buffers, services.replay.samples, run, sample, binary=binary
     )
 
