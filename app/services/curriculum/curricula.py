@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from app.core.curriculum import bins
 from app.core.curriculum.checks import check_policy, check_total_steps, needs_progress, progress
@@ -73,6 +73,10 @@ class CurriculumAdministration:
                     raise RunNotFound(f"there is no run {run}")
                 case "crowded":
                     raise too_many_curricula(run)
+                case "outdated":
+                    pass  # read and decide again
+                case _ as never:
+                    assert_never(never)
 
     async def facts(self, run: str, name: str) -> CurriculumFacts:
         """Read a curriculum and count its items.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
@@ -10,6 +11,7 @@ from app.events import CurriculumItemDeleted, emit, note
 from app.services.curriculum.curricula import CurriculumAdministration, gone
 from app.store.curriculum.entries import MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
+from app.store.curriculum.scripts import RegisterRefusal
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 from lachesis.wire.curricula import MAX_CATEGORIES, ItemSorting
 from lachesis.wire.errors import InvalidField, ItemNotFound
@@ -205,13 +207,17 @@ class CurriculumItems:
         return [None if item is None else facts(item) for item in found]
 
 
-def refused(view: CurriculumView, word: str, place: tuple[str | int, ...]) -> Exception:
+def refused(view: CurriculumView, word: RegisterRefusal, place: tuple[str | int, ...]) -> Exception:
     """Return why items were not registered."""
-    if word == "full":
-        return InvalidField(f"a curriculum has at most {MAX_ITEMS} items", place)
-    if word == "crowded":
-        return InvalidField(f"a curriculum has at most {MAX_CATEGORIES} categories", place)
-    return gone(view)
+    match word:
+        case "full":
+            return InvalidField(f"a curriculum has at most {MAX_ITEMS} items", place)
+        case "crowded":
+            return InvalidField(f"a curriculum has at most {MAX_CATEGORIES} categories", place)
+        case "gone":
+            return gone(view)
+        case _ as never:
+            assert_never(never)
 
 
 def _place_in_scan(cursor: str | None) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, assert_never
 
 from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import CurriculumHeader
@@ -93,9 +94,9 @@ class CurriculumStates:
             attempts = Attempts("restore a curriculum", run)
             while attempts.again():
                 old = (await self._store.ids(run)).get(name)
-                word = await self._states.finish(run, name, own, old)
-                if word != "outdated":
-                    _check(word, run, name)
+                finished = await self._states.finish(run, name, own, old)
+                if finished != "outdated":
+                    _check(finished, run, name)
                     emit(CurriculumRestored(run=run, curriculum=name, items=before))
                     return
         except BaseException:
@@ -108,12 +109,18 @@ class CurriculumStates:
             await self._states.drop(run, own, clock_ms - _STRANDED_MS)
 
 
-def _check(word: str, run: str, name: str) -> None:
-    if word == "gone":
-        raise CurriculumNotFound(
-            f"the upload of curriculum {name} is gone: run {run} was reset, or the upload took too long. Send it again"
-        )
-    if word == "full":
-        raise InvalidField(f"a curriculum has at most {MAX_ITEMS} items")
-    if word == "crowded":
-        raise too_many_curricula(run)
+def _check(word: Literal["loaded", "gone", "full", "crowded"], run: str, name: str) -> None:
+    match word:
+        case "loaded":
+            return
+        case "gone":
+            raise CurriculumNotFound(
+                f"the upload of curriculum {name} is gone: run {run} was reset, or the upload took too long. "
+                "Send it again"
+            )
+        case "full":
+            raise InvalidField(f"a curriculum has at most {MAX_ITEMS} items")
+        case "crowded":
+            raise too_many_curricula(run)
+        case _ as never:
+            assert_never(never)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import assert_never
 from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import Fragment, chunk_drop_reason, chunk_of, versions_counted
@@ -42,6 +43,10 @@ class GroupIntake:
                         taken += len(insertion.chunks)
                     case "crowded":
                         candidates *= 2
+                    case "outdated":
+                        pass  # read and plan again
+                    case _ as never:
+                        assert_never(never)
         return taken
 
 

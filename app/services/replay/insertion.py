@@ -5,6 +5,7 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 from weakref import WeakValueDictionary
 
 from app.core.replay.buffer import ReplayContext
@@ -151,6 +152,10 @@ class ReplayInsertion:
                     return receipts
                 case "crowded":
                     candidates *= 2
+                case "outdated" | "blocked":
+                    pass  # read and plan again
+                case _ as never:
+                    assert_never(never)
 
     async def _overtaking(self, run: str, requests: Sequence[_Insert]) -> list[int]:
         """Return the requests that complete fewer chunks than those before them, and so are not blocked."""

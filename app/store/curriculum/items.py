@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from app.store.curriculum.store import CurriculumView
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE
 from app.store.redis.pipeline import Command
+from app.store.redis.scripts import outcome
 from lachesis.wire.curricula import MAX_CATEGORIES
 
 _ITEM = "item"
@@ -103,7 +104,9 @@ class ItemStore:
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
-    async def register(self, view: CurriculumView, slices: Sequence[Sequence[ItemWrite]]) -> list[tuple[str, int]]:
+    async def register(
+        self, view: CurriculumView, slices: Sequence[Sequence[ItemWrite]]
+    ) -> list[tuple[scripts.RegisterOutcome, int]]:
         """Create items or change existing ones, each slice all or none, in one round trip. Safe to repeat.
 
         Returns:
@@ -112,12 +115,13 @@ class ItemStore:
             categories), and 0.
         """
         replies = await self._connection.pipeline([_registration(view, part, only_known=False) for part in slices])
-        return [(word.decode(), rest[0] if rest else 0) for word, *rest in replies]
+        known = get_args(scripts.RegisterOutcome)
+        return [(outcome(word, known), rest[0] if rest else 0) for word, *rest in replies]
 
-    async def change(self, view: CurriculumView, item: ItemWrite) -> str:
+    async def change(self, view: CurriculumView, item: ItemWrite) -> scripts.ChangeOutcome:
         """Change an item; returns ``registered``, ``missing``, or as `register`."""
         word, *_ = (await self._connection.pipeline([_registration(view, [item], only_known=True)]))[0]
-        return str(word.decode())
+        return outcome(word, get_args(scripts.ChangeOutcome))
 
     async def delete(self, view: CurriculumView, keys: Sequence[str]) -> int:
         """Delete items, and return how many existed."""
@@ -125,7 +129,7 @@ class ItemStore:
 
     async def observe(
         self, view: CurriculumView, request_id: str, observations: Sequence[ItemObservation], bins: int
-    ) -> ObservationResult | str:
+    ) -> ObservationResult | scripts.ObserveRefusal:
         """Count observations, all or none, and once. Safe to repeat.
 
         Args:
@@ -148,7 +152,8 @@ class ItemStore:
         )
         word, *found = await self._connection.run(command)
         if not found:
-            return str(word.decode())
+            refusal: scripts.ObserveRefusal = outcome(word, get_args(scripts.ObserveRefusal))
+            return refusal
         pairs = zip(found[1::2], found[2::2], strict=True)
         observed = tuple(ObservedEstimate(parse_estimate(packed), rank) for packed, rank in pairs)
         return ObservationResult(word == b"repeated", found[0], observed)

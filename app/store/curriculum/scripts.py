@@ -1,11 +1,32 @@
 """The scripts of curricula; each Lua file says what its keys and arguments mean."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from app.store.redis.keys import CurriculumKeys, RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.redis.scripts import script
+
+PutOutcome = Literal["put", "outdated", "missing", "crowded"]
+"""What `put_curriculum` returns."""
+
+RegisterRefusal = Literal["gone", "full", "crowded"]
+"""What `register_items` returns if it registers nothing."""
+
+RegisterOutcome = Literal["registered", RegisterRefusal]
+"""What `register_items` returns."""
+
+ChangeOutcome = Literal[RegisterOutcome, "missing"]
+"""What `register_items` returns with ``only_known``."""
+
+ObserveRefusal = Literal["gone", "full"]
+"""What `observe_items` returns if it counts nothing."""
+
+LoadOutcome = Literal["loaded", "gone", "full", "twice"]
+"""What `load_items` returns."""
+
+FinishOutcome = Literal["loaded", "gone", "outdated", "crowded"]
+"""What `finish_loading` returns."""
 
 
 class ScoreRange(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader
@@ -11,6 +12,7 @@ from app.store.curriculum.store import CurriculumView, named_arm
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, CurriculumKeys, RunKeys
 from app.store.redis.pipeline import Command
+from app.store.redis.scripts import outcome
 from app.store.redis.settings_text import settings_text
 
 
@@ -120,7 +122,7 @@ class CurriculumStateStore:
         categories: Sequence[str],
         items: Sequence[SavedItem],
         before: int,
-    ) -> tuple[str, int]:
+    ) -> tuple[scripts.LoadOutcome, int]:
         """Add items to a curriculum that has ``before`` items so far, all or none. Safe to repeat.
 
         Returns:
@@ -136,9 +138,9 @@ class CurriculumStateStore:
             loaded=[_loaded_row(item, numbers) for item in items],
         )
         word, *number = await self._connection.run(command)
-        return word.decode(), int(number[0]) if number else 0
+        return outcome(word, get_args(scripts.LoadOutcome)), int(number[0]) if number else 0
 
-    async def finish(self, run: str, name: str, curriculum_id: str, old: str | None) -> str:
+    async def finish(self, run: str, name: str, curriculum_id: str, old: str | None) -> scripts.FinishOutcome:
         """Give a loaded curriculum its name, and delete the one that had the name. Safe to repeat.
 
         Returns:
@@ -155,7 +157,7 @@ class CurriculumStateStore:
             most_curricula=MAX_CURRICULA,
         )
         (word,) = await self._connection.run(command)
-        return str(word.decode())
+        return outcome(word, get_args(scripts.FinishOutcome))
 
     async def drop(self, run: str, curriculum_id: str, until_ms: int | None = None) -> None:
         """Delete a curriculum that is being loaded; with ``until_ms``, only if it made no progress after that."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, Span
 from app.store.curriculum import scripts
@@ -10,6 +10,7 @@ from app.store.curriculum.entries import MAX_CURRICULA, parse_curriculum_setting
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumKeys, CurriculumPart, RunKeys
 from app.store.redis.pipeline import Command
+from app.store.redis.scripts import outcome
 from app.store.redis.settings_text import settings_text
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy, reading
@@ -191,7 +192,9 @@ class CurriculumStore:
             )
         return None
 
-    async def put(self, run: str, name: str, curriculum_id: str, policy: CurriculumSettings, old: str, new: str) -> str:
+    async def put(
+        self, run: str, name: str, curriculum_id: str, policy: CurriculumSettings, old: str, new: str
+    ) -> scripts.PutOutcome:
         """Write a curriculum's settings, and create it if it does not exist. Safe to repeat.
 
         Args:
@@ -216,7 +219,7 @@ class CurriculumStore:
             most_curricula=MAX_CURRICULA,
         )
         (word,) = await self._connection.run(command)
-        return str(word.decode())
+        return outcome(word, get_args(scripts.PutOutcome))
 
     async def delete(self, view: CurriculumView) -> None:
         """Delete a curriculum and its name, unless the name belongs to another one by now."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
 from itertools import chain
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from app.store.redis.pipeline import Argument, Command
 
@@ -41,6 +41,24 @@ _NAME = re.compile(
     re.MULTILINE,
 )
 _Signature = ParamSpec("_Signature")
+_Outcome = TypeVar("_Outcome", bound=str)
+
+
+def outcome(word: bytes, known: tuple[_Outcome, ...]) -> _Outcome:
+    """Return the word by which a script says what it did.
+
+    Args:
+        word: The word, as Redis returns it.
+        known: The words that the script may return: `get_args` of their ``Literal``.
+
+    Raises:
+        ValueError: The script may not return this word.
+    """
+    text = word.decode()
+    for one in known:
+        if one == text:
+            return one
+    raise ValueError(f"a script returned {text!r}, not one of {', '.join(known)}")
 
 
 class KeySpace(Hashable, Protocol):

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from app.store.groups.entries import StoredGroup, parse_entry
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, RunKeys
+from app.store.redis.scripts import outcome
 from app.store.replay import scripts
 from app.store.replay.entries import FragmentRecord, parse_fragment
 from app.store.replay.insertions import NewChunk, chunk_values, fragment_values
@@ -87,7 +89,7 @@ class GroupInsertionStore:
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # another process may have taken them in
         return (view, groups, read_candidates(victims, candidates)) if groups else None
 
-    async def take_in(self, run: str, insertion: GroupInsertion, view: ReplayView) -> str:
+    async def take_in(self, run: str, insertion: GroupInsertion, view: ReplayView) -> scripts.TakeInOutcome:
         """Carry out what was planned on ``view``. Safe to repeat.
 
         Returns:
@@ -111,8 +113,7 @@ class GroupInsertionStore:
             plan=plan,
             group_ids=insertion.groups,
         )
-        word = await self._connection.run(command)
-        return str(word.decode())
+        return outcome(await self._connection.run(command), get_args(scripts.TakeInOutcome))
 
 
 def _entering(stored: FragmentRecord) -> GroupToInsert:

@@ -1,11 +1,17 @@
 """The scripts of the replay buffer; each Lua file says what its keys and arguments mean."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from app.core.replay.sampling import ChunkDraw
 from app.store.redis.keys import SAVED_PARTS, ReplayKeys, RunKeys
 from app.store.redis.scripts import script
+
+InsertOutcome = Literal["inserted", "outdated", "blocked", "crowded"]
+"""What `insert_fragments` returns."""
+
+TakeInOutcome = Literal["taken", "outdated", "crowded"]
+"""What `insert_groups` returns."""
 
 
 class ReplayPlace(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, get_args
 
 from app.core.replay.chunking import WorkerProgress
 from app.core.replay.grid import Spot
@@ -11,6 +11,7 @@ from app.store.groups.payloads import write_then_index
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayKeys, ReplayPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.scripts import outcome
 from app.store.redis.settings_text import settings_text
 from app.store.replay import scripts
 from app.store.replay.entries import (
@@ -153,7 +154,7 @@ class ReplayStore:
         )
         await self._connection.run(command)
 
-    async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
+    async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> scripts.InsertOutcome:
         """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
 
         Returns:
@@ -191,7 +192,7 @@ class ReplayStore:
             )
 
         (word,) = await write_then_index(self._connection, keys, payloads, index)
-        return str(word.decode())
+        return outcome(word, get_args(scripts.InsertOutcome))
 
     async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
         """Retire chunks for a reason, or (``archived``) keep them for inspection; return how many there were.

@@ -132,3 +132,9 @@ def test_a_command_has_its_keys_and_arguments_in_the_order_of_the_script() -> No
     assert command == ("EVALSHA", digest, 1, RunKeys("r").unreferenced, 1, "")
     assert name_of(command) == "mark_abandoned_payloads"
     assert name_of(("GET", "a")) is None
+
+
+def test_an_outcome_that_no_script_declares_is_refused() -> None:
+    assert scripts.outcome(b"full", ("gone", "full")) == "full"
+    with pytest.raises(ValueError, match="'lost', not one of gone, full"):
+        scripts.outcome(b"lost", ("gone", "full"))
