@@ -136,7 +136,7 @@ class ReplayInsertion:
             if found is None:
                 raise no_buffer(run)
             view, known, victims = found
-            if view.policy.eviction is not eviction:
+            if view.policy.eviction != eviction:
                 self._evictions[run] = view.policy.eviction
                 continue
             insertion, receipts = plan_insertion(view, request.worker.name, known, request.fragments, victims, new_id)
