@@ -160,6 +160,8 @@ class Demand:
 
     def _who_holds_batches(self) -> str | None:
         """Return that trainers must acknowledge. None if groups may start or arrive before they do."""
+        if not self._alive:
+            return None
         left_s = [left for lease in self.view.leases if (left := expires_s(lease, self.view.clock_ms)) is not None]
         if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.none():
             return None

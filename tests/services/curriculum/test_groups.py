@@ -90,7 +90,7 @@ async def test_what_is_dropped_counts_and_what_is_refused_does_not(process: Star
         Outcome(),
     ]
     assert await counts(services) == (4, 0)
-    await services.runs.administration.change(RUN, {"max_queued_groups": 1})
+    await services.runs.administration.change(RUN, {"max_queued_groups": 1, "batch_size": 2})  # a batch is there
     with pytest.raises(QueueFull):
         await services.groups.native.submit(RUN, [scored("more", "a")])
     await services.runs.administration.change(RUN, {"archived": True})
