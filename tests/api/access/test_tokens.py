@@ -197,10 +197,10 @@ async def test_lists_show_own_runs(start: Start, tokens: Tokens) -> None:
         ([("Authorization", "Digest x")], 401, "neither Bearer nor Basic"),
         ([("Authorization", "Basic ###")], 401, "base64"),
         ([("Authorization", "Basic " + base64.b64encode(b":").decode())], 401, "no token"),
-        ([("Authorization", "Bearer lch_env_secret")], 401, "no token of this service"),
+        ([("Authorization", "Bearer lch_env_secret")], 401, "not a token of this service"),
         ([("Authorization", "Bearer lch_env_0f3a5c7e9b1d_" + "a" * 43)], 401, "unknown"),
         ([("Authorization", "Bearer " + "a" * 17000)], 431, "over 16384 bytes"),
-        ([("Authorization", "Bearer \xff\xfe")], 401, "no token of this service"),
+        ([("Authorization", "Bearer \xff\xfe")], 401, "not a token of this service"),
     ],
 )
 async def test_bad_credentials_get_a_reason_and_no_echo(
