@@ -73,6 +73,19 @@ class _OfEnvironment(InRun):
     environment: EnvironmentId
 
 
+async def documented_meant_name(
+    name: Annotated[
+        str | None,
+        Query(
+            description="Name of the environment that the id stands for. If it is that of another environment, the "
+            "answer is 404: the run may have been created again since the member joined."
+        ),
+    ] = None,
+) -> str | None:
+    """Declare the query of a heartbeat. A `DirectNativeRoute` never calls this."""
+    return name
+
+
 class _CreditsQuery(BaseModel):
     """The query of a request for credits."""
 
@@ -235,7 +248,7 @@ async def _join(services: Services, run: str, asked: EnvironmentCreate, sender: 
     response_model=Credits,
     responses=body_responses(*_MISSING_MEMBER),
     openapi_extra=json_body(Heartbeat),
-    dependencies=[Depends(documented_environment)],
+    dependencies=[Depends(documented_environment), Depends(documented_meant_name)],
 )
 @requires(Permission.PRODUCE)
 @spans("heartbeat", only_below=True)
@@ -246,8 +259,9 @@ async def heartbeat(request: Request) -> Response:
     beat = parse(Heartbeat, await small_body(request, services))
     only = identity_of(request.scope).environment
     await services.environments.registry.check_name(path.run, path.environment, only)
+    meant = request.query_params.get("name")
     credited = await services.environments.allowances.heartbeat(
-        path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries
+        path.run, path.environment, beat.member, beat.running_groups, beat.start_groups, beat.retries, meant
     )
     return model_reply(_credits(credited.allowance, credited.started))
 

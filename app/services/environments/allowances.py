@@ -40,6 +40,7 @@ class Allowances:
         running_groups: int | None,
         start_groups: int = 0,
         retries: int | None = None,
+        meant: str | None = None,
     ) -> HeartbeatResult:
         """Record a member's heartbeat, and return how many groups may start now.
 
@@ -51,13 +52,15 @@ class Allowances:
             start_groups: Groups that it wants to start. Granted groups count as running at once, so that members that
                 ask at the same time do not start too many.
             retries: Requests that it repeated since it joined; None if unchanged.
+            meant: The environment that the id stands for, by name; None for any. Ids begin with 0 in each run, so an id
+                from before the run was created again may be that of another environment.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
+            EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id, or it is not ``meant``.
         """
         came_s = asyncio.get_running_loop().time()
-        caller = await self._caller(run, environment, member)
+        caller = await self._caller(run, environment, member, meant)
         known = caller.member
         if known is None:
             raise MemberNotFound(not_a_member(run, environment, member))
@@ -66,10 +69,8 @@ class Allowances:
         is_new = reading.began_s >= came_s
         reported = known.running_groups if running_groups is None else running_groups
         change = reported - known.running_groups
-        if not is_new:
-            change = max(
-                0, change
-            )  # an older reading does not count the groups that ended since, so they free no room yet
+        if not is_new:  # an older reading does not count the groups that ended since, so they free no room yet
+            change = max(0, change)
         running = reading.view.running.get(environment, 0) + change
         unseen = _unseen_groups(caller, reading, environment)
         grant = reading.demand.of(environment, running + unseen, is_new=is_new)
@@ -106,20 +107,22 @@ class Allowances:
         """Return how full the queue is, and record a heartbeat of the environment."""
         came_s = asyncio.get_running_loop().time()
         caller = await self._members.caller(run, environment)
-        if caller.known:
+        if caller.name is not None:
             self._heartbeats.heard(run, environment, caller.clock_ms)
-        reading = await self._demand.of(run, environment if caller.known else None, came_s)
+        reading = await self._demand.of(run, None if caller.name is None else environment, came_s)
         return replace(reading.pacing.of(environment), current_step=caller.step)
 
-    async def _caller(self, run: str, environment: int, member: str = "") -> Caller:
+    async def _caller(self, run: str, environment: int, member: str = "", meant: str | None = None) -> Caller:
         """Read an environment that asks, and its member.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: The run has no environment with this id.
+            EnvironmentNotFound: The run has no environment with this id, or it is not ``meant``.
         """
         caller = await self._members.caller(run, environment, member)
-        check_known(run, environment, configured=caller.configured, known=caller.known)
+        check_known(run, environment, configured=caller.configured, known=caller.name is not None)
+        if meant is not None and caller.name != meant:
+            raise EnvironmentNotFound(f"environment {environment} of run {run} is not {meant!r}")
         return caller
 
     async def _reading(self, run: str, environment: int, came_s: float) -> Reading:

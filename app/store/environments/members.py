@@ -8,6 +8,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
+from app.store.runs.view import parse_environment, reading
 from lachesis.wire.errors import MemberNotFound, RunFull
 
 MOST_MEMBERS = 262_144
@@ -43,7 +44,7 @@ class Caller:
 
     Attributes:
         configured: Whether the run has a configuration.
-        known: Whether the run has the environment.
+        name: The name that the environment asked for; None if the run has no such environment.
         clock_ms: The run clock, milliseconds.
         step: Batches taken so far in the run, from the starting step on.
         started: Groups that the members of the environment have started, ended ones included.
@@ -51,7 +52,7 @@ class Caller:
     """
 
     configured: bool
-    known: bool
+    name: str | None
     clock_ms: int
     step: int
     started: int
@@ -82,21 +83,27 @@ class MemberStore:
         return bool(put - 1) if put else None
 
     async def caller(self, run: str, environment: int, member: str = "") -> Caller:
-        """Read an environment and one of its members, in one round trip that costs the same in every run."""
+        """Read an environment and one of its members, in one round trip that costs the same in every run.
+
+        Raises:
+            UnreadableRecord: The record of the environment cannot be read.
+        """
         keys = RunKeys(run)
         commands: list[Command] = [
             *CLOCK_COMMANDS,
             ("HMGET", keys.run, *CLOCK_FIELDS, "step"),
             ("HEXISTS", keys.run, "config"),
-            ("HEXISTS", keys.environments, environment),
+            ("HGET", keys.environments, environment),
             ("HGET", keys.started, environment),
             ("HGET", keys.members, member_name(environment, member)),
         ]
         replies = await self._connection.pipeline(commands)
         time, service, (*clock, step), configured, known, started, record = replies
+        with reading(run):
+            name = None if known is None else parse_environment(known).desired_name
         return Caller(
             configured=bool(configured),
-            known=bool(known),
+            name=name,
             clock_ms=Now(time, service).run_clock_of(clock),
             step=int(step or 0),
             started=int(started or 0),

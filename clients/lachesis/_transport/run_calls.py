@@ -85,7 +85,7 @@ class RunCalls:
         return Call("DELETE", path_of(self.run, "environments", environment), read_nothing, {"member": member})
 
     def heartbeat(
-        self, environment: int, member: str, running_groups: int, start_groups: int, retries: int
+        self, environment: int, name: str, member: str, running_groups: int, start_groups: int, retries: int
     ) -> Call[environments.Credits]:
         beat = checked(
             environments.Heartbeat,
@@ -95,7 +95,7 @@ class RunCalls:
             retries=min(retries, environments.MOST_RETRIES),
         )
         path = path_of(self.run, "environments", environment, "heartbeat")
-        return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
+        return Call("POST", path, model_reader(environments.Credits), query_of(name=name), **json_body(beat))
 
     def submit(
         self, blobs: Sequence[Buffer], trace: TraceHeaders | None = None, environment: str | None = None

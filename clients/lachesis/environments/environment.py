@@ -228,7 +228,8 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
                 return await self._beat(start_groups, budget_s, note)
 
     async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
-        call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups, self._retries)
+        name, running = self._joining.name, self.running_groups
+        call = self._calls.heartbeat(self.id, name, self.member, running, start_groups, self._retries)
         answer = await self._sender.send(call, budget_s, note)
         self._reported = self.running_groups + answer.granted_groups
         return answer
@@ -238,11 +239,18 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         return self._sender.retries - self._before_joining
 
     async def _join_again(self, reason: ServiceError, budget_s: float | None, note: Note | None) -> None:
+        """Join after the service has forgotten this member, or the whole environment.
+
+        An environment that is still there keeps its settings: an operator may have changed them. One that the run does
+        not have gets those of this process, unless another member has made it in the meantime.
+        """
         log.warning("environment %s: %s. Joining again", self._joining.name, reason.detail)
+        in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
+        own = self._joining.model_copy(update={"change_settings": False})
+        joining = in_force if isinstance(reason, MemberNotFound) else own
         try:
-            joined = await self._sender.send(self._calls.join(self._joining), budget_s, note)
-        except EnvironmentSettingsDiffer:  # they changed after this process joined, which then was a member under them
-            in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
+            joined = await self._sender.send(self._calls.join(joining), budget_s, note)
+        except EnvironmentSettingsDiffer:
             joined = await self._sender.send(self._calls.join(in_force), budget_s, note)
         self._id = joined.id
 

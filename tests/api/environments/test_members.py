@@ -208,6 +208,18 @@ async def test_odd_retries_are_refused(run: httpx.AsyncClient, retries: object) 
     assert await listed(run, "retries") == {"one": None}
 
 
+async def test_a_heartbeat_may_name_the_environment_that_its_id_stands_for(run: httpx.AsyncClient) -> None:
+    """Ids begin with 0 again if the run is deleted and created."""
+    await join(run, "one")
+    body = {"member": "one", "running_groups": 2}
+    other = await run.post(f"{PLACE}/heartbeat", params={"name": "logic"}, json=body)
+    assert (other.status_code, other.json()["code"]) == (404, "environment_not_found")
+    assert other.json()["detail"] == "environment 0 of run r is not 'logic'"
+    assert (await shown(run))["running_groups"] == 0
+    same = await run.post(f"{PLACE}/heartbeat", params={"name": "math"}, json=body)
+    assert (same.status_code, (await shown(run))["running_groups"]) == (200, 2)
+
+
 async def test_a_stranger_must_join_first(run: httpx.AsyncClient) -> None:
     await join(run, "one")
     await run.post(ENVIRONMENTS, json={"name": "code", "member": "two"})

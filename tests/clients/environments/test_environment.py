@@ -344,7 +344,7 @@ async def test_heartbeats_continue_after_answers_of_a_gateway(
     async with AsyncEnvironment("gsm8k", run, heartbeat_s=0.1) as environment:
         async with gateway(proxy, "404 Not Found") as asked:
             await wait_until(lambda: len(asked) >= 3)
-        assert {path.rpartition("/")[2] for path in asked} == {"heartbeat"}
+        assert {path.rpartition("/")[2] for path in asked} == {"heartbeat?name=gsm8k"}
         mended = asyncio.get_running_loop().time()
         await wait_until(lambda: _sent_a_heartbeat(trainer, asyncio.get_running_loop().time() - mended))
         await submitted(environment, [group(1)])

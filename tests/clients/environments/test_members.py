@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -217,6 +218,46 @@ async def test_groups_never_count_for_an_environment_that_has_got_the_id_of_thei
         listed = (await trainer.list_groups()).groups
         assert {one.environment_name: one.environment for one in listed} == {"algebra": 1, "geometry": 0}
         assert (algebra.id, algebra.outcomes, geometry.outcomes) == (1, {"accepted": 1}, {"accepted": 1})
+
+
+async def test_a_heartbeat_never_counts_for_an_environment_that_has_got_its_id(
+    run: Settings, trainer: AsyncTrainer
+) -> None:
+    """Geometry has got the id of algebra. Algebra gets its own settings, not those of a new environment."""
+    algebra, geometry = (
+        AsyncEnvironment(name, run, member="pod-3", group_size=2, min_share=0.5, heartbeat_s=600)
+        for name in ("algebra", "geometry")
+    )
+    async with algebra, geometry:
+        await trainer.delete_run()
+        await trainer.create_run(batch_size=8)
+        await geometry.credits()
+        await algebra.credits()
+        environments = (await trainer.status()).environments
+        assert [(one.name, one.group_size, one.members) for one in environments] == [
+            ("geometry", 2, 1),
+            ("algebra", 2, 1),
+        ]
+        assert [one.needs_sequences for one in environments] == [4, 4]
+
+
+@pytest.mark.parametrize(("others", "change_settings"), [(0, False), (0, True), (1, True)])
+async def test_a_worker_that_joins_again_keeps_the_settings_that_an_operator_has_changed(
+    run: Settings, trainer: AsyncTrainer, others: int, change_settings: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=run.url))
+        for _ in range(others):
+            await stack.enter_async_context(AsyncEnvironment("gsm8k", run, heartbeat_s=600))
+        environment = await stack.enter_async_context(
+            AsyncEnvironment("gsm8k", run, group_size=4, weight=3, change_settings=change_settings, heartbeat_s=600)
+        )
+        place = f"/v1/runs/{run.run}/environments/{environment.id}"
+        (await client.patch(place, json={"group_size": 2, "weight": 5})).raise_for_status()
+        (await client.delete(place, params={"member": environment.member})).raise_for_status()
+        await environment.credits()
+        status = await shown(trainer)
+        assert (status.group_size, status.weight, status.members) == (2, 5, 1 + others)
 
 
 async def test_a_worker_that_the_service_lost_sight_of_joins_again(
