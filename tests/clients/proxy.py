@@ -17,6 +17,7 @@ class CuttingProxy:
         passed: Bytes that went through so far, by direction.
         cuts: Connections that were cut.
         refused: Connections that were closed because there was no service.
+        lets_replies_pass: Replies wait until it is set, as it is at first.
     """
 
     def __init__(self, upstream: int | None) -> None:
@@ -24,6 +25,8 @@ class CuttingProxy:
         self.passed: dict[Direction, int] = {"request": 0, "reply": 0}
         self.cuts = 0
         self.refused = 0
+        self.lets_replies_pass = asyncio.Event()
+        self.lets_replies_pass.set()
         self._cuts_to_come: Iterator[tuple[Direction, int]] = iter(())
         self._cut_after: dict[Direction, int | None] = {"request": None, "reply": None}
         self._connections: set[asyncio.Task[None]] = set()
@@ -87,6 +90,8 @@ class CuttingProxy:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(64 * 1024):
+                if direction == "reply":
+                    await self.lets_replies_pass.wait()
                 left = self._cut_after[direction]
                 if left is not None:
                     piece = piece[:left]

@@ -230,7 +230,12 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
     async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
         name, running = self._joining.name, self.running_groups
         call = self._calls.heartbeat(self.id, name, self.member, running, start_groups, self._retries)
-        answer = await self._sender.send(call, budget_s, note)
+        try:
+            answer = await self._sender.send(call, budget_s, note)
+        except asyncio.CancelledError:  # it may have granted groups that never run: report that soon
+            self._reported = running + start_groups
+            await self._tell()
+            raise
         self._reported = self.running_groups + answer.granted_groups
         return answer
 

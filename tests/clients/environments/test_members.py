@@ -147,6 +147,21 @@ async def test_a_worker_that_gave_up_a_group_makes_way_before_its_next_heartbeat
             assert (await shown(trainer)).running_groups == 1
 
 
+async def test_a_group_whose_permit_came_too_late_makes_way_before_the_next_heartbeat(
+    run: Settings, proxy: CuttingProxy
+) -> None:
+    """The service has counted the group as running when the wait for the permit ends."""
+    past_the_proxy = Settings(url=f"http://127.0.0.1:{proxy.upstream}", run=run.run)
+    async with AsyncTrainer(past_the_proxy) as trainer, AsyncEnvironment("gsm8k", run, heartbeat_s=600) as environment:
+        proxy.lets_replies_pass.clear()
+        waiting = asyncio.create_task(environment.permit().__aenter__())
+        await wait_until(lambda: _running(trainer, 1))
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        proxy.lets_replies_pass.set()
+        await wait_until(lambda: _running(trainer, 0), timeout_s=30)
+
+
 async def test_a_worker_reports_the_requests_that_it_sent_again_since_it_joined(
     run: Settings, proxy: CuttingProxy
 ) -> None:
