@@ -97,6 +97,7 @@ class NotReady:
         missing_by_environment: Sequences each environment is short of its own minimum.
         oversized_groups: Groups that can never fit into a batch, by environment (None: no environment).
         unblocked_by: Single groups that would each let a batch form: (environment, size) pairs, smallest first.
+        at_maximum: Environments of which no more sequences can enter a batch.
     """
 
     blocker: Blocker
@@ -105,6 +106,7 @@ class NotReady:
     missing_by_environment: Mapping[int, int] = field(default_factory=dict)
     oversized_groups: Mapping[int | None, int] = field(default_factory=dict)
     unblocked_by: tuple[tuple[int | None, int], ...] = ()
+    at_maximum: frozenset[int] = frozenset()
 
     def adding(self, detail: str | None) -> "NotReady":
         """Return the same reason with one more clause in its sentence. None adds nothing."""

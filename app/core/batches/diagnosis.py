@@ -123,7 +123,8 @@ def explain(
     hints = _unblocked_by(batch_size, supplies, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
     missing = fewest_missing(batch_size, supplies)
-    return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints)
+    full = frozenset(one.environment for one in supplies if one.environment is not None and one.available >= one.most)
+    return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints, full)
 
 
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:
@@ -267,7 +268,8 @@ def expected_s(not_ready: NotReady, arriving: Mapping[int, float], gone: Collect
     """
     if not_ready.blocker not in _SHORTAGES:
         return None
-    arriving = {environment: rate for environment, rate in arriving.items() if environment not in gone}
+    left_out = {*gone, *not_ready.at_maximum}
+    arriving = {environment: rate for environment, rate in arriving.items() if environment not in left_out}
     waits = [
         _wait(missing, arriving.get(environment, 0.0))
         for environment, missing in not_ready.missing_by_environment.items()

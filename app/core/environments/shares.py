@@ -27,8 +27,8 @@ def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, 
 
     A minimum is ``floor(batch_size * min_share)``, so a share of less than one sequence does not bind. Minimum shares
     that sum to more than one are scaled down in proportion, by largest remainder, so that they fill the batch exactly.
-    Ties go to the smaller environment id. A maximum is rounded down, too. If it is below the minimum, the minimum
-    shrinks to it.
+    Ties go to the smaller environment id. A maximum is rounded down, too. A minimum share above its maximum share
+    counts as the maximum.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -39,13 +39,19 @@ def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, 
 
     Source: Balinski & Young, *Fair Representation* (1982): Hamilton's method.
     """
-    minimums = _minimums(batch_size, {environment: share.min_share or 0.0 for environment, share in shares.items()})
+    minimums = _minimums(batch_size, {environment: minimum_of(share) for environment, share in shares.items()})
     bounds = {}
     for environment, share in shares.items():
         maximum = None if share.max_share is None else floor(batch_size * share.max_share + _FLOAT_ERROR)
         minimum = minimums[environment] if maximum is None else min(minimums[environment], maximum)
         bounds[environment] = Bounds(minimum, maximum) if minimum or maximum is not None else NO_BOUNDS
     return bounds
+
+
+def minimum_of(share: ShareLimits) -> float:
+    """Return the promised fraction, at most the largest one."""
+    minimum = share.min_share or 0.0
+    return minimum if share.max_share is None else min(minimum, share.max_share)
 
 
 def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.core.environments.shares import ShareLimits, exceeds_one
+from app.core.environments.shares import ShareLimits, exceeds_one, minimum_of
 from app.core.numeric.subset_sum import ever_attainable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -79,7 +79,8 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
         f"that fit into a batch of {batch_size}"
         for key in whose[: MOST_NAMED + 1]
     ]
-    detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise batch_size"
+    raised = "max_share or batch_size" if limits.keys() & large.keys() else "batch_size"
+    detail = f"groups are too large for any batch: {listed(named, '; ')}. Send smaller groups or raise {raised}"
     return RunWarning(WarningKind.GROUPS_TOO_LARGE, detail, whose)
 
 
@@ -112,7 +113,7 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
 
 def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
     """Warn of minimum shares that sum to more than a whole batch."""
-    minimums = {key: share.min_share for key, share in shares.items() if share.min_share}
+    minimums = {key: minimum for key, share in shares.items() if (minimum := minimum_of(share)) > 0}
     total = sum(minimums.values())
     if not exceeds_one(total):
         return None

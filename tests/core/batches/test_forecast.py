@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.core.batches.diagnosis import WINDOW_MS, expected_s, rates
-from app.core.model import NotReady
+from app.core.batches.diagnosis import WINDOW_MS, expected_s, explain, rates
+from app.core.model import Bounds, Lane, NotReady
 from lachesis.wire.blockers import Blocker
 
 
@@ -42,6 +42,14 @@ def test_the_slowest_of_what_is_missing_decides(
     not_ready: NotReady, arriving: dict[int, float], expected: float | None
 ) -> None:
     assert expected_s(not_ready, arriving) == expected
+
+
+def test_environments_at_their_maximum_bring_nothing_more() -> None:
+    bounds = {0: Bounds(0, 4), 1: Bounds(0)}
+    waits = explain(8, [Lane(0, 2, 10, ())], bounds, {0: {2}, 1: {2}})
+    assert (waits.missing_sequences, waits.at_maximum) == (4, {0})
+    assert expected_s(waits, {0: 100.0}) is None
+    assert expected_s(waits, {0: 100.0, 1: 1.0}) == 4.0
 
 
 def test_environments_that_are_gone_send_nothing_whatever_they_sent() -> None:

@@ -76,6 +76,11 @@ def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: ShareLi
     assert bounds_for(100, {0: share}) == {0: expected}
 
 
+def test_a_minimum_above_its_own_maximum_takes_nothing_from_others() -> None:
+    shares = {0: ShareLimits(0.8, 0.3), 1: ShareLimits(0.6)}
+    assert bounds_for(100, shares) == {0: Bounds(30, 30), 1: Bounds(60)}
+
+
 def test_a_debt_grows_by_shortfalls_and_shrinks_by_surpluses() -> None:
     bounds = {0: Bounds(2), 1: Bounds(2), 2: Bounds(2)}
     after_one = settle_debts({}, bounds, {0: 4, 1: 4})

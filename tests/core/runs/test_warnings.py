@@ -71,6 +71,12 @@ def kinds(view: RunView) -> list[WarningKind]:
     return [warning.kind for warning in warnings_of(view, TTL_MS)]
 
 
+def test_a_maximum_that_no_group_fits_into_is_named_as_the_cause() -> None:
+    warned = groups_too_large(8, {0: {1}}, {0: 0})
+    assert warned is not None
+    assert warned.detail.endswith("Send smaller groups or raise max_share or batch_size")
+
+
 def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> None:
     view = replace(
         EMPTY,
