@@ -232,7 +232,7 @@ def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
     if text == _NO_DETAILS:
         return
     document = parse_object(text, path)
-    for name, _ in members(document, path):
-        if name not in NATIVE_DETAILS:
+    for name, value in members(document, path):
+        if name not in NATIVE_DETAILS and (name, value) != ("env_id", None):  # null in contents of groups sent in JSON
             raise InvalidField(f"is unknown here; known are {', '.join(sorted(NATIVE_DETAILS))}", (*path, name))
     check_details(read_fields(document, path))

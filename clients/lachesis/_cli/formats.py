@@ -1,4 +1,4 @@
-"""Groups in files: safetensors as the service has them, JSON lines, or Parquet. Each format gives back the same blobs.
+"""Groups in files: safetensors as the service has them, JSON lines, or Parquet. Each format gives back the same values.
 
 safetensors   a frame of blobs (`lachesis.wire.frame`), ready for `POST …/groups`
 jsonl         a line per group, with the fields of `lachesis.wire.groups.SubmittedGroup`
@@ -46,14 +46,23 @@ class Format:
         return self.library is None or find_spec(self.library) is not None
 
 
-def without_annotations(content: Buffer) -> Buffer:
-    """Return the blob of a group as its sender submitted it. A trainer added the annotations later."""
+def as_submitted(content: Buffer, group: str, environment: int | None) -> Buffer:
+    """Return the blob of a group as a sender of the native API submits it.
+
+    It has the id of the group and its environment, which groups of Atropos lack. It has no annotations: a trainer added
+    them later.
+    """
     header = blob.read_header(content)
-    if not any(name.startswith(_ANNOTATION) for name in header.tensors):
-        return content
+    placed = {} if environment is None else {"environment": str(environment)}
+    facts = {"id": group, **placed, **header.metadata}
     kept = {name: info for name, info in header.tensors.items() if not name.startswith(_ANNOTATION)}
     arrays = {name: blob.tensor(content, info) for name, info in kept.items()}
-    return blob.write(arrays, header.metadata, {name: info.dtype for name, info in kept.items()})
+    details = json.loads(arrays[columns.DETAILS].tobytes()) if columns.DETAILS in arrays else {}
+    if details.pop("env_id", None) is not None:
+        arrays[columns.DETAILS] = np.frombuffer(json.dumps(details).encode(), np.uint8)
+    elif len(kept) == len(header.tensors) and len(facts) == len(header.metadata):
+        return content
+    return blob.write(arrays, facts, {name: info.dtype for name, info in kept.items()})
 
 
 def facts_of(content: Buffer) -> dict[str, Any]:

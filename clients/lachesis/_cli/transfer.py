@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lachesis._cli import output
 from lachesis._cli.archive import Archive, Asked, Exported, NoArchive, divided
-from lachesis._cli.formats import FORMATS, Format, without_annotations
+from lachesis._cli.formats import FORMATS, Format, as_submitted
 from lachesis._cli.lock import InUse, locked
 from lachesis._cli.session import InJson, RunOption, Url, carry_out, fail, note, settings_of
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
@@ -195,14 +195,15 @@ async def _contents(sender: Sender, calls: RunCalls, groups: Sequence[Exported])
     """Read the contents of groups; None for a group that has left."""
     free = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(group: str) -> Buffer | None:
+    async def read(one: Exported) -> Buffer | None:
         async with free:
             try:
-                return without_annotations(await sender.send(calls.read_blob(group), _PATIENCE_S))
+                content = await sender.send(calls.read_blob(one.id), _PATIENCE_S)
             except (GroupGone, GroupNotFound):
                 return None
+        return as_submitted(content, one.id, one.environment)
 
-    return await asyncio.gather(*(read(one.id) for one in groups))
+    return await asyncio.gather(*map(read, groups))
 
 
 async def _environments(sender: Sender, calls: RunCalls, listing: Sequence[Exported]) -> dict[int, int]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import ml_dtypes
 import numpy as np
 import pytest
@@ -59,11 +60,37 @@ def described(content: Buffer, names: dict[str, str]) -> dict[str, Any]:
     }
     details = json.loads(found.pop("details")[2])
     found["details"] = {name: value for name, value in details.items() if value is not None}
-    return found | header.metadata | {"environment": names[header.metadata["environment"]]}
+    return found | header.metadata | {"environment": names.get(header.metadata.get("environment", ""))}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "jsonl", "parquet"])
+async def test_groups_sent_in_json_and_by_clients_of_atropos_are_imported_once(
+    run: Settings, tmp_path: Path, format_: str
+) -> None:
+    sent = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
+    async with AsyncEnvironment("math", run) as environment, httpx.AsyncClient(base_url=run.url) as client:
+        native = sent | {"id": "native", "environment": environment.id, "metadata": {"a": 1}}
+        (await client.post("/v1/runs/math/groups", json=native)).raise_for_status()
+        atropos = sent | {"env_id": environment.id, "messages": [[{"role": "user", "content": "2 + 2?"}]]}
+        (await client.post("/runs/math/atropos/scored_data", json=atropos)).raise_for_status()
+    where, folder = {"LACHESIS_URL": run.url, "LACHESIS_RUN": "math"}, str(tmp_path / "e")
+    assert (await piped("export", folder, "--format", format_, **where))[0] == 0
+    copy = Settings(run.url, run="copy")
+    async with AsyncTrainer(run) as trainer, AsyncTrainer(copy) as other:
+        await other.create_run(batch_size=2)
+        ids = [one.id for one in (await trainer.list_groups()).groups]
+        for _ in range(2):
+            code, _, err = await piped("import", folder, "--run", "copy", LACHESIS_URL=run.url)
+            assert code == 0, err
+        assert (await other.status()).groups.accepted == 2
+        imported, exported = await contents(copy, ids), await contents(run, ids)
+    for before, after in zip(exported, imported, strict=True):
+        before["details"].pop("env_id", None)
+        assert before | {"id": after["id"], "environment": "math"} == after
 
 
 @pytest.mark.parametrize("format_", ["safetensors", "jsonl", "parquet"])
