@@ -209,3 +209,13 @@ async def test_trainers_of_four_processes_read_no_taken_groups_and_get_their_sha
     reads = (await redis_client.info("commandstats"))["cmdstat_mget"]["calls"]
     assert reads < 1.5 * taken.total()
     assert max(taken.values()) <= 3 * min(taken.values())
+
+
+async def test_a_turn_that_outlives_a_step_back_of_the_clock_is_taken(
+    processes: list[Turns], redis_client: Redis
+) -> None:
+    """The turn expires by the clock of Redis, so after a step back it would last longer than any turn."""
+    await redis_client.set(KEYS.turn, "dead", px=600_000)
+    assert await processes[0].enter(RUN)
+    await redis_client.set(KEYS.turn, "alive", px=1000)
+    assert not await processes[1].enter(RUN)

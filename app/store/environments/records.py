@@ -86,6 +86,8 @@ class EnvironmentRecords:
     async def _read(self, run: str, known: _KnownRecords | None) -> Mapping[int, EnvironmentRecord]:
         command = scripts.read_environments(RunKeys(run), since=None if known is None else known.epoch)
         epoch, count, ids, texts = await self._connection.run(command)
+        if known is not None and int(epoch) < known.epoch:  # the run was made again after the clock of Redis went back
+            return await self._read(run, None)
         if known is not None and not ids and count == len(known.records):  # something else began the epoch
             self._known[run] = _KnownRecords(int(epoch), known.records)
             return known.records

@@ -9,6 +9,7 @@ from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import Policy
 from app.store.environments.records import SharedEnvironments
+from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from tests.store.conftest import CONFIG, MATH, RUN, Store
 
@@ -106,3 +107,16 @@ async def test_records_of_a_run_that_nobody_asks_for_are_forgotten(store: Store)
         store.runs.records.forget_unused()
     await store.view()
     assert store.runs.records.parsed == before + 1
+
+
+async def test_a_run_that_is_made_again_with_lower_epochs_has_its_own_environments(store: Store) -> None:
+    """As after the clock of Redis went back: epochs begin with its time."""
+    other, keys = RunStore(store.connection), RunKeys(RUN)
+    assert [env.name for env in (await other.view(RUN)).environments.values()] == [MATH.name]
+    await store.runs.reset(RUN, "token")
+    await store.runs.forget(RUN)
+    await store.runs.register(RUN, CONFIG)
+    await put(store, replace(MATH, name="new"), store.runs)
+    await store.redis.hset(keys.run, mapping={"epoch": 1000, "first_epoch": 999})  # type: ignore[misc]
+    await store.redis.zadd(keys.environment_epochs, {"0": 1000})
+    assert [env.name for env in (await other.view(RUN)).environments.values()] == ["new"]

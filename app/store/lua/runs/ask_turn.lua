@@ -11,6 +11,7 @@ local worker = ARGV[1]  -- the process that asks
 local turn_ms = ARGV[2]  -- how long it may have the turn without asking again
 
 local holder = redis.call('GET', TURN)
+if redis.call('PTTL', TURN) > tonumber(turn_ms) then holder = false end  -- the clock of Redis went back
 if holder and holder ~= worker then
   local again = redis.call('LPOS', TURN_QUEUE, worker)
   if again or redis.call('RPUSH', TURN_QUEUE, worker) == 1 then
