@@ -82,7 +82,7 @@ def parse_object(text: bytes, path: Path) -> Any:
         value = parse_json(text)
         check_structure(value, path)
     except MalformedBody as error:
-        raise InvalidField(str(error), path) from error
+        raise InvalidField(error.detail, path) from error
     if not isinstance(value, OBJECTS):
         raise InvalidField(f"should be a JSON object, not {described(value)}", path)
     return value

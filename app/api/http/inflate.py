@@ -53,10 +53,11 @@ class Inflater:
         """Check that the body is complete.
 
         Raises:
-            MalformedBody: It is cut off.
+            MalformedBody: It is cut off, or followed by something that is not gzip.
         """
         if self._member is None or not self._member.eof:
-            raise MalformedBody(f"the gzip body is cut off after {self._sent_bytes} bytes")
+            or_more = ", or followed by something that is not gzip" if self._members > 1 else ""
+            raise MalformedBody(f"the gzip body is cut off after {self._sent_bytes} bytes{or_more}")
 
     def _inflate(self, piece: bytes) -> Generator[bytes, None, bytes]:
         """Inflate ``piece``; return what belongs to the next member."""

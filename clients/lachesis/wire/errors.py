@@ -302,7 +302,7 @@ class GroupExists(Conflict):
     """The run has a group of this id with other contents."""
 
     code = "group_exists"
-    remedy = "Give each group an id of its own."
+    remedy = "If it is the same group in another format, it is stored already. If not, give it an id of its own."
 
 
 class GroupNotWaiting(Conflict):
