@@ -23,9 +23,9 @@ from app.events import (
 )
 from app.services.batches.retention import Retention
 from app.services.environments.allowances import check_known
+from app.services.environments.change_queue import ChangeQueues, QueuedAttempts
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.environments.newcomers import Newcomers
-from app.services.environments.turns import AttemptsInTurn, Turns
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
@@ -81,7 +81,7 @@ class EnvironmentRegistry:
         self._warnings = warnings
         self._ttl_ms = environment_ttl_ms
         self._newcomers = newcomers
-        self._turns = Turns()
+        self._changes = ChangeQueues()
 
     async def register_environment(
         self, run: str, request: RegistrationRequest, sender: str | None = None, *, as_one: bool = False
@@ -102,7 +102,7 @@ class EnvironmentRegistry:
             TooManyNewEnvironments: The sender, if it is named, brings new environments too fast. Or ``as_one`` has too
                 many.
         """
-        async with self._turns.attempts("register an environment", run) as attempts:
+        async with self._changes.attempts("register an environment", run) as attempts:
             while attempts.again():
                 view = await self._runs.view(run)
                 if view.config is None or not view.started:
@@ -129,7 +129,7 @@ class EnvironmentRegistry:
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Record that an environment leaves, unless it has members; False if the id is unknown."""
         self._heartbeats.forget(run, environment)
-        async with self._turns.attempts("disconnect an environment", run) as attempts:
+        async with self._changes.attempts("disconnect an environment", run) as attempts:
             while attempts.again():
                 view = await self._runs.view(run)
                 known = view.environments.get(environment)
@@ -141,7 +141,7 @@ class EnvironmentRegistry:
                     emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
                     return True
 
-    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView, attempts: AttemptsInTurn) -> bool:
+    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView, attempts: QueuedAttempts) -> bool:
         """Write an environment's record if it has changed, in its turn. A write makes every plan in progress outdated.
 
         Raises:
@@ -218,7 +218,7 @@ class EnvironmentRegistry:
         if sender is not None and not self._runs.records.has_name(run, name):
             self._newcomers.check(run, sender)  # before the run is read: a refusal costs little
         member = uuid.uuid4().hex[:16] if member is None else member
-        async with self._turns.attempts("join an environment", run) as attempts:
+        async with self._changes.attempts("join an environment", run) as attempts:
             while attempts.again():
                 view = await self._runs.existing(run)
                 environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
@@ -289,7 +289,7 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run, or it was deleted in the meantime.
             EnvironmentNotFound: The run has no environment with this id.
         """
-        async with self._turns.attempts("change an environment", run) as attempts:
+        async with self._changes.attempts("change an environment", run) as attempts:
             while attempts.again():
                 view = await self.known(run, environment)
                 known = view.environments[environment]

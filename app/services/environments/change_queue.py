@@ -10,8 +10,8 @@ from app.store.redis.compare_and_swap import Attempts
 _LONGEST_WAIT_S = 30.0  # an outage of Redis must not add up over those that wait
 
 
-class AttemptsInTurn(Attempts):
-    """Counts the attempts of a change that takes turns with others."""
+class QueuedAttempts(Attempts):
+    """Counts the attempts of a change that waits in line."""
 
     __slots__ = ("_asked", "_lock", "_taken")
 
@@ -40,19 +40,19 @@ class AttemptsInTurn(Attempts):
             self._lock.release()
 
 
-class Turns:
-    """The turns of each run.
+class ChangeQueues:
+    """The line of changes of each run.
 
-    Each change makes the others decide again. Without turns, n changes at once would need n² attempts.
+    Each change makes the others decide again. Without a line, n changes at once would need n² attempts.
     """
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def attempts(self, change: str, run: str) -> AsyncIterator[AttemptsInTurn]:
+    async def attempts(self, change: str, run: str) -> AsyncIterator[QueuedAttempts]:
         """Begin a change (`Attempts`). Its turn ends with the block."""
-        attempts = AttemptsInTurn(change, run, self._locks.setdefault(run, asyncio.Lock()))
+        attempts = QueuedAttempts(change, run, self._locks.setdefault(run, asyncio.Lock()))
         try:
             yield attempts
         finally:

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import Policy
-from app.services.environments.turns import Turns
+from app.services.environments.change_queue import ChangeQueues
 from tests.services.conftest import RUN, Process, config, join
 
 
@@ -28,10 +28,10 @@ async def test_many_environments_that_come_at_once_cost_a_few_commands_each(
 
 
 async def test_a_change_waits_for_its_turn_and_starts_again() -> None:
-    turns, order = Turns(), []
+    changes, order = ChangeQueues(), []
 
     async def change(name: str) -> None:
-        async with turns.attempts("change", RUN) as attempts:
+        async with changes.attempts("change", RUN) as attempts:
             while attempts.again():
                 if await attempts.waited():
                     order.append(f"{name} waited")
@@ -45,10 +45,10 @@ async def test_a_change_waits_for_its_turn_and_starts_again() -> None:
 
 
 async def test_a_cancelled_change_gives_its_turn_to_the_next() -> None:
-    turns, never = Turns(), asyncio.Event()
+    changes, never = ChangeQueues(), asyncio.Event()
 
     async def change(until: asyncio.Event | None) -> bool:
-        async with turns.attempts("change", RUN) as attempts:
+        async with changes.attempts("change", RUN) as attempts:
             waited = await attempts.waited()
             if until:
                 await until.wait()
@@ -68,9 +68,9 @@ async def test_a_cancelled_change_gives_its_turn_to_the_next() -> None:
 
 
 async def test_a_change_goes_on_without_its_turn_after_a_long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.services.environments.turns._LONGEST_WAIT_S", 0.01)
-    turns = Turns()
-    async with turns.attempts("change", RUN) as long, turns.attempts("change", RUN) as other:
+    monkeypatch.setattr("app.services.environments.change_queue._LONGEST_WAIT_S", 0.01)
+    changes = ChangeQueues()
+    async with changes.attempts("change", RUN) as long, changes.attempts("change", RUN) as other:
         assert [await long.waited(), await other.waited(), await other.waited()] == [False, True, False]
-    async with turns.attempts("change", RUN) as next_one:
+    async with changes.attempts("change", RUN) as next_one:
         assert not await next_one.waited()
