@@ -78,7 +78,7 @@ async def documented_meant_name(
         str | None,
         Query(
             description="Name of the environment that the id stands for. If it is that of another environment, the "
-            "answer is 404: the run may have been created again since the member joined."
+            "answer is 404 `environment_not_found`: the run may have been created again since."
         ),
     ] = None,
 ) -> str | None:
