@@ -63,7 +63,7 @@ class AccessControl:
             credentials, is_page = None, self._is_page(scope)
             if authenticator.required and not is_page:
                 credentials = credentials_of(scope)
-                if credentials is None:  # the process goes on to need them, so the answer needs no Redis
+                if credentials is None:  # required stays required: refuse without asking Redis
                     raise Unauthorized(NO_CREDENTIALS)
             await authenticator.refresh()
             if authenticator.required:

@@ -100,7 +100,7 @@ def _problem(url: str) -> str | None:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        return "it is no URL"
+        return "it is not a URL"
     if parts.username is not None or not host or parts.fragment:
         return "it needs the form https://HOST/PATH"
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):

@@ -30,7 +30,7 @@ def shown_token(facts: TokenFacts, connections: int | None = None) -> TokenInfo:
 
 
 def created_token(facts: TokenFacts, text: str) -> TokenCreated:
-    """Describe a token with its secret, for who has just made it."""
+    """Describe a token with its secret, for the client that has just made it."""
     return TokenCreated.model_validate(_fields(facts) | {"token": text})
 
 

@@ -46,7 +46,7 @@ def parse_rules(text: str) -> tuple[ClaimRule, ...]:
     """Read rules, in their order, from a TOML text of ``[[rule]]`` tables.
 
     Raises:
-        InvalidRules: The text is no TOML, or a field is missing, unknown or wrong.
+        InvalidRules: The text is not TOML, or a field is missing, unknown or wrong.
     """
     if len(text.encode()) > MAX_FILE_BYTES:
         raise InvalidRules(f"the file is over {MAX_FILE_BYTES} bytes")

@@ -73,7 +73,7 @@ class TokenRecord:
     queue_limits: QueueLimitSettings | None = None
 
     def identity(self, digest: str) -> Identity:
-        """Return the identity of who has shown the token of this digest."""
+        """Return the identity of the client that has shown the token of this digest."""
         return Identity(
             name=self.name or self.token_id,
             kind="token",

@@ -26,7 +26,7 @@ class CertificateIdentity(Identity):
 
 
 class CertificateSource:
-    """Identifies who has a client certificate by the names in it (SAN): ``dns`` and ``uri`` in rules.
+    """Identifies clients by the names in their certificates (SAN): ``dns`` and ``uri`` in rules.
 
     A request with an ``Authorization`` header is left to the other sources, also if its connection has a certificate.
 

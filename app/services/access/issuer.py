@@ -98,7 +98,7 @@ class IssuerKeys:
         if self._failure is not None:
             raise IssuerUnavailable("the key of the token is unknown, and the issuer of tokens does not answer")
         if key_id is None:
-            raise Unauthorized("the token has no key id (kid), and not exactly one key of the issuer fits")
+            raise Unauthorized("the token has no key id (kid), and none or several keys of the issuer fit")
         raise Unauthorized("the issuer has no key with the key id (kid) of the token")
 
     def _knows(self, key_id: str | None, algorithm: str) -> bool:
@@ -150,9 +150,9 @@ class IssuerKeys:
         try:
             document = orjson.loads(await self._fetch(url))
         except orjson.JSONDecodeError as error:
-            raise IssuerFetchFailed(f"{url}: it is no JSON: {error}") from error
+            raise IssuerFetchFailed(f"{url}: it is not JSON: {error}") from error
         if not isinstance(document, dict):
-            raise IssuerFetchFailed(f"{url}: it is no JSON object")
+            raise IssuerFetchFailed(f"{url}: it is not a JSON object")
         return document
 
 

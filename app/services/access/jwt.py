@@ -38,7 +38,7 @@ class JwtIdentity(Identity):
 
 
 class JwtSource:
-    """Identifies who has a JWT of the issuer.
+    """Identifies clients by JWTs of the issuer.
 
     A signature costs about 50 us. So a process remembers the tokens that it has verified, by their SHA-256, until they
     expire or the issuer withdraws their key.
@@ -67,7 +67,7 @@ class JwtSource:
         await self._keys.stop()
 
     async def identify(self, credentials: GivenCredentials) -> Identity | None:
-        """Return who has a JWT; None for credentials that are no JWT.
+        """Return the identity in a JWT; None for credentials that are not a JWT.
 
         Raises:
             Unauthorized: The JWT is not valid. The message does not repeat any of it.
@@ -104,7 +104,7 @@ class JwtSource:
         header = _header_of(token)
         key_id, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise Unauthorized("the algorithm of the token is none of RS, PS, ES and EdDSA")
+            raise Unauthorized("the algorithm of the token is not supported: use RS*, PS*, ES* or EdDSA")
         if "crit" in header:
             raise Unauthorized("the token has critical header fields (crit), and the service knows none")
         if key_id is not None and not (isinstance(key_id, str) and len(key_id) <= _MAX_KEY_ID):

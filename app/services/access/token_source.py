@@ -35,7 +35,7 @@ log = logging.getLogger("lachesis.access")
 
 
 class TokenSource:
-    """Identifies who has a token.
+    """Identifies clients by their tokens.
 
     Tokens change rarely. So a process remembers their records, and reads every second whether any has changed. Ids that
     it does not know, and those with a wrong secret, are read together, a few times a second. So a flood of wrong tokens

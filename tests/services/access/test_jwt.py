@@ -136,7 +136,7 @@ def signed_with_the_public_key(issuer: Issuer, encoding: Encoding, form: PublicF
 
 
 MALFORMED = "the token is not a signed JWT"
-ALGORITHM = "the algorithm of the token is none of RS, PS, ES and EdDSA"
+ALGORITHM = "the algorithm of the token is not supported: use RS*, PS*, ES* or EdDSA"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ async def test_a_key_without_an_id_is_found_if_it_is_the_only_one(issuer: Issuer
     issuer.published = {"rsa": {}, "rsa-2": {}}
     service.clock.passed_s += 5
     assert await service.identify(issuer.sign(None, "rsa-2"))
-    assert "not exactly one key" in await service.refusal(issuer.sign(issuer.claims(jti="2"), kid=None))
+    assert "none or several keys" in await service.refusal(issuer.sign(issuer.claims(jti="2"), kid=None))
 
 
 async def test_keys_of_another_purpose_are_not_used(issuer: Issuer, service: Service) -> None:
@@ -350,9 +350,9 @@ OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
     ("override", "reason"),
     [
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/keys\r\nContent-Length: 0\r\n\r\n", "status 302"),
-        (OK + b"{", "it is no JSON"),
-        (OK + b"[" * 5000, "it is no JSON"),
-        (OK + b"[]", "it is no JSON object"),
+        (OK + b"{", "it is not JSON"),
+        (OK + b"[" * 5000, "it is not JSON"),
+        (OK + b"[]", "it is not a JSON object"),
         (OK + b" " * 600_000, "over 524288 bytes"),
         (OK + b"{}", "it has no jwks_uri"),
         (OK + b'{"jwks_uri": "http://keys.example.org/"}', "it needs https"),
@@ -457,7 +457,7 @@ async def test_the_bearer_token_goes_to_the_host_in_the_settings_alone(issuer: I
     [
         ({"jwt_issuer": "http://issuer.example.org"}, "LACHESIS_JWT_ISSUER=http://issuer.example.org: it needs https"),
         ({"jwt_jwks_url": "https://a@b.example.org/"}, "LACHESIS_JWT_JWKS_URL=.*: it needs the form"),
-        ({"jwt_jwks_url": "https://[/"}, "LACHESIS_JWT_JWKS_URL=.*: it is no URL"),
+        ({"jwt_jwks_url": "https://[/"}, "LACHESIS_JWT_JWKS_URL=.*: it is not a URL"),
         ({"jwt_ca": Path("missing.pem")}, "LACHESIS_JWT_CA=missing.pem: No such file"),
         ({"jwt_ca": Path("pyproject.toml")}, "LACHESIS_JWT_CA=pyproject.toml: "),
         ({"jwt_jwks_token_file": Path("missing")}, "LACHESIS_JWT_JWKS_TOKEN_FILE=missing: .*No such file"),
