@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.api.codec.fragment_keys import as_strings, encoded, values_of
-from app.api.codec.group_blob import FORMAT_OF_OTHERS, check_header, flat, opened
+from app.api.codec.group_blob import FORMAT_OF_OTHERS, check_header_size, flat, opened
 from app.api.codec.group_json import read_tensor
 from app.api.codec.group_layout import MAX_TENSORS, check_name, check_names
 from app.api.codec.json_reader import (
@@ -89,7 +89,7 @@ def _of_json(fragment: Any, path: Path) -> EncodedFragment:
         versions = _integers(tensors[POLICY_VERSIONS], (*path, _TENSORS, POLICY_VERSIONS))
     values = {name: _in_python(value, (*path, name)) for name, value in given.items()}
     payload = write(tensors, as_strings(values))
-    check_header(payload, path)
+    check_header_size(payload, path)
     return encoded(values, payload, versions, path)
 
 

@@ -112,7 +112,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
     Raises:
         InvalidField: Its keys are too large for a header.
     """
-    check_header(payload, path)
+    check_header_size(payload, path)
     (lengths,) = columns["tokens"].lengths
     versions = columns.get("policy_versions")
     return EncodedGroup(
@@ -138,8 +138,8 @@ def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
     return with_metadata(blob, header, keys.as_strings())
 
 
-def check_header(payload: Payload, path: Path) -> None:
-    """Check the header of a group's blob.
+def check_header_size(payload: Payload, path: Path) -> None:
+    """Check that the header of a blob is not too large.
 
     Raises:
         InvalidField: The header is too large.
