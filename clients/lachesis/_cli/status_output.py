@@ -55,9 +55,9 @@ def arrival_rate(found: RunStatus) -> float | None:
 def troubles(found: RunStatus) -> list[str]:
     """Return what an operator should look at, a sentence each."""
     alert, upkeep = found.alert, found.upkeep
-    lines = [] if alert is None else [f"alert for {span(alert.started_age_s)}: {alert.detail}"]
+    lines = [] if alert is None else [f"alert since {span(alert.started_age_s)} ago: {alert.detail}"]
     if upkeep is not None:
-        lines.append(f"maintenance of the run fails for {span(upkeep.failing_age_s)}: {upkeep.detail}")
+        lines.append(f"maintenance of the run has been failing for {span(upkeep.failing_age_s)}: {upkeep.detail}")
     return lines + [f"warning: {warning.detail}" for warning in found.warnings]
 
 

@@ -175,7 +175,7 @@ async def test_failing_maintenance_is_shown(run: Settings, redis_client: Redis) 
 
     async def is_shown() -> bool:
         code, out, _ = await piped("status", "math", LACHESIS_URL=run.url)
-        return code == 1 and "\nmaintenance of the run fails for " in out and "WRONGTYPE" in out
+        return code == 1 and "\nmaintenance of the run has been failing for " in out and "WRONGTYPE" in out
 
     await wait_until(is_shown)
 

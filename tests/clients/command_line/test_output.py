@@ -229,8 +229,8 @@ def test_the_status_of_a_run_says_all_there_is() -> None:
         "limit max_groups_per_s = 20: 75% used",
         "arriving: 7.26 sequences/s, measured over at most a minute; a batch is expected in 13 s",
         "curriculum gsm8k: plr, 42 of 100 items seen, 3 in flight",
-        "alert for 1 min: environment 3 sends too little",
-        "maintenance of the run fails for 3 s: Redis is full",
+        "alert since 1 min ago: environment 3 sends too little",
+        "maintenance of the run has been failing for 3 s: Redis is full",
         "warning: no groups sum to 32",
         "",
         "environment                   alive  queued  promised  got  owed  dropped",
@@ -279,8 +279,8 @@ def test_the_overview_has_a_row_for_each_run_and_names_what_is_wrong() -> None:
     all_runs = Overview(runs, (UnreadableRun(name="broken", detail="no settings"),), has_more=True)
     wrong = [
         "run broken cannot be read: no settings",
-        "run math: alert for 1 min: environment 3 sends too little",
-        "run math: maintenance of the run fails for 3 s: Redis is full",
+        "run math: alert since 1 min ago: environment 3 sends too little",
+        "run math: maintenance of the run has been failing for 3 s: Redis is full",
         "run math: warning: no groups sum to 32",
         "run old: the service is busy",
         "… and more: these are the first 1000",
