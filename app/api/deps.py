@@ -170,7 +170,7 @@ class SubmittedBody:
         self._share.release()
 
     def may_wait_s(self, wait_s: float) -> float:
-        """Return how long the request may now wait for something else than memory: ``wait_s``, or 0 (`let_wait`)."""
+        """Return how long the request may now wait for something other than memory: ``wait_s``, or 0 (`let_wait`)."""
         return wait_s if wait_s > 0 and self._share.let_wait() else 0.0
 
 

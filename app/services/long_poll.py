@@ -47,7 +47,7 @@ class Line:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Make an attempt when those before it have ended. The time until then is no work, so it causes no rest.
+        """Make an attempt when those before it have ended. The wait until then causes no rest.
 
         Raises:
             StoreUnavailable: Redis did not answer an attempt before this one.

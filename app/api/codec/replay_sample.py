@@ -81,7 +81,7 @@ def _content_reply(parts: Sequence[Buffer], share: ContentShare) -> Response:
 async def taken_sample_reply(
     request: Request, replay: ReplayBuffers, held: ReplaySamples, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
-    """Build the reply with a new sample. If it breaks off, the trainer has some seconds to retry."""
+    """Build the reply with a new sample. If it breaks off, the lease is shortened to 10 s, in which to retry."""
     lease = sample.lease
 
     async def broke_off() -> None:

@@ -12,8 +12,8 @@ Growing shares could deadlock. The rule prevents it: the oldest body that is not
 and stored, and releases its share. Then the next one is the oldest. In the worst case the budget is exceeded by two
 bodies.
 
-A body that waits for something else than memory would break this, so it leaves the budget first (`BodyShare.let_wait`).
-All that wait like this hold a quarter of the budget more, or one of them more.
+A body that waits for something other than memory would break this. So it leaves the budget first
+(`BodyShare.let_wait`). All that wait like this hold a quarter of the budget more, or one of them more.
 """
 
 import asyncio
@@ -311,7 +311,7 @@ class BodyShare:
         self._stop()
 
     def let_wait(self) -> bool:
-        """Return whether a body that has arrived may wait for something else than memory.
+        """Return whether a body that has arrived may wait for something other than memory.
 
         If so, its bytes no longer keep other bodies waiting. It must claim no more.
         """

@@ -111,7 +111,7 @@ async def _pieces(services: Services, run: str, after: str | None, *, changes: b
         if changes:
             watched = await stack.enter_async_context(services.events.changes.watching(run))
             sources.append(_Changes(watched).next)
-        # Without data this is no event: a client that loses the connection before the first one goes on from this id.
+        # Without data this is not an event. A client that loses the connection before the first continues from this id.
         yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, follower.last.encode())
         coming = {asyncio.create_task(source()): source for source in sources}
         try:

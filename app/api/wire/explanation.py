@@ -7,7 +7,7 @@ from lachesis.wire.batches import Explanation, LastSubmission
 
 
 def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
-    """Describe why there is or is no batch.
+    """Describe why there is no batch, or that there is one.
 
     Args:
         reason: The diagnosis.

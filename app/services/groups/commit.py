@@ -30,8 +30,8 @@ from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 768 * 1024  # of payload: larger commits would leave this process idle while Redis stores them
 _ENOUGH_BYTES = 160 * 1024  # of payload: sharing a commit saves little of what that costs
-_OFTEN_ALONE = 8  # commits in a row: if submissions do not meet, waiting saves nothing
-_LONGEST_WAIT_S = 0.1  # for others: Redis may be away, and each submission has a patience of its own with that
+_OFTEN_ALONE = 8  # commits in a row: if submissions do not arrive together, waiting saves nothing
+_LONGEST_WAIT_S = 0.1  # for other commits: in an outage of Redis, each submission must reach its own timeout
 
 log = logging.getLogger("lachesis.commits")
 

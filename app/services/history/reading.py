@@ -51,7 +51,7 @@ Answer = TypeVar("Answer")
 class RunHistory:
     """Series of a run and its environments: a value for each span of ``shown``, None where nothing is known.
 
-    ``first_epoch`` is that of `app.core.runs.view.QueueView`.
+    ``first_epoch`` tells the run from earlier runs of its name, and from itself before a reset.
     """
 
     shown: Range
@@ -62,7 +62,7 @@ class RunHistory:
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """Spans that were read and do not change again: those from a time on, up to the last one as it is stored."""
+    """Final spans that were read: from ``from_s`` to ``last``."""
 
     from_s: int
     last: StoredSpan
@@ -202,7 +202,7 @@ class Histories:
     async def _closed(
         self, run: str, resolution: Resolution, begin_s: int, end_s: int, wanted: WantedHistory
     ) -> TimedSpans:
-        """Read spans that never change again. Who follows a run asks for them again and again: read only new ones."""
+        """Read spans that never change again. A page that follows a run asks for them often: read only new ones."""
         key = run, resolution.step_s, wanted
         async with self._locks.setdefault(key, asyncio.Lock()):  # panels of a page ask at once
             known = self._known.pop(key, None)

@@ -72,7 +72,7 @@ class _InsertionPlan:
         self.worker = replace(self.worker, state=step.state, gaps=self.worker.gaps + len(step.gaps))
 
     def drop_what_has_no_room(self) -> None:
-        """Drop the first of many new chunks if the last of them would evict them."""
+        """Drop new chunks that later ones of the same insertion would evict."""
         surplus = beyond_room(self.chunks, self.view.policy)
         for new in self.chunks[:surplus]:
             self.dropped.update(dict.fromkeys(new.fragment_ids, "evicted"))

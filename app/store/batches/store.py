@@ -43,9 +43,13 @@ class KeptLease(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Ids of acknowledged batches, number of their groups that entered the replay buffer, and of replayed groups.
+    """What an acknowledgement changed.
 
-    If batches are kept: the batches that are kept now.
+    Attributes:
+        batches: Ids of the acknowledged batches.
+        entered_groups: How many of their groups entered the replay buffer.
+        replayed_groups: How many of their groups were replayed.
+        kept: The batches that are kept now; None if batches are not kept.
     """
 
     batches: tuple[str, ...]

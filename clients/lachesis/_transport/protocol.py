@@ -235,7 +235,7 @@ def _gateway_code(status: int) -> str:
 
 
 def _not_a_problem(reply: Reply) -> str:
-    """Say that something else than the service answered."""
+    """Say that something other than the service answered."""
     if _is_web_page(reply):
         return f"status {reply.status} with a web page, which Lachesis does not send: check the address, or the proxy"
     return f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}"

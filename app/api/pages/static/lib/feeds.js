@@ -102,7 +102,7 @@ function askAgain() {
   }
 }
 
-// Ages of an answer, which grow until the next one: those of the run and of what it has. A setting is no age.
+// Ages of an answer, which grow until the next one: those of the run and of what it has. A setting is not an age.
 const AGE = /(?<!max)_age_s$|^blocked_s$|^oldest_waiting_s$/;
 
 function aged(value, seconds, name = "") {

@@ -95,7 +95,7 @@ function drawn(view) {
   return [...copy.childNodes].map((node) => serializer.serializeToString(node)).join("");
 }
 
-// Our own files as they are, so that the file follows the theme of who reads it.
+// Our own files as they are, so that the file follows the theme of its reader.
 async function styles(signal) {
   const read = async ({ href }) => (await fetch(href, { signal, cache: "force-cache", credentials: "omit" })).text();
   return (await Promise.all([...document.styleSheets].map(read))).join("\n");

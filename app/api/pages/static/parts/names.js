@@ -26,7 +26,7 @@ const REASONS = {
 
 const kindOf = (reason) => Object.keys(REASONS).find((kind) => REASONS[kind].includes(reason)) ?? "filter";
 
-/** The colour and the dash of a reason for drops, among the `reasons` of a chart. They are no environment's. */
+/** The colour and the dash of a reason for drops, among the `reasons` of a chart. No environment has them. */
 export function lineOfReason(reason, reasons) {
   const kind = kindOf(reason);
   const alike = REASONS[kind] ?? reasons.filter((other) => kindOf(other) === kind);
