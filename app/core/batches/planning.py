@@ -132,8 +132,10 @@ def _relaxing_conflict(
         waited_from = since
     left_ms = waited_from + relax_after_ms - view.clock_ms
     if left_ms > 0:
-        detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
+        may_end = strict.blocker is Blocker.NO_EXACT_FIT  # with more groups of these sizes
+        detail = strict.detail if may_end else "group sizes make the minimums impossible together"
         conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
+        conflict = conflict.adding(f"relaxing in {left_ms / 1000:.1f} s")
         return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
     # Selecting groups costs far more than checking that a batch exists, so it comes last.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)

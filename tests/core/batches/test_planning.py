@@ -55,6 +55,20 @@ def test_a_conflict_is_waited_out_then_relaxed_and_stays_relaxed() -> None:
         assert late.debts == {2: 2}
 
 
+def test_a_conflict_is_said_of_sizes_only_if_no_further_groups_would_end_it() -> None:
+    config = EMPTY.config.model_copy(update={"batch_size": 16}) if EMPTY.config else None
+    view = replace(EMPTY, config=config, environments={0: environment(0, 16), 1: environment(1, 8, 0.5)})
+    [one_more, never] = [at(view, [(0, 16), (1, 8)]).not_ready, at(three(), [(0, 4), (1, 4), (2, 4)]).not_ready]
+    assert one_more is not None
+    assert (one_more.blocker, one_more.unblocked_by) == (Blocker.MINIMUMS_CONFLICT, ((1, 8),))
+    assert one_more.detail == (
+        "24 usable sequences are queued, but no groups of sizes 8, 16 sum to exactly 16 with environment 1 at least 8; "
+        "relaxing in 30.0 s"
+    )
+    assert never is not None
+    assert never.detail == "group sizes make the minimums impossible together; relaxing in 30.0 s"
+
+
 def test_a_conflict_goes_on_while_the_queue_is_short() -> None:
     """A trainer that is faster than its environments does not wait again for each batch."""
     short = at(three(clock_ms=40_000, conflict_since_ms=5_000, last_batch_ms=35_000), [(0, 4)])
