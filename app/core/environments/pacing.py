@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.environments.record import EnvironmentRecord
+from app.core.environments.shares import minimum_of
 from app.core.runs.view import QueueView
 
 SMALLEST_WEIGHT = 0.01
@@ -56,7 +57,7 @@ class Pacing:
         for (environment, size), count in fitting.items():
             self._waiting[environment] = self._waiting.get(environment, 0) + size * count
         self._spare = sum(self._above_minimum(key) for key in self._waiting)
-        self._unallocated = 1.0 - min(1.0, sum(share.min_share or 0.0 for share in live.shares.values()))
+        self._unallocated = 1.0 - min(1.0, sum(minimum_of(share) for share in live.shares.values()))
         self._largest = max((size for _, size in fitting), default=1)
         self._inference = sum(_inference(environment) for environment in live.records.values())
 

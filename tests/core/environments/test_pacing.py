@@ -22,6 +22,11 @@ def test_others_count_beyond_their_promised_minimum_in_groups_of_the_caller() ->
     assert told.unallocated_fraction == 0.5
 
 
+def test_a_minimum_counts_as_allocated_up_to_its_maximum() -> None:
+    view = replace(EMPTY, environments={0: environment(0, 4, min_share=0.75, max_share=0.25)})
+    assert Pacing(view, TTL_MS).of(0).unallocated_fraction == 0.75
+
+
 def test_while_intake_is_paused_the_queue_is_full_for_everyone() -> None:
     paused = replace(EMPTY, environments={0: environment(0, 4)}, policy=Policy(intake_paused=True))
     assert {Pacing(paused, TTL_MS).of(caller).queue_size for caller in (0, 9)} == {PAUSED_QUEUE}
