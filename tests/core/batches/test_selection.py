@@ -275,6 +275,7 @@ def test_hints_are_exactly_the_known_groups_that_would_let_a_batch_form(
 def test_the_numbers_of_a_refusal_are_those_of_the_queue(
     queue: list[Group], batch_size: int, bounds: dict[int, Bounds]
 ) -> None:
+    assume(sum(bound.minimum for bound in bounds.values()) <= batch_size)
     if select(batch_size, lanes_of(queue, batch_size), bounds) is not None:
         return
     outcome = explain(batch_size, lanes_of(queue, batch_size), bounds, {})
