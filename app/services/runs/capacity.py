@@ -23,7 +23,13 @@ _CHECK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cau
 
 @dataclass(frozen=True, slots=True)
 class _CapacityCheck:
-    """The state of a run at a time of this process's clock."""
+    """The state of a run at a time of this process's clock.
+
+    Attributes:
+        waiting: All waiting groups, those that fit no batch included.
+        oversized: Those that fit no batch.
+        needed: The groups that the run takes though it is full, because they complete a batch; None if there are none.
+    """
 
     at_s: float
     epoch: int
