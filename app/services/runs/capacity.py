@@ -28,7 +28,7 @@ class _CapacityCheck:
     Attributes:
         waiting: All waiting groups, those that fit no batch included.
         oversized: Those that fit no batch.
-        needed: The groups that the run takes though it is full, because they complete a batch; None if there are none.
+        needed: Groups that complete a batch, if the run is full: it takes them. None if there are none.
     """
 
     at_s: float
