@@ -25,6 +25,7 @@ class WarningKind(StrEnum):
     SIZES_DO_NOT_FIT = "sizes_do_not_fit"
     MINIMUMS_ABOVE_ONE = "minimums_above_one"
     SEQUENCES_TOO_LONG = "sequences_too_long"
+    NEVER_TAKEN = "never_taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,13 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
     maximums = live.maximums(batch_size).items()
     limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
     sizes = _known_sizes(view, ttl_ms)
+    own_sizes = {key: one.group_size for key, one in live.records.items()}
     found = (
         groups_too_large(batch_size, sizes, limits),
         sizes_do_not_fit(batch_size, sizes, limits) if view.policy.fresh_fraction >= 1 else None,
         minimums_above_one(live.shares),
         _sequences_too_long(view),
+        never_taken(batch_size, own_sizes, view.served, view.dropped),
     )
     return tuple(warning for warning in found if warning is not None)
 
@@ -132,6 +135,34 @@ def _sequences_too_long(view: RunView) -> RunWarning | None:
         "(max_sequence_tokens, or max_token_len of Atropos). Send shorter sequences or raise the limit"
     )
     return RunWarning(WarningKind.SEQUENCES_TOO_LONG, detail, _ordered(counts))
+
+
+def never_taken(
+    batch_size: int,
+    sizes: Mapping[int, int],
+    served: Mapping[int | None, int],
+    dropped: Mapping[tuple[str, int | None], int],
+) -> RunWarning | None:
+    """Warn of environments without a sequence in any batch, after groups for a whole batch became too old in the queue.
+
+    An environment without a minimum share starves if batches of the groups of others are always complete first.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        sizes: The group size of each live environment.
+        served: Sequences handed out, by environment.
+        dropped: Groups dropped, by reason and environment.
+    """
+    too_old = {key: sum(dropped.get((reason, key), 0) for reason in ("stale", "expired")) for key in sizes}
+    whose = tuple(key for key in sorted(sizes) if not served.get(key) and too_old[key] * sizes[key] >= batch_size)
+    if not whose:
+        return None
+    named = listed([f"{too_old[key]} groups of environment {key}" for key in whose])
+    detail = (
+        f"no batch ever took a group of these environments, and their groups became too old: {named}. "
+        "Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s"
+    )
+    return RunWarning(WarningKind.NEVER_TAKEN, detail, whose)
 
 
 def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:

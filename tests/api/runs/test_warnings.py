@@ -6,7 +6,7 @@ import httpx
 
 from tests.api import atropos_calls
 from tests.api.log_capture import LogLines
-from tests.scenarios.native_calls import RUN, change_run, group, make_run, status, submit
+from tests.scenarios.native_calls import RUN, change_run, group, make_run, set_version, status, submit, taken
 
 
 async def join(client: httpx.AsyncClient, name: str, **settings: Any) -> list[str]:
@@ -82,6 +82,22 @@ async def test_sequences_that_are_dropped_for_their_length_are_warned_of(
     for n in range(3):
         assert await send(client, group(f"long{n}") | {"tokens": long, "masks": long}) == ["sequences_too_long"]
     assert await told(client) == ["sequences_too_long"]
+    assert len(log_lines.of("run warned")) == 1
+
+
+async def test_an_environment_that_never_gets_into_a_batch_is_warned_of_until_it_does(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await make_run(client, batch_size=4, max_staleness=0)
+    assert await join(client, "game", group_size=2) == []
+    for version in (1, 2):
+        await send(client, group(f"old{version}", environment=0, policy_version=version - 1))
+        assert await told(client) == []
+        await set_version(client, version)
+    assert await told(client) == ["never_taken"]
+    await send(client, *(group(f"new{number}", environment=0, policy_version=2) for number in range(2)))
+    await taken(client)
+    assert await told(client) == []
     assert len(log_lines.of("run warned")) == 1
 
 

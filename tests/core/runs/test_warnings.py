@@ -93,6 +93,8 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
         "proportion; lower some",
         "2 groups were dropped because a sequence has more than 512 tokens (max_sequence_tokens, or max_token_len of "
         "Atropos). Send shorter sequences or raise the limit",
+        "no batch ever took a group of these environments, and their groups became too old: 5 groups of environment "
+        "0. Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s",
     ]
 
 
@@ -119,6 +121,27 @@ def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_grou
     assert kinds(none) == [WarningKind.GROUPS_TOO_LARGE]
 
 
+@pytest.mark.parametrize(
+    ("served", "dropped", "warned"),
+    [
+        ({}, {("stale", 0): 2}, True),
+        ({}, {("stale", 0): 1, ("expired", 0): 1}, True),
+        ({1: 8, None: 8}, {("stale", 0): 2}, True),
+        ({}, {("stale", 0): 1}, False),
+        ({}, {("too_long", 0): 1, ("stale", 0): 1}, False),
+        ({0: 4}, {("stale", 0): 100}, False),
+        ({}, {("stale", 7): 100, ("stale", None): 100}, False),
+    ],
+)
+def test_an_environment_that_no_batch_takes_is_named_after_a_batch_of_its_groups_was_too_old(
+    served: dict[int | None, int], dropped: dict[tuple[str, int | None], int], warned: bool
+) -> None:
+    view = replace(EMPTY, environments={0: environment(0), 1: environment(1)}, served=served, dropped=dropped)
+    found = [one for one in warnings_of(view, TTL_MS) if one.kind is WarningKind.NEVER_TAKEN]
+    assert [one.environments for one in found] == ([(0,)] if warned else [])
+
+
 def test_a_warning_about_many_environments_names_some() -> None:
     many = {key: environment(key, group_size=9, min_share=0.5) for key in range(100)}
-    assert all(len(warning.detail) < 800 for warning in warnings_of(replace(EMPTY, environments=many), TTL_MS))
+    view = replace(EMPTY, environments=many, dropped={("stale", key): 1 for key in many})
+    assert all(len(warning.detail) < 800 for warning in warnings_of(view, TTL_MS))
