@@ -61,6 +61,7 @@ async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
     await page.goto("/")
     rows = page.locator(".run")
     await expect(page.locator("[data-run=sweep-00] .kind")).to_have_text("Empty")
+    await page.clock.fast_forward(15_000)
 
     async def is_settled() -> bool:
         asked = {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}

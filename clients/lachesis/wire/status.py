@@ -19,7 +19,9 @@ class Warned(_StatusModel):
     """A setting of the run that prevents batches, or loses groups, for any number of groups."""
 
     kind: str = Field(
-        description="`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one`, `sequences_too_long` or `never_taken`."
+        description=(
+            "`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one`, `sequences_too_long` or `never_taken`."
+        )
     )
     detail: str = Field(description="What is wrong, with the values in it, and what to do.")
     environments: list[int | None] = Field(
