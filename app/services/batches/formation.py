@@ -7,7 +7,7 @@ fails and changes nothing. A step returns None to say that the run must be read 
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease, LeasedGroup, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
@@ -35,48 +35,19 @@ from lachesis.wire.errors import InvalidField, SequenceTooLong
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The choice of the rules.
+    """The groups of a new batch, before the commit.
 
     Attributes:
         decision: The decision of the rules.
-        plan: The groups from the queue.
+        plan: The groups from the queue: those of the decision, or others that load ranks more evenly.
         mixture: The groups from the replay buffer. None means no such groups.
+        delays: The number of times that groups were passed over. None means no change.
     """
 
     decision: Decision
     plan: BatchPlan
     mixture: Mixture | None
-
-
-@dataclass(frozen=True, slots=True)
-class Rebalanced:
-    """A plan whose groups load the ranks evenly.
-
-    Attributes:
-        planned: The choice of the rules.
-        plan: The groups to take from the queue instead of `Planned.plan`.
-        delays: The number of times that groups were passed over. None means no change.
-    """
-
-    planned: Planned
-    plan: BatchPlan
-    delays: Mapping[str, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A plan with the payloads of all its groups."""
-
-    rebalanced: Rebalanced
-    retrieved: Retrieved
-
-
-@dataclass(frozen=True, slots=True)
-class Sharded:
-    """A batch as the requester gets it, before the commit."""
-
-    fetched: Fetched
-    batch: OutgoingBatch
+    delays: Mapping[str, int] | None = None
 
 
 class _ReplayedGroupsDoNotFit(Exception):
@@ -178,16 +149,19 @@ class BatchFormation:
         planned = await self._plan(run, view, request, mixing=mixing)
         if not isinstance(planned, Planned):
             return planned
-        rebalanced = await self._rebalance(run, view, request, planned)
-        fetched = await self._fetch(run, view, rebalanced)
-        if not isinstance(fetched, Fetched):
-            return fetched
-        sharded = await self._shard(run, view, request, fetched)
-        if sharded is None or not await self._reserve(run, sharded):
+        planned = await self._rebalance(run, view, request, planned)
+        replayed = () if planned.mixture is None else planned.mixture.groups
+        retrieved = await self._retrieval.leasable(run, view, planned.plan, replayed)
+        if not isinstance(retrieved, Retrieved):
+            return retrieved
+        batch = await self._shard(run, view, request, planned, retrieved)
+        if batch is None:
             return None
+        if planned.mixture is not None and not await self._mixing.reserve(run, batch.lease, planned.mixture):
+            return None  # a group of the replay buffer is no longer available
         if request is not None and request.chosen is not None:
-            request.chosen(sharded.batch)
-        return sharded.batch if await self._commit(run, view, sharded) else None
+            request.chosen(batch)
+        return batch if await self._commit(run, view, planned, retrieved, batch.lease) else None
 
     async def _plan(
         self, run: str, view: QueueView, request: BatchRequest | None, *, mixing: bool
@@ -205,79 +179,66 @@ class BatchFormation:
         why = decision.not_ready
         return why if why is None or request is None or request.shard_request is None else awaiting(why, view.leases)
 
-    async def _rebalance(self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
+    async def _rebalance(self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned) -> Planned:
         """Exchange groups for other groups that load the ranks more evenly."""
         split = None if request is None or request.shard_request is None else request.shard_request.spec
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
-        return Rebalanced(planned, plan, delays)
+        return replace(planned, plan=plan, delays=delays)
 
-    async def _fetch(self, run: str, view: QueueView, rebalanced: Rebalanced) -> Fetched | NotReady | None:
-        """Read the payloads (`Retrieval.leasable`)."""
-        mixture = rebalanced.planned.mixture
-        replayed = () if mixture is None else mixture.groups
-        retrieved = await self._retrieval.leasable(run, view, rebalanced.plan, replayed)
-        return Fetched(rebalanced, retrieved) if isinstance(retrieved, Retrieved) else retrieved
-
-    async def _shard(self, run: str, view: QueueView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
+    async def _shard(
+        self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned, retrieved: Retrieved
+    ) -> OutgoingBatch | None:
         """Divide the batch between ranks, or leave it whole. Damaged groups are dropped, and then the result is None.
 
         Raises:
             _ReplayedGroupsDoNotFit: A group prevents the division, and the batch has groups from the replay buffer.
             InvalidField: A fresh group prevents the division.
         """
-        planned, plan = fetched.rebalanced.planned, fetched.rebalanced.plan
         new = Lease(
             batch_id=uuid.uuid4().hex,
             state="returned",
             worker="",
             delivery_count=1,
             step=view.step + 1,
-            relaxed=plan.relaxed,
-            contents=contents_of(fetched.retrieved.groups),
+            relaxed=planned.plan.relaxed,
+            contents=contents_of(retrieved.groups),
             replayed=contents_of(() if planned.mixture is None else planned.mixture.groups),
             debts=debt_changes(view.debts, planned.decision.debts),
         )
         shard_request = None if request is None else request.shard_request
         lease = self._taking.lease_for(request, view, new)
         try:
-            batch = await self._sharding.divide(view, lease, fetched.retrieved, shard_request)
+            batch = await self._sharding.divide(view, lease, retrieved, shard_request)
         except InvalidField as error:
             if planned.mixture is not None:
                 raise _ReplayedGroupsDoNotFit from None
             raise await self.cannot_shard(run, view, error, None) from None
         if isinstance(batch, OutgoingBatch):
-            return Sharded(fetched, batch)
+            return batch
         await self._retrieval.drop(run, batch.reasons)
         await self._mixing.retire_damaged(run, batch.reasons)
         return None
 
-    async def _reserve(self, run: str, sharded: Sharded) -> bool:
-        """Reserve a use of each group from the replay buffer. False means that a group is no longer available."""
-        mixture = sharded.fetched.rebalanced.planned.mixture
-        return mixture is None or await self._mixing.reserve(run, sharded.batch.lease, mixture)
-
-    async def _commit(self, run: str, view: QueueView, sharded: Sharded) -> bool:
+    async def _commit(self, run: str, view: QueueView, planned: Planned, retrieved: Retrieved, lease: Lease) -> bool:
         """Take all groups out of the queue. False means that the run has changed, and no group was taken."""
-        fetched, batch = sharded.fetched, sharded.batch
-        decision, lease = fetched.rebalanced.planned.decision, batch.lease
+        decision = planned.decision
         commit = self._batches.commit(
             run,
             lease,
-            fetched.retrieved.groups,
+            retrieved.groups,
             epoch=view.epoch,
             policy_version=view.policy_version,
             seen_debts=view.debts,
             debts=decision.debts,
             clock_ms=view.clock_ms,
             balance=None if lease.sharding is None else recorded(view.balance, lease.sharding),
-            delays=fetched.rebalanced.delays,
+            delays=planned.delays,
             scarce=decision.scarce,
         )
         if not await self._taking.take(run, view, lease, commit):
             if lease.replayed:
                 await self._reservations.release(run, lease.batch_id)
             return False
-        retrieved = fetched.retrieved
         self._history.handed_out(run, view, lease, retrieved.groups, retrieved.rewards)
         emit(
             BatchTaken(
