@@ -228,17 +228,16 @@ def build_services(
         durability: How Redis keeps its data, for the status.
         worker: The name of this process in leases; None for a new name.
     """
-    stores, timing = Stores.on(connection, settings.run_events), Timing.of(settings)
-    worker, events = worker or worker_name(), EventServices.create(stores, timing.environment_ttl_ms)
-    capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
-    warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
+    timing = Timing.of(settings)
+    stores = Stores.on(connection, timing.environment_ttl_ms, settings.run_events)
+    worker, events = worker or worker_name(), EventServices.create(stores)
+    capacity = RunCapacity(stores.runs, stores.groups)
+    warnings = RunWarnings(stores.runs)
     replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
-    groups = GroupServices.create(
-        stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service(), timing.environment_ttl_ms
-    )
+    groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service())
     batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
     environments = EnvironmentServices.create(
-        stores, batches.retention, warnings, timing.environment_ttl_ms, settings.max_new_environments_per_minute
+        stores, batches.retention, warnings, settings.max_new_environments_per_minute
     )
     accessing = AccessServices.create(stores.access, stores.audit, stores.limits, settings, IssuerClient(settings))
     runs = RunServices.create(
@@ -248,7 +247,6 @@ def build_services(
         replay.cleanup,
         warnings,
         accessing.limits,
-        timing.environment_ttl_ms,
         durability,
     )
     curriculum, requests = CurriculumServices.create(stores), RequestCounts()
@@ -275,7 +273,7 @@ def build_services(
         maintenance=Maintenance(
             stores, runs, environments, groups, batches, replay, curriculum, histories.upkeep, events.alerts, timing
         ),
-        metrics=Metrics(stores, batches, replay, requests, runs.failures, timing.environment_ttl_ms, edge),
+        metrics=Metrics(stores, batches, replay, requests, runs.failures, edge),
         requests=requests,
         settings=settings,
         connection=connection,

@@ -136,7 +136,7 @@ class Maintenance:
         """Do one maintenance pass over a run, even if another process maintains it."""
         await self._record([run])
         await self._return_lost(run)
-        tick = await self._runs.tick(run, self._timing.environment_ttl_ms)
+        tick = await self._runs.tick(run)
         self._note(run, tick)
         await self._do(run, tick, forget_idle=True)
         await self._look_for_alerts(run)
@@ -184,7 +184,7 @@ class Maintenance:
         return dict.fromkeys(runs)
 
     async def _tick(self, maintained: Maintained, runs: Sequence[str]) -> dict[str, Tick]:
-        ticks = await self._runs.tick_all(runs, maintained.term, self._timing.environment_ttl_ms)
+        ticks = await self._runs.tick_all(runs, maintained.term)
         for run, tick in ticks.items():
             self._note(run, tick)
         return ticks

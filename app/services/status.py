@@ -117,7 +117,6 @@ class Status:
         limits: LimitStore,
         diagnostics: Diagnostics,
         failures: RunFailures,
-        environment_ttl_ms: int,
         durability: str,
     ) -> None:
         self._runs = runs
@@ -126,7 +125,6 @@ class Status:
         self._limits = limits
         self._diagnostics = diagnostics
         self._failures = failures
-        self._ttl_ms = environment_ttl_ms
         self._durability = durability
 
     async def of(self, run: str, limit: int = ENVIRONMENTS_SHOWN, after: int = -1) -> RunFacts:
@@ -139,16 +137,16 @@ class Status:
         """
         diagnosis = await self._diagnostics.of(run)
         view, failure = diagnosis.view, self._failures.of(run)
-        fitting = view.fitting_lanes(self._ttl_ms)
+        fitting = view.fitting_lanes
         page = list(islice((key for key in view.environments if key > after), limit + 1))
         return RunFacts(
             run=run,
             diagnosis=diagnosis,
-            alert=alert_of(view, self._ttl_ms),
+            alert=alert_of(view),
             ledger=ledger_of_run(view.tokens),
             environments=self.environments(run, view, page[:limit]),
             next_after=page[limit - 1] if len(page) > limit else None,
-            alive=len(view.live(self._ttl_ms).records),
+            alive=len(view.live.records),
             oldest_waiting_ms=await self._oldest_waiting_ms(run, view, fitting),
             oversized_groups=oversized_groups(view, fitting),
             remembered_groups=await self._groups.remembered(run),
@@ -162,7 +160,7 @@ class Status:
     def environments(self, run: str, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentFacts]:
         """Describe a run's environments, or those with some ids, in this order."""
         wanted = list(view.environments if only is None else only)
-        bounds = view.live(self._ttl_ms).bounds(view.config.batch_size) if view.config else {}
+        bounds = view.live.bounds(view.config.batch_size) if view.config else {}
         queued, buffered = _by_owner(view.lanes, wanted), _by_owner(view.buffers, wanted)
         dropped = _by_owner({(owner, reason): count for (reason, owner), count in view.dropped.items()}, wanted)
         tokens = _by_owner({(owner, state): count for (state, owner), count in view.tokens.items()}, wanted)
@@ -173,7 +171,7 @@ class Status:
             facts.append(
                 EnvironmentFacts(
                     record=env,
-                    alive=env.alive(view.clock_ms, self._ttl_ms),
+                    alive=view.is_alive(env),
                     last_seen_age_ms=max(0, view.clock_ms - env.last_seen_ms),
                     running_groups=view.running.get(key, 0),
                     queued=queued.get(key, {}),

@@ -76,7 +76,7 @@ class Stores:
     changes: Changes
 
     @classmethod
-    def on(cls, connection: RedisClient, most_events: int = MOST_EVENTS) -> "Stores":
+    def on(cls, connection: RedisClient, environment_ttl_ms: int, most_events: int = MOST_EVENTS) -> "Stores":
         """Build the stores on a connection to Redis; about ``most_events`` of each run are kept."""
         return cls(
             access=AccessStore(connection),
@@ -84,7 +84,7 @@ class Stores:
             limits=LimitStore(connection),
             processes=ProcessStore(connection),
             events=EventStore(connection, most_events),
-            runs=RunStore(connection, most_events),
+            runs=RunStore(connection, environment_ttl_ms, most_events),
             revisions=RevisionStore(connection),
             sleeps=SleepStore(connection),
             turns=TurnStore(connection),

@@ -7,7 +7,11 @@ from app.core.runs.counters import RunTotals
 from app.core.runs.settings import RunConfig
 from app.core.runs.view import RunView
 
+TTL_MS = 120_000
+"""Silence after which an environment no longer counts as alive."""
+
 EMPTY = RunView(
+    environment_ttl_ms=TTL_MS,
     config=RunConfig(batch_size=8, max_token_len=512, num_steps=100),
     epoch=0,
     step=0,

@@ -137,10 +137,10 @@ class Store:
         """Move the run clock on."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
-    async def tick(self, heard: PendingHeartbeats = NO_HEARTBEATS, member_ttl_ms: int = LASTING_MS) -> Tick:
+    async def tick(self, heard: PendingHeartbeats = NO_HEARTBEATS) -> Tick:
         """Tick after signs of life from ``heard``."""
         await self.runs.record_heartbeats({RUN: heard})
-        return await self.runs.tick(RUN, member_ttl_ms)
+        return await self.runs.tick(RUN)
 
     async def books(self) -> dict[str, Any]:
         """Recount the run."""
@@ -166,7 +166,7 @@ async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Redis
 @pytest.fixture
 async def store(connection: RedisClient, redis_client: Redis) -> Store:
     """A run with a configuration and one environment, 0, whose groups are of four sequences."""
-    runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
+    runs, groups, batches = RunStore(connection, LASTING_MS), GroupStore(connection), BatchStore(connection)
     environments, members = EnvironmentStore(connection), MemberStore(connection)
     made = Store(redis_client, connection, runs, groups, batches, environments, members)
     await made.runs.announce(RUN)

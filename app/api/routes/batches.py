@@ -193,8 +193,7 @@ async def explain(
     async def explained() -> bytes:
         await services.runs.administration.get(run)
         reason = await services.batches.diagnostics.of(run, instead)
-        ttl_ms = round(services.settings.environment_ttl_s * 1000)
-        return explanation(reason, ttl_ms, instead).model_dump_json().encode()
+        return explanation(reason, instead).model_dump_json().encode()
 
     return await services.answers.reply(request, explained)
 

@@ -6,12 +6,11 @@ from app.services.batches.diagnostics import BatchDiagnosis, stale_groups
 from lachesis.wire.batches import Explanation, LastSubmission
 
 
-def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
+def explanation(reason: BatchDiagnosis, instead: dict[str, int | float]) -> Explanation:
     """Describe why there is no batch, or that there is one.
 
     Args:
         reason: The diagnosis.
-        ttl_ms: Silence after which an environment no longer counts, milliseconds.
         instead: The settings that were tried instead of the run's.
     """
     view, why = reason.view, reason.not_ready
@@ -29,13 +28,13 @@ def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | fl
         stale_groups=stale_groups(view),
         arrived_groups=reason.arrived.groups,
         filtered_groups=dict(reason.arrived.filtered),
-        alert=shown_alert(alert_of(view, ttl_ms)),
+        alert=shown_alert(alert_of(view)),
         warnings=shown_warnings(reason.warnings),
         environments=[
             LastSubmission(
                 environment=key,
                 name=environment.name,
-                alive=environment.alive(view.clock_ms, ttl_ms),
+                alive=view.is_alive(environment),
                 last_seen_age_s=max(0, view.clock_ms - environment.last_seen_ms) / 1000,
                 last_group_age_s=(view.clock_ms - view.sent[key].last_ms) / 1000 if key in view.sent else None,
                 last_group_size=view.sent[key].last_size if key in view.sent else None,

@@ -43,7 +43,7 @@ class Decision:
     scarce: Mapping[int, int] = field(default_factory=dict)
 
 
-def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decision:
     """Choose the next batch of a run. If no batch can form, give the reason.
 
     Minimums of live environments bind. Group sizes can make them impossible together: the sizes that environments are
@@ -56,19 +56,18 @@ def decide(view: QueueView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: 
     Args:
         view: The run; ``view.config`` must be set.
         lanes: The lanes that `app.core.batches.heads.lanes_to_read` names, with their heads.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         relax_after_ms: How long the run waits before it relaxes impossible minimums, milliseconds.
     """
     assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-    decision = _decide(view, view.config.batch_size, lanes, ttl_ms, relax_after_ms)
+    decision = _decide(view, view.config.batch_size, lanes, relax_after_ms)
     if decision.plan is not None:
         return decision
     every = with_unread(view.lanes, lanes)
     return replace(decision, unfilled=has_fresh_part(view.config.batch_size, view.policy.fresh_fraction, every))
 
 
-def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
-    live = view.live(ttl_ms)
+def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], relax_after_ms: int) -> Decision:
+    live = view.live
     bounds, binding = live.bounds(batch_size), live.binding(batch_size)
     plan = select(batch_size, lanes, binding)
     if plan is not None:

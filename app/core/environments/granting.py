@@ -47,23 +47,21 @@ class Demand:
     Args:
         run: The run's name.
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         caller: The environment that asks. It counts as alive, and batches wait for it.
 
     Raises:
         RunNotFound: The run has no settings yet.
     """
 
-    def __init__(self, run: str, view: DemandView, ttl_ms: int, caller: int | None = None) -> None:
+    def __init__(self, run: str, view: DemandView, caller: int | None = None) -> None:
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
         self._run = run
-        self._ttl_ms = ttl_ms
         self._callers: dict[int, Demand] = {}
         self.view = view
         whole = self._whole = view.config.batch_size
-        live = view.live(ttl_ms)
-        gone = no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}
+        live = view.live
+        gone = no_longer_awaited(view, scarce_now(view)) - {caller}
         self._alive = {key: env for key, env in live.records.items() if key not in gone}
         if caller is not None and caller not in self._alive:
             self._alive[caller] = view.environments[caller]
@@ -104,7 +102,7 @@ class Demand:
         """
         if caller not in self._alive:
             if caller not in self._callers:
-                self._callers[caller] = Demand(self._run, self.view, self._ttl_ms, caller)
+                self._callers[caller] = Demand(self._run, self.view, caller)
             return self._callers[caller].of(caller, running, is_new=is_new)
         view, known = self.view, max(0, self.view.running.get(caller, 0))
         now = known if running is None else max(0, running)
@@ -126,7 +124,7 @@ class Demand:
                 return GroupAllowance(0, answer, self._horizon, view.policy_version)
             if now != known:
                 changed = replace(view, running={**view.running, caller: now})
-                return Demand(self._run, changed, self._ttl_ms, caller).of(caller)
+                return Demand(self._run, changed, caller).of(caller)
             needed = None if self._holds_a_batch else self.completion.needed
             if needed is not None:
                 groups = needed.groups if needed.environment == caller and self._may_be_asked(needed) else 0
@@ -178,7 +176,7 @@ class Demand:
         return f"no group may start until running ones arrive; {whose}, {self.view.running[most]}"
 
     def _nobody_is_awaited(self) -> str:
-        alive = sorted(self.view.live(self._ttl_ms).records)
+        alive = sorted(self.view.live.records)
         if not alive:
             return "no environment is alive: start one"
         whose = f"live environments ({listed(alive)})"
@@ -224,13 +222,13 @@ class Demand:
         return not self.view.running.get(needed.environment) and self._usable[needed.environment] < most
 
 
-def completing(run: str, view: DemandView, ttl_ms: int) -> Needed | None:
+def completing(run: str, view: DemandView) -> Needed | None:
     """Return the groups that complete a batch together with those that wait. Running groups do not count: they may be
     refused.
 
     None means that the waiting groups complete a batch, or that no groups of live environments do.
     """
-    return Demand(run, replace(view, running={}), ttl_ms).completion.needed
+    return Demand(run, replace(view, running={})).completion.needed
 
 
 def awaited_version(view: DemandView) -> str | None:

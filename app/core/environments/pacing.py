@@ -42,13 +42,12 @@ class Pacing:
 
     Args:
         view: The run, configured or not.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
 
-    def __init__(self, view: QueueView, ttl_ms: int) -> None:
+    def __init__(self, view: QueueView) -> None:
         batch_size = view.config.batch_size if view.config else 0
-        live = view.live(ttl_ms)
-        fitting = view.fitting_lanes(ttl_ms)
+        live = view.live
+        fitting = view.fitting_lanes
         self._environments = view.environments
         self._step = view.step
         self._paused = view.policy.intake_paused

@@ -96,9 +96,7 @@ def _of_one(
     return replace(request, min_share=max(0.0, min(request.min_share, left)))
 
 
-def joined(
-    name: str, settings: Mapping[str, Any], view: RunView, ttl_ms: int, *, change_settings: bool
-) -> EnvironmentRecord:
+def joined(name: str, settings: Mapping[str, Any], view: RunView, *, change_settings: bool) -> EnvironmentRecord:
     """Return the environment that a member joins: the one of this name, or a new one.
 
     Settings that the member leaves out stay as they are. If the environment is alive, settings that it names must equal
@@ -108,7 +106,6 @@ def joined(
         name: The environment's name: its identity.
         settings: Group size, weight and shares that the member names; the keys are fields of `EnvironmentRecord`.
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         change_settings: Whether the settings may change for all members.
 
     Raises:
@@ -130,7 +127,7 @@ def joined(
     if known.of_atropos:
         why = f"a client of Atropos registered the environment {name}, so workers cannot join it"
         raise InvalidField(f"{why}: choose another name", ("name",))
-    if not known.alive(view.clock_ms, ttl_ms):  # alive from now on: the next member must have these settings
+    if not view.is_alive(known):  # alive from now on: the next member must have these settings
         return replace(known, **settings, registered_ms=view.clock_ms, left_ms=None, heard_ms=None)
     if not change_settings:
         _refuse_differences(known, settings)
@@ -150,9 +147,7 @@ def _refuse_differences(known: EnvironmentRecord, settings: Mapping[str, Any]) -
         )
 
 
-def forgettable(
-    view: RunView, ttl_ms: int, *, kept: Collection[int] = (), at_once: bool = False
-) -> list[EnvironmentRecord]:
+def forgettable(view: RunView, *, kept: Collection[int] = (), at_once: bool = False) -> list[EnvironmentRecord]:
     """Return the environments that a run may forget, the longest silent first.
 
     They are not alive, the run holds none of their groups, and they have been silent for as long as the run keeps the
@@ -160,16 +155,15 @@ def forgettable(
 
     Args:
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         kept: Environments with groups in batches that are kept for a rewind.
         at_once: Whether to ignore how long they have been silent, because the run needs the room.
     """
     holding = {environment for environment, _ in (*view.lanes, *view.buffers)} | set(kept)
     holding |= {environment for lease in view.leases for environment, _, _ in (*lease.contents, *lease.replayed)}
-    silent_ms = 0 if at_once else max(ttl_ms, view.policy.history_ms)
+    silent_ms = 0 if at_once else max(view.environment_ttl_ms, view.policy.history_ms)
     idle = [
         env
         for key, env in view.environments.items()
-        if key not in holding and not env.alive(view.clock_ms, ttl_ms) and view.clock_ms - env.last_seen_ms >= silent_ms
+        if key not in holding and not view.is_alive(env) and view.clock_ms - env.last_seen_ms >= silent_ms
     ]
     return sorted(idle, key=lambda env: (env.last_seen_ms, env.environment))

@@ -60,12 +60,12 @@ def scarce_after(
     return {key: ms for key, ms in scarce.items() if key in bounds and got.get(key, 0) < max(1, bounds[key].minimum)}
 
 
-def scarce_now(view: QueueView, ttl_ms: int) -> dict[int, int]:
+def scarce_now(view: QueueView) -> dict[int, int]:
     """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
     lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
-    scarce = scarce_since(view, lanes, view.live(ttl_ms))
+    scarce = scarce_since(view, lanes, view.live)
     return {key: since_ms for key, since_ms in scarce.items() if key in view.scarce}
 
 
@@ -80,14 +80,14 @@ def no_longer_awaited(view: QueueView, scarce: Mapping[int, int]) -> set[int]:
     return {key for key, since_ms in scarce.items() if relaxed_in_ms(view, since_ms) == 0}
 
 
-def alarming(view: DemandView, ttl_ms: int) -> dict[int, int]:
+def alarming(view: DemandView) -> dict[int, int]:
     """Return the part of `scarce_now` that causes an alert: after a minute, or once batches no longer wait.
 
     Batches can form without an environment that has no minimum; it causes an alert only while none forms.
     """
     return {
         key: since_ms
-        for key, since_ms in scarce_now(view, ttl_ms).items()
+        for key, since_ms in scarce_now(view).items()
         if view.environments[key].min_share or (view.last_batch_ms or 0) < since_ms
         if view.clock_ms - since_ms >= (ALERT_AFTER_RUNNING_MS if view.running.get(key) else ALERT_AFTER_MS)
         or relaxed_in_ms(view, since_ms) == 0

@@ -27,35 +27,33 @@ class RunAlert:
     detail: str
 
 
-def causes(view: RunView, ttl_ms: int) -> dict[str, str]:
+def causes(view: RunView) -> dict[str, str]:
     """Return the details of a run's alert by its causes, ``starvation`` and ``scarce_environments``.
 
     Args:
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
-    return _causes(view, ttl_ms, alarming(view, ttl_ms))
+    return _causes(view, alarming(view))
 
 
-def _causes(view: RunView, ttl_ms: int, scarce: Mapping[int, int]) -> dict[str, str]:
+def _causes(view: RunView, scarce: Mapping[int, int]) -> dict[str, str]:
     found = {}
     if view.alarming_starvation is not None:
         found["starvation"] = str(view.alarming_starvation)
     if scarce:
-        minimums = _minimums(view, ttl_ms)
+        minimums = _minimums(view)
         details = [_scarce_detail(view, key, ms, minimums.get(key, 0)) for key, ms in scarce.items()]
         found["scarce_environments"] = listed(details, "; ")
     return found
 
 
-def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
+def alert_of(view: RunView) -> RunAlert | None:
     """Return the alert that nothing trainable arrives, or that an environment sends too little; None if neither.
 
     Args:
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
-    starvation, scarce = view.alarming_starvation, alarming(view, ttl_ms)
+    starvation, scarce = view.alarming_starvation, alarming(view)
     if starvation is None and not scarce:
         return None
     since_ms = min([*scarce.values(), *([] if starvation is None else [starvation.since_ms])])
@@ -64,15 +62,15 @@ def alert_of(view: RunView, ttl_ms: int) -> RunAlert | None:
         sequences=0 if starvation is None else starvation.sequences,
         dropped={} if starvation is None else starvation.dropped,
         environments=tuple(scarce),
-        detail="; ".join(_causes(view, ttl_ms, scarce).values()),
+        detail="; ".join(_causes(view, scarce).values()),
     )
 
 
-def _minimums(view: RunView, ttl_ms: int) -> dict[int, int]:
+def _minimums(view: RunView) -> dict[int, int]:
     """Return the sequences of a batch that are promised to each live environment."""
     if view.config is None:
         return {}
-    return {key: bound.minimum for key, bound in view.live(ttl_ms).bounds(view.config.batch_size).items()}
+    return {key: bound.minimum for key, bound in view.live.bounds(view.config.batch_size).items()}
 
 
 def _scarce_detail(view: RunView, key: int, since_ms: int, minimum: int) -> str:

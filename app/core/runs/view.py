@@ -26,6 +26,7 @@ class QueueView:
         started: Whether the trainer has asked for a batch since it registered.
         clock_ms: The run clock.
         environments: By id, in id order.
+        environment_ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         lanes: Groups queued, by (environment, size).
         buffers: Groups buffered, by (environment, size).
         leases: In the order they were taken.
@@ -61,6 +62,7 @@ class QueueView:
     started: bool
     clock_ms: int
     environments: Mapping[int, EnvironmentRecord]
+    environment_ttl_ms: int
     lanes: Mapping[LaneId, int]
     buffers: Mapping[LaneId, int]
     leases: tuple[Lease, ...]
@@ -87,24 +89,22 @@ class QueueView:
     waited_ms: int | None = None
     first_epoch: int = 0
 
-    def live(self, ttl_ms: int) -> LiveEnvironments:
-        """Return the environments that are alive: only these bind.
+    @property
+    def live(self) -> LiveEnvironments:
+        """The environments that are alive: only these bind."""
+        return live(self.environments, self.clock_ms, self.environment_ttl_ms)
 
-        Args:
-            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
-        """
-        return live(self.environments, self.clock_ms, ttl_ms)
+    def is_alive(self, environment: EnvironmentRecord) -> bool:
+        """Return whether an environment counts as alive."""
+        return environment.alive(self.clock_ms, self.environment_ttl_ms)
 
-    def fitting_lanes(self, ttl_ms: int) -> Mapping[LaneId, int]:
-        """Return the queued groups that can enter a batch, by environment and size: all before the batch size is known.
-
-        Args:
-            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
-        """
+    @property
+    def fitting_lanes(self) -> Mapping[LaneId, int]:
+        """The queued groups that can enter a batch, by lane. Before the batch size is known, these are all."""
         if self.config is None:
             return self.lanes
         batch_size = self.config.batch_size
-        maximums = self.live(ttl_ms).maximums(batch_size)
+        maximums = self.live.maximums(batch_size)
         return {lane: count for lane, count in self.lanes.items() if not is_oversized(lane, batch_size, maximums)}
 
 
@@ -144,13 +144,10 @@ class RunView(DemandView):
             return None
         return self.starvation
 
-    def gone_senders(self, ttl_ms: int) -> frozenset[int]:
-        """Return the environments that have sent groups and are no longer alive.
-
-        Args:
-            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
-        """
-        alive = self.live(ttl_ms).records
+    @property
+    def gone_senders(self) -> frozenset[int]:
+        """The environments that have sent groups and are no longer alive."""
+        alive = self.live.records
         return frozenset(sender for sender in self.sent if sender in self.environments and sender not in alive)
 
     @property

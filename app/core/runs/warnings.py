@@ -37,19 +37,18 @@ class RunWarning:
     environments: tuple[int | None, ...] = ()
 
 
-def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
+def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
     """Return the warnings of a run, at most one of each kind.
 
     Args:
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
     if view.config is None:
         return ()
-    batch_size, live = view.config.batch_size, view.live(ttl_ms)
+    batch_size, live = view.config.batch_size, view.live
     maximums = live.maximums(batch_size).items()
     limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
-    sizes = _known_sizes(view, ttl_ms)
+    sizes = _known_sizes(view)
     own_sizes = {key: one.group_size for key, one in live.records.items()}
     found = (
         groups_too_large(batch_size, sizes, limits),
@@ -165,11 +164,11 @@ def never_taken(
     return RunWarning(WarningKind.NEVER_TAKEN, detail, whose)
 
 
-def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:
+def _known_sizes(view: RunView) -> dict[int | None, set[int]]:
     sizes: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in view.lanes:
         sizes[environment].add(size)
-    for key, registered in view.live(ttl_ms).records.items():
+    for key, registered in view.live.records.items():
         sizes[key].add(registered.group_size)
     return dict(sizes)
 

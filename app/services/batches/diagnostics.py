@@ -60,7 +60,6 @@ class Diagnostics:
         buffers: ReplayStore,
         capacity: RunCapacity,
         warnings: RunWarnings,
-        environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
         self._dispatch = dispatch
@@ -68,7 +67,6 @@ class Diagnostics:
         self._buffers = buffers
         self._capacity = capacity
         self._warnings = warnings
-        self._ttl_ms = environment_ttl_ms
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return the seconds until a batch should form at the present arrival rates; None if that is unknown."""
@@ -133,12 +131,12 @@ class Diagnostics:
         return replace(
             ready,
             not_ready=why,
-            expected_s=expected_s(why, ready.rates, view.gone_senders(self._ttl_ms)),
+            expected_s=expected_s(why, ready.rates, view.gone_senders),
             relaxes_s=None if left_ms is None else left_ms / 1000,
         )
 
     def _who_must_act(self, run: str, view: RunView) -> str | None:
-        return Demand(run, view, self._ttl_ms).who_must_act()
+        return Demand(run, view).who_must_act()
 
 
 def _tried(view: RunView, config: RunConfig, overrides: Mapping[str, float]) -> RunView:

@@ -15,7 +15,7 @@ from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.old_groups import DroppingAttempts
-from app.services.batches.request import BatchRequest, BatchResult, OutgoingBatch
+from app.services.batches.request import OF_ATROPOS, BatchRequest, BatchResult, OutgoingBatch
 from app.services.batches.retrieval import Retrieval
 from app.services.long_poll import Changes, Line, LongPoll, WaitPolicy
 from app.services.ranks.sharding import BatchSharding
@@ -80,7 +80,7 @@ class Dispatch:
         """Return the number of batches, and shards of batches, that this process has handed out."""
         return self._taking.handed_out
 
-    async def take(self, run: str, request: BatchRequest | None = None) -> BatchResult:
+    async def take(self, run: str, request: BatchRequest = OF_ATROPOS) -> BatchResult:
         """Take the next batch for a trainer.
 
         A batch that waits to be handed out again goes first, with the same groups in the same order. Without such a
@@ -101,27 +101,26 @@ class Dispatch:
         assert result is not None, "it does not give way"  # noqa: S101
         return result
 
-    async def _take(self, run: str, request: BatchRequest | None, *, compete: bool) -> BatchResult | None:
+    async def _take(self, run: str, request: BatchRequest, *, compete: bool) -> BatchResult | None:
         """Take as `take`. None means that another process took the batch, and ``compete`` is False."""
         # Concurrent requests would plan the same batch. Within one process they wait for each other.
         async with self._line(run).attempt():
-            if request is not None:
+            if not request.of_atropos:
                 await self._turns.look(run)
             view = await self._runs.queue(run)
             if view.config is not None and not view.started:
                 await self._runs.start(run)
             if view.config is not None and self._atropos_delivery.seems_dead(view):
                 await self._processes.beat(self._atropos_delivery.worker)
-            sent = tuple(lease for lease in view.leases if lease.state == "sent") if request is None else ()
+            sent = tuple(lease for lease in view.leases if lease.state == "sent") if request.of_atropos else ()
             attempts, dropping = Attempts("hand out a batch", run), DroppingAttempts(self._runs, run)
             while view.config is not None and attempts.again():  # a reset may happen in between
-                if request is not None:
-                    request.check(view)
+                request.check(view)
                 if view.policy.archived:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
                 outcome = await self._next(run, view, request)
                 if isinstance(outcome, OutgoingBatch):
-                    if view.undivided is not None and request is not None and request.shard_request is not None:
+                    if view.undivided is not None and request.shard_request is not None:
                         await self._runs.note_undivided(run, None)
                     return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
@@ -133,7 +132,7 @@ class Dispatch:
                     if not compete and not self._turns.is_held(run):
                         return None
                 view = await self._runs.queue(run)
-        if request is not None:
+        if not request.of_atropos:
             raise RunNotFound(f"there is no run {run}")
         return BatchResult(None, unregistered())
 
@@ -230,15 +229,15 @@ class Dispatch:
         """Return the lease of the batch that is handed out again next, without a change."""
         return next((lease for lease in self._redeliverable(view) if _is_whole(lease.size, view)), None)
 
-    async def _next(self, run: str, view: QueueView, request: BatchRequest | None) -> OutgoingBatch | NotReady | None:
+    async def _next(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
         """Hand out a batch that was taken before, else a new batch. None means that the run has changed.
 
         While serving is paused, a request gets only what it holds: its batch again, or the shard of a batch that other
         ranks have.
         """
         waiting = _first_wanted(self._redeliverable(view), request, view.clock_ms)
-        mine = None if request is None else request.own_lease(view, waiting)
-        if request is not None and mine is not None:
+        mine = request.own_lease(view, waiting)
+        if mine is not None:
             again = await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
             return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
         await self.quarantine_exhausted(run, view)
@@ -247,7 +246,7 @@ class Dispatch:
         if waiting is None:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))
-        batch = await self._handed_out(run, view, waiting, taken, None if request is None else request.shard_request)
+        batch = await self._handed_out(run, view, waiting, taken, request.shard_request)
         if batch is not None:
             emit(
                 BatchRedelivered(
@@ -313,9 +312,9 @@ def _is_of_a_rank(request: BatchRequest) -> bool:
     return request.shard_request is not None
 
 
-def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest | None, clock_ms: int) -> Lease | None:
+def _first_wanted(redeliverable: Sequence[Lease], request: BatchRequest, clock_ms: int) -> Lease | None:
     """Return the batch to hand out again first. A rank gets only batches that it does not hold yet."""
-    rank = None if request is None else request.shard_request
+    rank = request.shard_request
     return next((lease for lease in redeliverable if rank is None or rank.wants(lease, clock_ms)), None)
 
 

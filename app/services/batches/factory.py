@@ -86,8 +86,6 @@ class BatchServices:
             listing=BatchListing(stores.runs, stores.batches, stores.batch_records),
             leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness, taking),
             retention=retention,
-            diagnostics=Diagnostics(
-                stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings, timing.environment_ttl_ms
-            ),
+            diagnostics=Diagnostics(stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings),
             atropos_delivery=atropos_delivery,
         )

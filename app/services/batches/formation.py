@@ -4,7 +4,6 @@ Planning is optimistic: it takes no lock. The commit is one atomic step. If the 
 fails and changes nothing. A step returns None to say that the run must be read again.
 """
 
-import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.services.replay.reservations import UseReservations
+from app.services.threads import in_thread_if
 from app.services.timing import Timing
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
@@ -83,7 +83,7 @@ class BatchFormation:
         self._timing = timing
         self._history = history
 
-    async def form(self, run: str, view: QueueView, request: BatchRequest | None) -> OutgoingBatch | NotReady | None:
+    async def form(self, run: str, view: QueueView, request: BatchRequest) -> OutgoingBatch | NotReady | None:
         """Form and commit a batch.
 
         Returns:
@@ -92,7 +92,7 @@ class BatchFormation:
         Raises:
             StepMismatch, InvalidField: The batch cannot be divided as the ranks ask.
         """
-        shard_request = None if request is None else request.shard_request
+        shard_request = request.shard_request
         if shard_request is not None and view.config is not None:
             shard_request.check(view.step + 1)
             shard_request.check_size(view.config.batch_size)
@@ -119,10 +119,10 @@ class BatchFormation:
         needed = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)
         if not returning and sequences_in(view.lanes) < needed:  # no batch can form: no lane has to be read
             return await self._decide_fresh(view, ()), None
-        lanes = await self._retrieval.lanes(run, view, self._timing.environment_ttl_ms)
+        lanes = await self._retrieval.lanes(run, view)
         if returning:
             lanes = with_returned(view, lanes, returning)
-        mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms) if mixing else None
+        mixed = await self._mixing.decide(run, view, lanes) if mixing else None
         return mixed or (await self._decide_fresh(view, lanes), None)
 
     async def cannot_shard(self, run: str, view: QueueView, error: InvalidField, batch_id: str | None) -> InvalidField:
@@ -144,7 +144,7 @@ class BatchFormation:
         return SequenceTooLong(detail, error.location, error.group_id)
 
     async def _form(
-        self, run: str, view: QueueView, request: BatchRequest | None, *, mixing: bool
+        self, run: str, view: QueueView, request: BatchRequest, *, mixing: bool
     ) -> OutgoingBatch | NotReady | None:
         planned = await self._plan(run, view, request, mixing=mixing)
         if not isinstance(planned, Planned):
@@ -159,12 +159,12 @@ class BatchFormation:
             return None
         if planned.mixture is not None and not await self._mixing.reserve(run, batch.lease, planned.mixture):
             return None  # a group of the replay buffer is no longer available
-        if request is not None and request.chosen is not None:
+        if request.chosen is not None:
             request.chosen(batch)
         return batch if await self._commit(run, view, planned, retrieved, batch.lease) else None
 
     async def _plan(
-        self, run: str, view: QueueView, request: BatchRequest | None, *, mixing: bool
+        self, run: str, view: QueueView, request: BatchRequest, *, mixing: bool
     ) -> Planned | NotReady | None:
         """Choose the groups, and store facts for the next decision."""
         decision, mixture = await self.decide(run, view, mixing=mixing)
@@ -177,16 +177,16 @@ class BatchFormation:
         if decision.scarce != view.scarce:
             await self._runs.note_scarce(run, decision.scarce)
         why = decision.not_ready
-        return why if why is None or request is None or request.shard_request is None else awaiting(why, view.leases)
+        return why if why is None or request.shard_request is None else awaiting(why, view.leases)
 
-    async def _rebalance(self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned) -> Planned:
+    async def _rebalance(self, run: str, view: QueueView, request: BatchRequest, planned: Planned) -> Planned:
         """Exchange groups for other groups that load the ranks more evenly."""
-        split = None if request is None or request.shard_request is None else request.shard_request.spec
+        split = None if request.shard_request is None else request.shard_request.spec
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
         return replace(planned, plan=plan, delays=delays)
 
     async def _shard(
-        self, run: str, view: QueueView, request: BatchRequest | None, planned: Planned, retrieved: Retrieved
+        self, run: str, view: QueueView, request: BatchRequest, planned: Planned, retrieved: Retrieved
     ) -> OutgoingBatch | None:
         """Divide the batch between ranks, or leave it whole. Damaged groups are dropped, and then the result is None.
 
@@ -205,7 +205,7 @@ class BatchFormation:
             replayed=contents_of(() if planned.mixture is None else planned.mixture.groups),
             debts=debt_changes(view.debts, planned.decision.debts),
         )
-        shard_request = None if request is None else request.shard_request
+        shard_request = request.shard_request
         lease = self._taking.lease_for(request, view, new)
         try:
             batch = await self._sharding.divide(view, lease, retrieved, shard_request)
@@ -257,7 +257,5 @@ class BatchFormation:
     async def _decide_fresh(self, view: QueueView, lanes: Sequence[Lane]) -> Decision:
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
-        if len(view.lanes) < MANY_LANES:
-            return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
         # With a thousand lanes, the decision takes long enough to delay other requests.
-        return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
+        return await in_thread_if(len(view.lanes) >= MANY_LANES, decide, view, lanes, relax_after_ms)

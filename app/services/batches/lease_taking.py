@@ -35,9 +35,9 @@ class LeaseTaking:
         self._known: dict[str, KnownLease] = {}
         self.handed_out = 0
 
-    def lease_for(self, request: BatchRequest | None, view: QueueView, batch: Lease) -> Lease:
-        """Return the lease of a batch for a requester; ``request`` is None for a trainer of Atropos."""
-        if request is None:
+    def lease_for(self, request: BatchRequest, view: QueueView, batch: Lease) -> Lease:
+        """Return the lease of a batch for a requester."""
+        if request.of_atropos:
             return self._atropos_delivery.lease(batch)
         return replace(
             returned(batch),

@@ -23,6 +23,7 @@ class BatchRequest:
         rewinds: Number of rewinds of the run when this trainer began; None if unknown.
         chosen: Called with a new batch just before it is taken, so that its reply can be prepared while Redis waits
             for the disk. Taking the batch may still fail. Must not raise.
+        of_atropos: Whether a trainer of Atropos asks: its next request ends the lease, which has no deadline.
     """
 
     request_id: str = ""
@@ -31,6 +32,7 @@ class BatchRequest:
     shard_request: ShardRequest | None = None
     rewinds: int | None = None
     chosen: Callable[["OutgoingBatch"], None] | None = field(default=None, compare=False)
+    of_atropos: bool = False
 
     def check(self, view: QueueView) -> None:
         """Check that the run was not rewound after this trainer began.
@@ -71,6 +73,10 @@ class BatchRequest:
         if self.shard_request is not None:
             deadline_ms = max(lease.deadline_ms, deadline_ms)  # other ranks may need it longer
         return replace(lease, deadline_ms=deadline_ms)
+
+
+OF_ATROPOS = BatchRequest(of_atropos=True)
+"""The request of a trainer of Atropos."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
-from app.services.groups.staleness import drop_in_parts, drop_reason_now
+from app.services.groups.staleness import drop_reason_now
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
@@ -45,18 +45,17 @@ class Retrieval:
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
 
-    async def lanes(self, run: str, view: QueueView, ttl_ms: int) -> list[Lane]:
+    async def lanes(self, run: str, view: QueueView) -> list[Lane]:
         """Read the oldest groups of the lanes that a batch may take groups from, as many as fit into one batch.
 
         Args:
             run: The run's name.
             view: The run.
-            ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
         """
         batch_size = 0 if view.config is None else view.config.batch_size
         chosen: Collection[LaneId] = view.lanes
         if len(view.lanes) >= MANY_LANES:
-            limited = view.live(ttl_ms).limited
+            limited = view.live.limited
             by_age = await self._groups.lanes_by_age(run, _LANES_AT_FIRST * batch_size)
             chosen = lanes_to_read(batch_size, view.lanes, limited, by_age)
             if len(chosen) == len(view.lanes) and next(by_age, None) is None:  # the oldest lanes were too few
@@ -116,7 +115,7 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await drop_in_parts(self._groups, run, groups, reason)
+            await self._groups.drop(run, groups, reason)
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

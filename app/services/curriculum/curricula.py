@@ -53,9 +53,7 @@ class CurriculumAdministration:
         """
         attempts = Attempts("configure a curriculum", run)
         while attempts.again():
-            view = await self._store.view(run, name)
-            if view is None and not make:
-                raise CurriculumNotFound(f"run {run} has no curriculum {name}")
+            view = await (self._store.view if make else self._store.existing)(run, name)
             if view is not None and keep:
                 return await self.facts(run, name)
             policy = CurriculumSettings.model_validate(dict(() if view is None else view.policy) | dict(changes))
@@ -84,7 +82,7 @@ class CurriculumAdministration:
         Raises:
             CurriculumNotFound: The run has none of this name.
         """
-        view = await self.view(run, name)
+        view = await self._store.existing(run, name)
         census = await self._store.census(view, reward_spans(view.policy), by_category=True)
         if census is None:
             raise gone(view)
@@ -106,7 +104,7 @@ class CurriculumAdministration:
         Raises:
             CurriculumNotFound: The run has none of this name.
         """
-        await self._store.delete(await self.view(run, name))
+        await self._store.delete(await self._store.existing(run, name))
         emit(CurriculumDeleted(run=run, curriculum=name))
 
     async def metrics(self, run: str, name: str, step: int | None, total_steps: int | None) -> dict[str, float]:
@@ -121,7 +119,7 @@ class CurriculumAdministration:
         Raises:
             CurriculumNotFound: The run has none of this name.
         """
-        view = await self.view(run, name)
+        view = await self._store.existing(run, name)
         policy = view.policy
         whole = policy.total_steps if total_steps is None else total_steps
         come = (
@@ -135,17 +133,6 @@ class CurriculumAdministration:
         totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
         parts = table.parts(policy, census.counts, come)
         return metrics(policy, census.counts, totals, parts, come)
-
-    async def view(self, run: str, name: str) -> CurriculumView:
-        """Read a curriculum without its items.
-
-        Raises:
-            CurriculumNotFound: The run has none of this name.
-        """
-        view = await self._store.view(run, name)
-        if view is None:
-            raise CurriculumNotFound(f"run {run} has no curriculum {name}")
-        return view
 
 
 async def counted(

@@ -25,13 +25,12 @@ class CurriculumServices:
     @classmethod
     def create(cls, stores: Stores) -> "CurriculumServices":
         """Build the use cases on the stores."""
-        administration = CurriculumAdministration(stores.curricula)
-        samples = CurriculumSamples(administration, stores.curricula, stores.items)
+        samples = CurriculumSamples(stores.curricula, stores.items)
         return cls(
-            administration=administration,
-            items=CurriculumItems(administration, stores.curricula, stores.items),
-            observations=CurriculumObservations(administration, stores.items),
+            administration=CurriculumAdministration(stores.curricula),
+            items=CurriculumItems(stores.curricula, stores.items),
+            observations=CurriculumObservations(stores.curricula, stores.items),
             samples=samples,
-            states=CurriculumStates(administration, stores.curricula, stores.curriculum_states),
-            comparisons=StrategyComparisons(administration, samples, stores.items),
+            states=CurriculumStates(stores.curricula, stores.curriculum_states),
+            comparisons=StrategyComparisons(stores.curricula, samples, stores.items),
         )

@@ -8,7 +8,7 @@ from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
 from app.core.curriculum.indexes import ItemIndex
 from app.events import CurriculumItemDeleted, emit, note
-from app.services.curriculum.curricula import CurriculumAdministration, gone
+from app.services.curriculum.curricula import gone
 from app.store.curriculum.entries import MAX_ITEMS, ItemWrite, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.scripts import RegisterRefusal
@@ -52,8 +52,7 @@ class Flight:
 class CurriculumItems:
     """The items of curricula, for their owners and operators."""
 
-    def __init__(self, curricula: CurriculumAdministration, store: CurriculumStore, items: ItemStore) -> None:
-        self._curricula = curricula
+    def __init__(self, store: CurriculumStore, items: ItemStore) -> None:
         self._store = store
         self._items = items
 
@@ -64,7 +63,7 @@ class CurriculumItems:
             CurriculumNotFound: The run has none of this name.
             InvalidField: There would be too many items or categories. Earlier items of the request are registered.
         """
-        view, registered = await self._curricula.view(run, name), 0
+        view, registered = await self._store.existing(run, name), 0
         for first in range(0, len(items), _AT_ONCE * _SLICES):
             starts = range(first, min(len(items), first + _AT_ONCE * _SLICES), _AT_ONCE)
             slices = [items[start : start + _AT_ONCE] for start in starts]
@@ -83,7 +82,7 @@ class CurriculumItems:
             ItemNotFound: The curriculum has no such item.
             InvalidField: There would be too many categories.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         word = await self._items.change(view, item)
         if word == "missing":
             raise _not_found(view, item.key)
@@ -98,7 +97,7 @@ class CurriculumItems:
             CurriculumNotFound: The run has none of this name.
             ItemNotFound: The curriculum has no such item.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         if not await self._items.delete(view, [key]):
             raise _not_found(view, key)
         emit(CurriculumItemDeleted(run=run, curriculum=name, item=key))
@@ -110,7 +109,7 @@ class CurriculumItems:
             CurriculumNotFound: The run has none of this name.
             ItemNotFound: The curriculum has no such item.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         (found,) = await self._facts(view, [key], await self._census(view))
         if found is None:
             raise _not_found(view, key)
@@ -138,7 +137,7 @@ class CurriculumItems:
             InvalidField: There is no such bin, or a bin is asked for in another order than mean reward. Or the cursor
                 is that of a search.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         census = await self._census(view)
         n_bins, lengths = view.policy.n_bins, census.counts.length
         if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
@@ -171,7 +170,7 @@ class CurriculumItems:
             CurriculumNotFound: The run has none of this name.
             InvalidField: The cursor does not come from an earlier page.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         scan, passed = _place_in_scan(cursor)
         keys: dict[str, None] = {}
         following: str | None = None

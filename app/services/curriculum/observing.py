@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from app.core.curriculum.bins import bin_at
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.strategies.bandit import arm_step
-from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.items import refused
 from app.store.curriculum.items import ItemObservation, ItemStore
+from app.store.curriculum.store import CurriculumStore
 from lachesis.wire.curricula import CurriculumSettings
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
@@ -40,8 +40,8 @@ class ObservationReceipt:
 class CurriculumObservations:
     """Counts observations."""
 
-    def __init__(self, curricula: CurriculumAdministration, items: ItemStore) -> None:
-        self._curricula = curricula
+    def __init__(self, store: CurriculumStore, items: ItemStore) -> None:
+        self._store = store
         self._items = items
 
     async def observe(
@@ -56,7 +56,7 @@ class CurriculumObservations:
             CurriculumNotFound: The run has none of this name.
             InvalidField: There would be too many items.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         changes = changes_of(view.policy, observations)
         own = request_id or uuid.uuid4().hex
         bins, repeated, items = arm_bins(view.policy), True, list[ItemAfterObservation]()

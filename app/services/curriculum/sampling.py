@@ -12,8 +12,8 @@ from app.core.curriculum.bins import bin_at, bin_distribution, in_other_indexes,
 from app.core.curriculum.checks import progress
 from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.strategies import table, thompson
-from app.services.curriculum.curricula import CurriculumAdministration, counted, gone
-from app.services.draws import run_draw
+from app.services.curriculum.curricula import counted, gone
+from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, TakenItems
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
@@ -104,7 +104,7 @@ class SamplingDistribution:
     async def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
         """Draw places without repetition."""
         places = sum(part.size for part in self.parts)
-        draws = await run_draw(places, sampling.choose, self.parts, wanted, self.seed, counter)
+        draws = await in_thread_if(places > MANY_PLACES, sampling.choose, self.parts, wanted, self.seed, counter)
         return draws, self.named(draws)
 
     def named(self, draws: Sequence[ItemDraw]) -> list[Place]:
@@ -131,8 +131,7 @@ class SamplingDistribution:
 class CurriculumSamples:
     """Hands out items."""
 
-    def __init__(self, curricula: CurriculumAdministration, store: CurriculumStore, items: ItemStore) -> None:
-        self._curricula = curricula
+    def __init__(self, store: CurriculumStore, items: ItemStore) -> None:
         self._store = store
         self._items = items
 
@@ -146,7 +145,7 @@ class CurriculumSamples:
             CurriculumNotFound: The run has none of this name.
             InvalidField: The strategy needs ``total_steps``, and neither the request nor the curriculum has it.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         distribution = await self._distribution(view, request)
         found: dict[str, DrawnItem] = {}
         taken = TakenItems(False, uuid.uuid4().hex, distribution.census.in_flight, 0, ())
@@ -179,7 +178,7 @@ class CurriculumSamples:
         Raises:
             CurriculumNotFound: The run has none of this name.
         """
-        return await self._items.release(await self._curricula.view(run, name), sample_id, keys)
+        return await self._items.release(await self._store.existing(run, name), sample_id, keys)
 
     async def bins(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
         """Draw bins one by one, each with the probability that the strategy's next item is in it. Hand out no items.
@@ -187,7 +186,7 @@ class CurriculumSamples:
         Raises:
             As `sample`.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         distribution = await self._distribution(view, request)
         if distribution.parts and distribution.policy.strategy == "thompson":
             chances = np.array(await self.bins_of(view, distribution))

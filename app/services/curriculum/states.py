@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import CurriculumHeader
 from app.events import CurriculumRestored, emit
-from app.services.curriculum.curricula import CurriculumAdministration, too_many_curricula
+from app.services.curriculum.curricula import too_many_curricula
 from app.store.curriculum.entries import MAX_ITEMS
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from app.store.curriculum.store import CurriculumStore
@@ -38,10 +38,7 @@ class CurriculumDocument:
 class CurriculumStates:
     """Saves and restores curricula."""
 
-    def __init__(
-        self, curricula: CurriculumAdministration, store: CurriculumStore, states: CurriculumStateStore
-    ) -> None:
-        self._curricula = curricula
+    def __init__(self, store: CurriculumStore, states: CurriculumStateStore) -> None:
         self._store = store
         self._states = states
 
@@ -53,7 +50,7 @@ class CurriculumStates:
         Raises:
             CurriculumNotFound: The run has none of this name, or it was removed while items were read.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         header, categories = await self._states.header(view)
 
         async def items() -> AsyncIterator[Sequence[SavedItem]]:

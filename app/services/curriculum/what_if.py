@@ -7,10 +7,9 @@ from typing import Any
 
 from app.core.curriculum.checks import check_policy
 from app.core.curriculum.sampling import draws_for
-from app.services.curriculum.curricula import CurriculumAdministration
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
-from app.store.curriculum.store import CurriculumView
+from app.store.curriculum.store import CurriculumStore, CurriculumView
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 
 
@@ -46,8 +45,8 @@ class StrategyComparison:
 class StrategyComparisons:
     """Compares strategies."""
 
-    def __init__(self, curricula: CurriculumAdministration, samples: CurriculumSamples, items: ItemStore) -> None:
-        self._curricula = curricula
+    def __init__(self, store: CurriculumStore, samples: CurriculumSamples, items: ItemStore) -> None:
+        self._store = store
         self._samples = samples
         self._items = items
 
@@ -67,7 +66,7 @@ class StrategyComparisons:
             CurriculumNotFound: The run has none of this name.
             InvalidField: The settings do not fit together.
         """
-        view = await self._curricula.view(run, name)
+        view = await self._store.existing(run, name)
         policy = CurriculumSettings.model_validate(dict(view.policy) | dict(changes))
         check_policy(policy)
         current = view.policy.model_copy(update={"total_steps": policy.total_steps})

@@ -30,9 +30,8 @@ class Reading:
         began_s: When the read began, on the clock of the event loop.
     """
 
-    def __init__(self, run: str, view: DemandView, started: Mapping[int, int], ttl_ms: int, began_s: float) -> None:
+    def __init__(self, run: str, view: DemandView, started: Mapping[int, int], began_s: float) -> None:
         self._run = run
-        self._ttl_ms = ttl_ms
         self.view = view
         self.started = started
         self.began_s = began_s
@@ -55,7 +54,7 @@ class Reading:
         Raises:
             RunNotFound: The run has no settings.
         """
-        return Demand(self._run, self.view, self._ttl_ms)
+        return Demand(self._run, self.view)
 
     @cached_property
     def who_must_act(self) -> str | None:
@@ -65,7 +64,7 @@ class Reading:
     @cached_property
     def pacing(self) -> Pacing:
         """How full the queue is."""
-        return Pacing(self.view, self._ttl_ms)
+        return Pacing(self.view)
 
 
 class SharedDemand:
@@ -76,16 +75,14 @@ class SharedDemand:
 
     Args:
         runs: Reads runs.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
 
     Attributes:
         most_spent_s: CPU time that cheap readings may take at once; requests share readings from there on.
         shortest_age_s: How old a shared reading may be at least.
     """
 
-    def __init__(self, runs: RunStore, ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore) -> None:
         self._runs = runs
-        self._ttl_ms = ttl_ms
         self._readings: dict[str, Reading] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by run, while somebody reads it
         self.most_spent_s = _MOST_SPENT_S
@@ -149,7 +146,7 @@ class SharedDemand:
     async def _read(self, run: str) -> Reading:
         began_s = asyncio.get_running_loop().time()
         view, started = await self._runs.demand(run)
-        reading = self._readings[run] = Reading(run, view, started, self._ttl_ms, began_s)
+        reading = self._readings[run] = Reading(run, view, started, began_s)
         if not reading.reuse_for_s:
             self._spent_s += reading.cost_s
         return reading

@@ -23,11 +23,11 @@ class EnvironmentServices:
 
     @classmethod
     def create(
-        cls, stores: Stores, retention: Retention, warnings: RunWarnings, environment_ttl_ms: int, new_each_minute: int
+        cls, stores: Stores, retention: Retention, warnings: RunWarnings, new_each_minute: int
     ) -> "EnvironmentServices":
         """Build the use cases on the stores."""
         heartbeats = HeartbeatBuffer()
-        demand = SharedDemand(stores.runs, environment_ttl_ms)
+        demand = SharedDemand(stores.runs)
         registry = EnvironmentRegistry(
             stores.runs,
             stores.environments,
@@ -35,7 +35,6 @@ class EnvironmentServices:
             retention,
             heartbeats,
             warnings,
-            environment_ttl_ms,
             Newcomers(new_each_minute),
         )
         return cls(registry, Allowances(stores.members, demand, heartbeats), heartbeats, demand)

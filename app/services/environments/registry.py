@@ -70,7 +70,6 @@ class EnvironmentRegistry:
         retention: Retention,
         heartbeats: HeartbeatBuffer,
         warnings: RunWarnings,
-        environment_ttl_ms: int,
         newcomers: Newcomers,
     ) -> None:
         self._runs = runs
@@ -79,7 +78,6 @@ class EnvironmentRegistry:
         self._retention = retention
         self._heartbeats = heartbeats
         self._warnings = warnings
-        self._ttl_ms = environment_ttl_ms
         self._newcomers = newcomers
         self._changes = ChangeQueues()
 
@@ -108,7 +106,7 @@ class EnvironmentRegistry:
                 if view.config is None or not view.started:
                     return None
                 known, new_id = view.environments, view.next_environment
-                environment = register(request, known, new_id, view.clock_ms, self._ttl_ms, as_one=as_one)
+                environment = register(request, known, new_id, view.clock_ms, view.environment_ttl_ms, as_one=as_one)
                 if sender is not None and environment.environment not in view.environments:
                     await self._newcomers.count(run, sender)
                     sender = None
@@ -174,10 +172,10 @@ class EnvironmentRegistry:
 
     async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[EnvironmentRecord] | None:
         """Forget unused environments; None if the run changed after ``view``: read it again."""
-        if not forgettable(view, self._ttl_ms, at_once=at_once):
+        if not forgettable(view, at_once=at_once):
             return []
         kept: Collection[int] = await self._retention.environments(run) if view.kept.batches else ()
-        idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
+        idle = forgettable(view, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
         if not idle:
             return []
         if not await self._environments.forget(run, idle, view):
@@ -221,7 +219,7 @@ class EnvironmentRegistry:
         async with self._changes.attempts("join an environment", run) as attempts:
             while attempts.again():
                 view = await self._runs.existing(run)
-                environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
+                environment = joined(name, settings, view, change_settings=change_settings)
                 key, known = environment.environment, view.environments.get(environment.environment)
                 if known is None and sender is not None:
                     await self._newcomers.count(run, sender)
@@ -233,7 +231,7 @@ class EnvironmentRegistry:
                 new_member = await self._members.put(run, key, member)
                 if new_member is None:
                     continue  # the environment was forgotten in the meantime
-                came, view = known is None or not known.alive(view.clock_ms, self._ttl_ms), await self._runs.view(run)
+                came, view = known is None or not view.is_alive(known), await self._runs.view(run)
                 if key not in view.environments or view.environments[key].name != name:
                     continue  # the run was deleted in the meantime, and maybe made again
                 if came:

@@ -17,18 +17,16 @@ class AlertWatch:
 
     Args:
         store: Where events go.
-        ttl_ms: Silence after which an environment no longer counts, milliseconds.
     """
 
-    def __init__(self, store: EventStore, ttl_ms: int) -> None:
+    def __init__(self, store: EventStore) -> None:
         self._store = store
-        self._ttl_ms = ttl_ms
         self._quiet: set[str] = set()
 
     async def look(self, run: str, view: RunView) -> None:
         """Tell of what has begun or ended in a run since the last look."""
-        found = causes(view, self._ttl_ms)
-        found |= {warning.kind.value: warning.detail for warning in warnings_of(view, self._ttl_ms)}
+        found = causes(view)
+        found |= {warning.kind.value: warning.detail for warning in warnings_of(view)}
         if found or run not in self._quiet:
             await self._store.change_alerts(run, found)
         (self._quiet.discard if found else self._quiet.add)(run)

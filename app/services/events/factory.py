@@ -19,10 +19,10 @@ class EventServices:
     alerts: AlertWatch
 
     @classmethod
-    def create(cls, stores: Stores, environment_ttl_ms: int) -> "EventServices":
+    def create(cls, stores: Stores) -> "EventServices":
         """Build the use cases."""
         store = stores.events
-        changes, alerts = ChangeWatch(stores.revisions), AlertWatch(store, environment_ttl_ms)
+        changes, alerts = ChangeWatch(stores.revisions), AlertWatch(store)
         return cls(EventRecorder(store), EventFeeds(store), changes, alerts)
 
     async def stop(self) -> None:

@@ -31,11 +31,9 @@ class Arrivals:
     """The recent counts of each run, recorded whenever a batch is looked for.
 
     Args:
-        environment_ttl_ms: Silence after which an environment no longer counts as alive.
     """
 
-    def __init__(self, environment_ttl_ms: int) -> None:
-        self._ttl_ms = environment_ttl_ms
+    def __init__(self) -> None:
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def is_due(self, run: str, view: QueueView) -> bool:
@@ -50,7 +48,7 @@ class Arrivals:
     def note(self, run: str, view: RunView) -> None:
         """Record the counts of a run, if that is due. Those of a deleted run of its name are forgotten."""
         if self.is_due(run, view):
-            looks, gone = self._looks[run], view.gone_senders(self._ttl_ms)
+            looks, gone = self._looks[run], view.gone_senders
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
             if looks and looks[-1].first_epoch != view.first_epoch:
                 looks.clear()

@@ -10,7 +10,6 @@ from app.core.runs.view import QueueView
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.groups.history import GroupFacts, GroupHistories
 from app.services.groups.listing import held_group, resolved_query
-from app.services.groups.staleness import drop_in_parts
 from app.store.groups.listing import GroupListStore
 from app.store.groups.store import GroupStore, LaneSlice
 from app.store.redis.compare_and_swap import Attempts
@@ -96,7 +95,7 @@ class GroupDeletion:
         chosen = first_groups(lanes, limit)
         slices = await self._groups.slices(run, chosen)
         meant = await self._matching(run, view, wanted, chosen, slices)
-        deleted = len(meant) if dry_run else await drop_in_parts(self._groups, run, meant, "deleted")
+        deleted = len(meant) if dry_run else await self._groups.drop(run, meant, "deleted")
         if deleted and not dry_run:
             named = dict(criteria) | {"environment": wanted.environment_id}
             emit(GroupsDeleted(run=run, groups=deleted, criteria=named))

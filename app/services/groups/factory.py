@@ -47,7 +47,6 @@ class GroupServices:
         eviction: ReplayEviction,
         recorder: HistoryRecorder,
         commit_lock: CommitLock | None,
-        environment_ttl_ms: int,
     ) -> "GroupServices":
         """Build the use cases on the stores. ``commit_lock``: what this process shares with others that commit."""
         commits = GroupCommit(stores.groups, commit_lock)
@@ -64,6 +63,6 @@ class GroupServices:
             deletion=GroupDeletion(stores.runs, stores.groups, stores.listed_groups, histories),
             listing=GroupListing(stores.runs, stores.groups, stores.listed_groups, stores.batches),
             staleness=Staleness(stores.runs, stores.groups),
-            arrivals=Arrivals(environment_ttl_ms),
+            arrivals=Arrivals(),
             store=stores.groups,
         )

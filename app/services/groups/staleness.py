@@ -2,20 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from app.core.groups.staleness import drop_reason, oldest_fresh
 from app.core.model import Lane, LaneId
 from app.core.runs.view import QueueView
 from app.store.groups.entries import StoredGroup
-from app.store.groups.store import GroupStore, WantedHeads
+from app.store.groups.store import DROPPED_AT_ONCE, GroupStore, WantedHeads
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 from lachesis.wire.states import DropReason
-
-DROPPED_AT_ONCE = 192
-"""Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""
 
 _REST = 2  # a sweep in the background rests this many times as long as it works
 _PAGES_AT_ONCE = 2
@@ -134,12 +131,6 @@ class Staleness:
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads])
         pairs = zip(oldest.heads, entries, strict=True)
         return [(head.group_id, lane) for head, entry in pairs if entry and drop_reason_now(entry, view) == "expired"]
-
-
-async def drop_in_parts(store: GroupStore, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason) -> int:
-    """Drop waiting groups of these lanes, `DROPPED_AT_ONCE` by one script; return how many there were."""
-    parts = (groups[first : first + DROPPED_AT_ONCE] for first in range(0, len(groups), DROPPED_AT_ONCE))
-    return sum([await store.drop(run, part, reason) for part in parts])
 
 
 def drop_reason_now(entry: StoredGroup, view: QueueView) -> DropReason | None:

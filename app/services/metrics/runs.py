@@ -27,20 +27,19 @@ _MOST_ENVIRONMENTS = 100  # environments with their own series; a run may have t
 _MOST_CHARACTERS = 200  # of an environment's name; names with the same beginning count as one
 
 
-def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
+def of_run(run: str, view: RunView) -> Lines:
     """Return the samples of a run without its buffer and its curricula.
 
     Args:
         run: The run's name.
         view: The run.
-        ttl_ms: Silence after which an environment no longer counts as alive, milliseconds.
     """
     samples = Samples()
     totals, dropped = view.totals, view.dropped_by_reason
-    oversized = oversized_groups(view, view.fitting_lanes(ttl_ms))
+    oversized = oversized_groups(view, view.fitting_lanes)
     leases = Counter(lease.state for lease in view.leases)
     records = list(view.environments.values())
-    environments = Counter(_state(environment, view, ttl_ms) for environment in records)
+    environments = Counter(_state(environment, view) for environment in records)
     samples.add(telemetry.STEP, (run,), view.step)
     samples.add(telemetry.POLICY_VERSION, (run,), view.policy_version)
     samples.add(telemetry.GROUPS_ACCEPTED, (run,), totals.accepted_groups)
@@ -63,7 +62,7 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
     samples.add(telemetry.TOKENS_GENERATED, (run,), ledger.generated)
     samples.add_each(telemetry.TOKENS, run, ledger.by_state())
     samples.add(telemetry.STARVATION, (run,), view.alarming_starvation is not None)
-    samples.add_each(telemetry.SCARCE, run, _scarce(view, ttl_ms))
+    samples.add_each(telemetry.SCARCE, run, _scarce(view))
     samples.add_each(telemetry.PAYLOAD, run, payload)
     samples.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
     samples.add(telemetry.MEMBERS, (run,), sum(environment.members for environment in records))
@@ -79,15 +78,15 @@ def of_run(run: str, view: RunView, ttl_ms: int) -> Lines:
 _STATES = ("alive", "silent", "disconnected")
 
 
-def depends_on_time(view: RunView, ttl_ms: int) -> bool:
+def depends_on_time(view: RunView) -> bool:
     """Return whether `of_run` returns something else later, even if nothing happens in the run."""
-    return bool(view.scarce) or any(one.alive(view.clock_ms, ttl_ms) for one in view.environments.values())
+    return bool(view.scarce) or any(view.is_alive(one) for one in view.environments.values())
 
 
-def _state(environment: EnvironmentRecord, view: RunView, ttl_ms: int) -> str:
+def _state(environment: EnvironmentRecord, view: RunView) -> str:
     if not environment.connected:
         return "disconnected"
-    return "alive" if environment.alive(view.clock_ms, ttl_ms) else "silent"
+    return "alive" if view.is_alive(environment) else "silent"
 
 
 def _served(view: RunView) -> Counter[str]:
@@ -103,11 +102,11 @@ def _served(view: RunView) -> Counter[str]:
     return served
 
 
-def _scarce(view: RunView, ttl_ms: int) -> dict[str, float]:
+def _scarce(view: RunView) -> dict[str, float]:
     """Return how long batches have waited for environments, by name; 0 for those without an alert."""
     first = islice(view.environments.values(), _MOST_ENVIRONMENTS)
     seconds = dict.fromkeys((environment.name[:_MOST_CHARACTERS] for environment in first), 0.0)
-    for key, since_ms in islice(alarming(view, ttl_ms).items(), _MOST_ENVIRONMENTS):
+    for key, since_ms in islice(alarming(view).items(), _MOST_ENVIRONMENTS):
         name = view.environments[key].name[:_MOST_CHARACTERS]
         seconds[name] = max(seconds.get(name, 0.0), (view.clock_ms - since_ms) / 1000)
     return seconds

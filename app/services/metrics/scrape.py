@@ -50,7 +50,6 @@ class Metrics:
         replay: Counts requests that wait.
         requests: Counts requests.
         failures: Failures of maintenance.
-        environment_ttl_ms: Silence after which an environment no longer counts as alive.
         edge: Yield samples of the HTTP edge of this process.
         read_anyway: How many of the runs that have not changed a scrape reads, those read longest ago.
     """
@@ -62,7 +61,6 @@ class Metrics:
         replay: ReplayServices,
         requests: RequestCounts,
         failures: RunFailures,
-        environment_ttl_ms: int,
         edge: Sequence[Callable[[], Iterable[telemetry.Sample]]] = (),
         read_anyway: int = _READ_ANYWAY,
     ) -> None:
@@ -72,7 +70,6 @@ class Metrics:
         self._requests = requests
         self._failures = failures
         self._reading = RunFailures("reading the metrics of a run")
-        self._ttl_ms = environment_ttl_ms
         self._edge = edge
         self._read_anyway = read_anyway
         self._known: dict[str, _SleepingRun] = {}  # by run; those read longest ago come first
@@ -118,9 +115,7 @@ class Metrics:
     async def _of_runs(self, runs: Sequence[str]) -> dict[str, tuple[Lines, bool]]:
         """Read runs. Also return of each whether its samples stay the same while it sleeps."""
         views = await self._stores.runs.views(runs)
-        return {
-            run: (of_run(run, one, self._ttl_ms), not depends_on_time(one, self._ttl_ms)) for run, one in views.items()
-        }
+        return {run: (of_run(run, one), not depends_on_time(one)) for run, one in views.items()}
 
     async def _of_buffers(self, runs: Sequence[str]) -> dict[str, Lines]:
         return {run: of_buffer(run, summary) for run, summary in (await self._stores.replay.summaries(runs)).items()}

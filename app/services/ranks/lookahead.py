@@ -1,6 +1,5 @@
 """Choose groups for batches that can be divided evenly, from a window of the queue."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays
 from app.core.ranks.sharding import ShardingSpec
 from app.core.runs.view import QueueView
 from app.services.groups.staleness import drop_reason_now
+from app.services.threads import in_thread_if
 from app.store.groups.store import GroupStore
 
 _MANY_GROUPS = 2048
@@ -52,7 +52,6 @@ class Lookahead:
                 LookaheadCandidate(head.arrival, head.group_id, cost)
             )
         given = plan, window, spec, view.delays, view.policy.max_delay_batches
-        many = len(fit) > _MANY_GROUPS
-        chosen = await asyncio.to_thread(choose_balanced, *given) if many else choose_balanced(*given)
+        chosen = await in_thread_if(len(fit) > _MANY_GROUPS, choose_balanced, *given)
         waiting = [one for one, entry in zip(view.delays, entries[len(ids) :], strict=True) if entry is not None]
         return chosen, delays_after(plan, chosen, view.delays, waiting)

@@ -1,6 +1,5 @@
 """Read batches to send them: whole, or the shard of one rank."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from app.core.ranks.sharding import Sharding, ShardingSpec, divide, sequences_of
 from app.core.runs.view import QueueView
 from app.services.batches.request import BatchShard, OutgoingBatch
 from app.services.batches.retrieval import Retrieval, Retrieved
+from app.services.threads import in_thread_if
 from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.errors import SequenceTooLong
 from lachesis.wire.sequences import lengths_of, take_sequences
@@ -78,7 +78,7 @@ class BatchSharding:
         if shard_request is None:
             return OutgoingBatch(replace(lease, sharding=None), groups, payloads, view)
         sizes = [group.size for group in groups]
-        sharding = await _divided(groups, payloads, shard_request.spec, many=sum(sizes) >= _MANY_SEQUENCES)
+        sharding = await in_thread_if(sum(sizes) >= _MANY_SEQUENCES, _divide, groups, payloads, shard_request.spec)
         parts = sequences_of(sizes, sharding, shard_request.rank)
         mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts), {})
         return await _shard(view, lease, sharding, mine, parts, shard_request)
@@ -94,19 +94,14 @@ async def _shard(
 ) -> OutgoingBatch:
     """Cut a rank's part out of its groups. ``parts`` has the sequences by position of the group."""
     sequences = tuple(parts.values())
-    cut = await _cut(mine.groups, mine.payloads, sequences)
+    divided = sum(len(part) < group.size for group, part in zip(mine.groups, sequences, strict=True))
+    cut = await in_thread_if(divided >= _MANY_PARTS, _cut, mine.groups, mine.payloads, sequences)
     many = sum(map(len, sequences)) >= _MANY_SEQUENCES
-    packed = await asyncio.to_thread(_packed, cut, sharding) if many else _packed(cut, sharding)
+    packed = await in_thread_if(many, _packed, cut, sharding)
     # Only then could the same request mean another batch. Ids of all ranks would make each read of the run longer.
     request_id = shard_request.request_id if shard_request.has_later(lease.step) else ""
     held = replace(lease, sharding=taken_by(sharding, shard_request.rank, request_id))
     return OutgoingBatch(held, mine.groups, cut, view, BatchShard(shard_request.rank, sequences, packed))
-
-
-async def _divided(
-    groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spec: ShardingSpec, *, many: bool
-) -> Sharding:
-    return await asyncio.to_thread(_divide, groups, payloads, spec) if many else _divide(groups, payloads, spec)
 
 
 def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spec: ShardingSpec) -> Sharding:
@@ -141,16 +136,9 @@ def _packed(payloads: Sequence[bytes], sharding: Sharding) -> MicroBatches | Non
     return pack(np.concatenate(lengths), cap_tokens, padded=spec.padded, at_least=at_least)
 
 
-async def _cut(
-    groups: Sequence[LeasedGroup], payloads: Sequence[bytes], parts: Sequence[Sequence[int]]
-) -> tuple[bytes, ...]:
+def _cut(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], parts: Sequence[Sequence[int]]) -> tuple[bytes, ...]:
     """Return the payloads with only these sequences; payloads of whole groups are unchanged."""
-
-    def cut() -> tuple[bytes, ...]:
-        return tuple(map(_part, groups, payloads, parts))
-
-    divided = sum(len(part) < group.size for group, part in zip(groups, parts, strict=True))
-    return await asyncio.to_thread(cut) if divided >= _MANY_PARTS else cut()
+    return tuple(map(_part, groups, payloads, parts))
 
 
 def _part(group: LeasedGroup, payload: bytes, sequences: Sequence[int]) -> bytes:

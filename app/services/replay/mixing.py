@@ -1,6 +1,5 @@
 """Mix groups from the replay buffer into batches: choose them, and reserve their uses."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,9 @@ from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
 from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, draw, importance, probabilities, totals_of
 from app.core.runs.view import QueueView
-from app.services.draws import run_draw
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
+from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
 from app.store.replay.samples import DrawnOn, SampleManifest, SampleStore
@@ -75,16 +74,13 @@ class ReplayMixing:
         self._samples = samples
         self._chunk_sampling = chunk_sampling
 
-    async def decide(
-        self, run: str, view: QueueView, lanes: Sequence[Lane], ttl_ms: int
-    ) -> tuple[Decision, Mixture] | None:
+    async def decide(self, run: str, view: QueueView, lanes: Sequence[Lane]) -> tuple[Decision, Mixture] | None:
         """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None for fresh groups only.
 
         Args:
             run: The run's name.
             view: The run; ``view.config`` must be set.
             lanes: Its lanes with their heads.
-            ttl_ms: Silence after which an environment no longer counts, milliseconds.
         """
         assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
         batch_size, fraction = view.config.batch_size, view.policy.fresh_fraction
@@ -99,11 +95,10 @@ class ReplayMixing:
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
         drawn = [one.lane for one in candidates]
         every = with_unread(view.lanes, lanes)
-        live = view.live(ttl_ms)
+        live = view.live
         binding = {key: own for key, own in live.shares.items() if key in live.limited}
         given = batch_size, fraction, every, drawn, binding, view.debts
-        many = len(candidates) + len(every) >= _MANY
-        mixed = await asyncio.to_thread(mix, *given) if many else mix(*given)
+        mixed = await in_thread_if(len(candidates) + len(every) >= _MANY, mix, *given)
         if mixed is None:
             return None
         chosen = [candidates[position] for position in mixed.replayed]
@@ -157,7 +152,9 @@ class ReplayMixing:
         if not counts.chunks or not credit:
             return [], counter
         wanted = min(wanted, counts.chunks)
-        draws, counter = await run_draw(counts.chunks, draw, counts, policy.sampling, wanted, policy.seed, counter)
+        draws, counter = await in_thread_if(
+            counts.chunks > MANY_PLACES, draw, counts, policy.sampling, wanted, policy.seed, counter
+        )
         names = await self._samples.named(run, draws)
         keys = list(dict.fromkeys(name for name in names if name is not None))
         stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))

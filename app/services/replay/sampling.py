@@ -4,8 +4,8 @@ from app.core.batches.leases import Lease
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import LimiterBlock, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, draw, totals_of
-from app.services.draws import run_draw
 from app.services.replay.cleanup import ReplayCleanup
+from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.replay.samples import DrawnOn, Limits, Missed, SampleManifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView, no_buffer
@@ -68,7 +68,9 @@ class ChunkSampling:
         drawn_on, seed = DrawnOn(sampling, totals_of(counts, sampling.strategy)), view.policy.seed
         counter, taken = view.total("draws"), tuple[ChunkDraw, ...]()
         while True:
-            draws, counter = await run_draw(counts.chunks, draw, counts, sampling, wanted, seed, counter, taken)
+            draws, counter = await in_thread_if(
+                counts.chunks > MANY_PLACES, draw, counts, sampling, wanted, seed, counter, taken
+            )
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
             if isinstance(found, SampleManifest) or sampling.strategy != "proportional" or not more:

@@ -43,10 +43,9 @@ class _CapacityCheck:
 class RunCapacity:
     """Checks runs with limits, but seldom, so that submissions to them cost no more than to other runs."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, environment_ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore) -> None:
         self._runs = runs
         self._groups = groups
-        self._ttl_ms = environment_ttl_ms
         self._checks: dict[str, _CapacityCheck] = {}
 
     async def room(self, run: str, context: AdmissionContext, lanes: Sequence[LaneId]) -> AdmissionLimits:
@@ -87,7 +86,7 @@ class RunCapacity:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
-            needed = completing(run, view, self._ttl_ms)
+            needed = completing(run, view)
             but = "" if needed is None else f", except those of environment {needed.environment} that complete a batch"
             return f"{limit} is reached: groups are refused (`queue_full`){but}"
         limit = reached_limit(view.policy, oversized)
@@ -109,12 +108,12 @@ class RunCapacity:
             bounds,
             waiting,
             oversized,
-            completing(run, view, self._ttl_ms) if is_full else None,
+            completing(run, view) if is_full else None,
         )
         return check
 
     def _bounds(self, view: RunView) -> Mapping[int, Bounds]:
-        return {} if view.config is None else view.live(self._ttl_ms).bounds(view.config.batch_size)
+        return {} if view.config is None else view.live.bounds(view.config.batch_size)
 
     async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> WaitingGroups:
         if view.config is None:

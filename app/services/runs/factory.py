@@ -33,7 +33,6 @@ class RunServices:
         cleanup: ReplayCleanup,
         warnings: RunWarnings,
         limits: RequestLimiter,
-        environment_ttl_ms: int,
         durability: str,
     ) -> "RunServices":
         """Build the use cases; ``durability`` describes how Redis keeps its data."""
@@ -50,7 +49,6 @@ class RunServices:
                 stores.limits,
                 batches.diagnostics,
                 failures,
-                environment_ttl_ms,
                 durability,
             ),
             warnings=warnings,

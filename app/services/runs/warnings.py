@@ -45,9 +45,8 @@ class _WarningCheck:
 class RunWarnings:
     """Checks runs only when something new arrives, so that other submissions cost nothing more."""
 
-    def __init__(self, runs: RunStore, environment_ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore) -> None:
         self._runs = runs
-        self._ttl_ms = environment_ttl_ms
         self._looks: dict[str, _WarningCheck] = {}
         self._looking: set[str] = set()
         self._logged: defaultdict[str, set[WarningKind]] = defaultdict(set)
@@ -59,7 +58,7 @@ class RunWarnings:
 
     def tried(self, view: RunView) -> tuple[RunWarning, ...]:
         """Return the warnings of a run as it is in ``view``, without remembering them."""
-        return warnings_of(view, self._ttl_ms)
+        return warnings_of(view)
 
     def note(self, run: str, view: RunView, lanes: Collection[LaneId] = ()) -> tuple[RunWarning, ...]:
         """Find the warnings of a run, and log each kind the first time.
@@ -69,7 +68,7 @@ class RunWarnings:
             view: The run.
             lanes: Lanes that just got groups. These may have left again.
         """
-        found = warnings_of(view, self._ttl_ms)
+        found = warnings_of(view)
         before = self._looks.get(run)
         known = before.lanes if before is not None and before.epoch == view.epoch else frozenset()
         again_s = asyncio.get_running_loop().time() + reuse_for_s(len(view.environments), len(view.lanes))

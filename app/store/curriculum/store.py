@@ -15,6 +15,7 @@ from app.store.redis.settings_text import settings_text
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy, reading
 from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.errors import CurriculumNotFound
 
 LENGTHS = (
     ItemIndex.MEAN_REWARD,
@@ -155,6 +156,17 @@ class CurriculumStore:
             )
             summaries.setdefault(run, []).append(summary)
         return summaries
+
+    async def existing(self, run: str, name: str) -> CurriculumView:
+        """Read a curriculum without its items.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        view = await self.view(run, name)
+        if view is None:
+            raise CurriculumNotFound(f"run {run} has no curriculum {name}")
+        return view
 
     async def view(self, run: str, name: str) -> CurriculumView | None:
         """Read a curriculum without its items; None if the run has none of this name."""

@@ -36,6 +36,9 @@ from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
 from app.store.runs.view import parse_policy, parse_starvation
 from lachesis.wire.states import DropReason
 
+DROPPED_AT_ONCE = 192
+"""Groups that a script drops, within about 4 ms. Redis serves no other request during that time."""
+
 MOST_FORGOTTEN = 1000
 """Groups and batches that `GroupStore.forget_old` looks at in one call."""
 
@@ -248,8 +251,10 @@ class GroupStore:
         Returns:
             How many were dropped. Groups that no longer wait are skipped.
         """
-        if not groups:
-            return 0
+        parts = (groups[first : first + DROPPED_AT_ONCE] for first in range(0, len(groups), DROPPED_AT_ONCE))
+        return sum([await self._drop(run, part, reason) for part in parts])
+
+    async def _drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason) -> int:
         keys = RunKeys(run)
         by_lane: defaultdict[LaneId, dict[str, None]] = defaultdict(dict)
         for group_id, lane in groups:

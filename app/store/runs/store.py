@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
+from typing import Any
 
 from app.core.access.limits import limits_of
 from app.core.batches.leases import after_registration
@@ -59,8 +60,9 @@ class RunStore:
         records: The records of environments that this process knows.
     """
 
-    def __init__(self, connection: RedisClient, most_events: int = MOST_EVENTS) -> None:
+    def __init__(self, connection: RedisClient, environment_ttl_ms: int, most_events: int = MOST_EVENTS) -> None:
         self._connection = connection
+        self._ttl_ms = environment_ttl_ms
         self._most_events = most_events
         self.records = EnvironmentRecords(connection)
         self._environments: dict[str, SharedEnvironments] = {}
@@ -114,7 +116,7 @@ class RunStore:
             records = await self.records.of(run, queue.epoch, queue.environments)
             with reading(run):
                 environments, rest = _joined(records, read_activity(seen, members)), read_counts(*counts)
-                views[run] = RunView(**read_queue(queue, environments), running=read_numbers(running), **rest)
+                views[run] = RunView(**self._fields(queue, environments), running=read_numbers(running), **rest)
         return views
 
     async def queue(self, run: str) -> QueueView:
@@ -139,7 +141,10 @@ class RunStore:
             if known is None or activity:
                 known = SharedEnvironments(records, _joined(records, read_activity(*activity)), began_s)
                 self._share(run, known)
-            return QueueView(**read_queue(queue, known.environments))
+            return QueueView(**self._fields(queue, known.environments))
+
+    def _fields(self, queue: QueueReplies, environments: EnvironmentsById) -> dict[str, Any]:
+        return read_queue(queue, environments) | {"environment_ttl_ms": self._ttl_ms}
 
     def _share(self, run: str, environments: SharedEnvironments) -> None:
         if environments.are_many:
@@ -169,7 +174,7 @@ class RunStore:
         records = await self.records.of(run, queue.epoch, queue.environments)
         with reading(run):
             environments = _joined(records, read_activity(seen, members))
-            view = DemandView(**read_queue(queue, environments), running=read_numbers(running))
+            view = DemandView(**self._fields(queue, environments), running=read_numbers(running))
             return view, read_numbers(before)
 
     async def existing(self, run: str) -> RunView:
@@ -356,17 +361,16 @@ class RunStore:
         ]
         await self._connection.pipeline(commands)
 
-    async def tick(self, run: str, member_ttl_ms: int) -> Tick:
+    async def tick(self, run: str) -> Tick:
         """Advance the run clock, and return what there is to do; a run with nothing to do falls asleep."""
-        return (await self.tick_all([run], None, member_ttl_ms))[run]
+        return (await self.tick_all([run], None))[run]
 
-    async def tick_all(self, runs: Sequence[str], term: int | None, member_ttl_ms: int) -> dict[str, Tick]:
+    async def tick_all(self, runs: Sequence[str], term: int | None) -> dict[str, Tick]:
         """Tick runs in one round trip.
 
         Args:
             runs: Their names.
             term: That of this process, if it maintains runs; None for any. In a later term, nothing happens.
-            member_ttl_ms: Silence after which a member expires, milliseconds of run clock.
 
         Returns:
             The ticks, by run.
@@ -380,7 +384,7 @@ class RunStore:
                 name=run,
                 term=term,
                 kept_after_reset_ms=_KEPT_AFTER_RESET_MS,
-                member_ttl_ms=member_ttl_ms,
+                member_ttl_ms=self._ttl_ms,
                 remembered_ms=Policy().remembered_ms,
                 shortest_sleep_ms=_SHORTEST_SLEEP_MS,
                 longest_sleep_ms=_LONGEST_SLEEP_MS,

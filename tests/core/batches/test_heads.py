@@ -18,7 +18,6 @@ from tests.core.batches.oracle import Group, lanes_of
 from tests.core.views import EMPTY, environment
 from tests.properties import examples
 
-TTL_MS = 120_000
 PATIENCE_MS = 30_000
 
 groups = st.builds(Group, st.none() | st.integers(0, 7), st.sampled_from([1, 2, 3, 4, 9]))
@@ -70,12 +69,12 @@ def test_a_decision_from_some_lanes_is_the_decision_from_all(
     since = 0 if long_since else None
     view = view_of(batch_size, promised, clock_ms=60_000, debts=owed, conflict_since_ms=since)
     every = lanes_of(waiting, batch_size)
-    queued, read = chosen_of(every, batch_size, view.live(TTL_MS), by_age(waiting))
+    queued, read = chosen_of(every, batch_size, view.live, by_age(waiting))
     view = replace(view, lanes=queued)
     if returns:
         back = [LeasedGroup(f"g{n}", n, *queue[n], 0, "", 0, None, None) for n in {*taken} if n < len(queue)]
         every, read = with_returned(view, every, back), with_returned(view, read, back)
-    assert decide(view, read, TTL_MS, PATIENCE_MS) == decide(view, every, TTL_MS, PATIENCE_MS)
+    assert decide(view, read, PATIENCE_MS) == decide(view, every, PATIENCE_MS)
 
 
 def test_groups_of_a_batch_that_another_process_has_dissolved_count_once() -> None:
@@ -85,7 +84,7 @@ def test_groups_of_a_batch_that_another_process_has_dissolved_count_once() -> No
     lanes = lanes_of(queue, 4)
     back = [LeasedGroup(f"g{n}", n, 0, 2, 0, "", 0, None, None) for n in range(2)]
     assert with_returned(view, lanes, back) == lanes
-    assert decide(view, with_returned(view, lanes, back), TTL_MS, PATIENCE_MS).plan is not None
+    assert decide(view, with_returned(view, lanes, back), PATIENCE_MS).plan is not None
 
 
 @examples(300)
@@ -98,7 +97,7 @@ def test_a_mixture_from_some_lanes_is_the_mixture_from_all(
     promised: dict[int, dict[str, float]],
 ) -> None:
     live, every, drawn = (
-        view_of(batch_size, promised).live(TTL_MS),
+        view_of(batch_size, promised).live,
         lanes_of(queue, batch_size),
         list(map(tuple, candidates)),
     )
@@ -124,9 +123,9 @@ def test_a_queue_with_too_few_sequences_is_not_read_for_the_same_decision(
     needed = fresh_needed(batch_size, fraction)
     assume(sequences_in(view.lanes) < needed)
     assert sum(group.size for group in queue) < needed
-    assert decide(view, (), TTL_MS, PATIENCE_MS) == decide(view, every, TTL_MS, PATIENCE_MS)
+    assert decide(view, (), PATIENCE_MS) == decide(view, every, PATIENCE_MS)
     candidates: list[LaneId] = [(None, 1)] * batch_size
-    assert mix(batch_size, fraction, every, candidates, view.live(TTL_MS).shares, {}) is None
+    assert mix(batch_size, fraction, every, candidates, view.live.shares, {}) is None
 
 
 def test_sequences_are_counted_over_all_lanes() -> None:
@@ -138,7 +137,7 @@ def test_sequences_are_counted_over_all_lanes() -> None:
 def test_no_more_lanes_of_a_size_are_read_than_groups_fit_into_a_batch(
     queue: list[Group], batch_size: int, promised: dict[int, dict[str, float]]
 ) -> None:
-    live = view_of(batch_size, promised).live(TTL_MS)
+    live = view_of(batch_size, promised).live
     _, read = chosen_of(lanes_of(queue, batch_size), batch_size, live, by_age(queue))
     lanes = Counter(lane.size for lane in read if lane.environment not in live.limited)
     assert all(count <= batch_size // size for size, count in lanes.items())

@@ -16,10 +16,9 @@ from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from lachesis.wire.blockers import Blocker
 from tests.core.cost import calls_of
-from tests.core.views import EMPTY, environment
+from tests.core.views import EMPTY, TTL_MS, environment
 from tests.properties import examples
 
-TTL_MS = 120_000
 PATIENCE_MS = 30_000
 
 
@@ -38,7 +37,7 @@ def three(**changes: object) -> RunView:
 
 
 def at(view: RunView, queue: Sequence[tuple[int, int]]) -> Decision:
-    return decide(view, lanes_of(queue), TTL_MS, PATIENCE_MS)
+    return decide(view, lanes_of(queue), PATIENCE_MS)
 
 
 def test_a_conflict_is_waited_out_then_relaxed_and_stays_relaxed() -> None:

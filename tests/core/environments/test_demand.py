@@ -16,10 +16,9 @@ from app.core.environments.record import EnvironmentRecord
 from app.core.model import Bounds, Lane, QueuedGroup
 from app.core.runs.settings import Policy
 from app.core.runs.view import DemandView
-from tests.core.views import EMPTY, environment
+from tests.core.views import EMPTY, TTL_MS, environment
 
-TTL_MS = 1000
-NOW_MS = 5000
+NOW_MS = 5 * TTL_MS
 
 shares = st.none() | st.sampled_from((0.25, 0.5, 1.0))
 moments = st.none() | st.sampled_from((0, NOW_MS - TTL_MS, NOW_MS - 1))
@@ -59,7 +58,7 @@ def views(draw: st.DrawFn) -> DemandView:
 @given(views())
 def test_the_groups_that_a_full_run_takes_complete_a_batch_one_environment_after_the_other(view: DemandView) -> None:
     for _ in range(4 * len(view.environments) + 1):
-        needed = completing("run", view, TTL_MS)
+        needed = completing("run", view)
         if needed is None:
             break
         lane = needed.environment, needed.size
@@ -70,11 +69,11 @@ def test_the_groups_that_a_full_run_takes_complete_a_batch_one_environment_after
 
 @given(views(), counts)
 def test_running_groups_beside_the_view_count_as_if_it_had_them(view: DemandView, running: int) -> None:
-    demand = Demand("run", view, TTL_MS)
+    demand = Demand("run", view)
     for caller in view.environments:
         with_them = replace(view, running={**view.running, caller: running})
-        assert demand.of(caller, running) == Demand("run", with_them, TTL_MS, caller).of(caller)
-        assert demand.of(caller) == Demand("run", view, TTL_MS, caller).of(caller)
+        assert demand.of(caller, running) == Demand("run", with_them, caller).of(caller)
+        assert demand.of(caller) == Demand("run", view, caller).of(caller)
         older = demand.of(caller, running, is_new=False)
         assert older.groups in (0, demand.of(caller, running).groups)
         assert demand.of(caller, is_new=False) == demand.of(caller), "nothing differs"
@@ -112,12 +111,15 @@ def test_credits_of_a_changed_claim_need_no_new_computation(
 @given(views())
 def test_the_queue_is_as_full_for_each_environment_as_if_it_alone_had_asked(view: DemandView) -> None:
     batch_size = 8
-    pacing = Pacing(view, TTL_MS)
-    minimums = {key: bound.minimum for key, bound in view.live(TTL_MS).bounds(batch_size).items()}
+    pacing = Pacing(view)
+    bounds = view.live.bounds(batch_size)
+    minimums = {key: bound.minimum for key, bound in bounds.items()}
+    largest = {key: batch_size if bound.maximum is None else bound.maximum for key, bound in bounds.items()}
     for caller, record in view.environments.items():
         waiting: dict[int | None, int] = {}
         for (owner, size), count in view.lanes.items():
-            waiting[owner] = waiting.get(owner, 0) + size * count * (size <= batch_size)
+            fits = size <= largest.get(-1 if owner is None else owner, batch_size)
+            waiting[owner] = waiting.get(owner, 0) + size * count * fits
         above = {key: max(0, n - minimums.get(-1 if key is None else key, 0)) for key, n in waiting.items()}
         others = sum(sequences for key, sequences in above.items() if key != caller)
         assert pacing.of(caller).queue_size == (waiting.get(caller, 0) + others) // record.group_size
@@ -131,7 +133,7 @@ def test_records_joined_with_activity_when_they_are_read_are_those_of_the_view(v
     environments = EnvironmentsById(records, heard, members)
     assert environments == view.environments
     assert (len(environments), list(environments)) == (len(records), list(records))
-    live = replace(view, environments=environments).live(TTL_MS).records
+    live = replace(view, environments=environments).live.records
     assert live.keys() == {key for key, env in view.environments.items() if env.alive(NOW_MS, TTL_MS)}
     assert live == {key: records[key] for key in live}
 
@@ -157,7 +159,7 @@ def test_environments_without_shares_need_no_bounds_of_their_own(view: DemandVie
         Lane(*lane, groups, tuple(QueuedGroup(next(arrivals), f"g{lane}{n}") for n in range(groups)))
         for lane, groups in view.lanes.items()
     ]
-    live = view.live(TTL_MS)
+    live = view.live
     assert live.binding(batch_size).items() <= live.bounds(batch_size).items()
     found = select(batch_size, queue, live.binding(batch_size))
     assert found == select(batch_size, queue, live.bounds(batch_size))

@@ -13,9 +13,8 @@ from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy, RunConfig
 from lachesis.wire.errors import RunNotFound
-from tests.core.views import EMPTY, environment
+from tests.core.views import EMPTY, TTL_MS, environment
 
-TTL_MS = 1000
 LEASE = Lease("batch", "held", "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
 
 
@@ -31,11 +30,11 @@ def test_queued_running_and_leased_groups_count_for_their_own_environment() -> N
         running={0: 1, 7: 50},
         leases=(LEASE,),
     )
-    grant = Demand("run", view, TTL_MS).of(0)
+    grant = Demand("run", view).of(0)
     assert (grant.credit.wanted, grant.credit.outstanding) == (12, 2 + 1 + 4 + 2)
     assert (grant.credit.sequences, grant.groups) == (3, 2), "the last group holds one more"
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
-    other = Demand("run", view, TTL_MS).of(1)
+    other = Demand("run", view).of(1)
     assert (other.credit.outstanding, other.credit.sequences) == (4, 24 - 9 - 4 - 4), (
         "sequences without a live environment fill batches"
     )
@@ -44,7 +43,7 @@ def test_queued_running_and_leased_groups_count_for_their_own_environment() -> N
 def test_while_intake_is_paused_nobody_may_start_a_group() -> None:
     environments = {0: environment(0, group_size=2), 7: environment(7, left_ms=0)}
     view = replace(EMPTY, policy=Policy(intake_paused=True), environments=environments, running={0: 1})
-    demand = Demand("run", view, TTL_MS)
+    demand = Demand("run", view)
     for caller, running, outstanding in ((0, 3, 6), (0, None, 2), (7, 0, 0)):
         grant = demand.of(caller, running)
         assert (grant.groups, grant.credit.sequences, grant.credit.outstanding) == (0, 0, outstanding)
@@ -56,7 +55,7 @@ def test_what_may_be_replayed_need_not_be_made() -> None:
     """Half of a batch of 8 is fresh, and of the batch with the trainer all but 4 sequences of environment 0."""
     lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
-    grant = Demand("run", replace(EMPTY, leases=(lease,), **own), TTL_MS).of(0)
+    grant = Demand("run", replace(EMPTY, leases=(lease,), **own)).of(0)
     assert (grant.credit.wanted, grant.credit.outstanding, grant.credit.sequences) == (12, 4, 8)
 
 
@@ -65,13 +64,13 @@ def test_shares_are_those_of_the_fresh_part_of_a_batch() -> None:
     capped = environment(0, weight=3.0, max_share=0.5)
     view = replace(EMPTY, policy=Policy(max_staleness=0, fresh_fraction=0.5))
     view = replace(view, environments={0: capped, 1: environment(1)})
-    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in (0, 1)] == [2, 2]
+    assert [Demand("run", view).of(n).credit.wanted for n in (0, 1)] == [2, 2]
 
 
 def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     own = {"policy": Policy(max_staleness=0, fresh_fraction=0.5), "environments": {0: environment(0)}}
     view = replace(EMPTY, lanes={(0, 4): 1}, **own)
-    assert [Demand("run", replace(view, unfilled=so), TTL_MS).of(0).groups for so in (False, True)] == [0, 1]
+    assert [Demand("run", replace(view, unfilled=so)).of(0).groups for so in (False, True)] == [0, 1]
 
 
 @given(
@@ -92,7 +91,7 @@ def test_all_allowed_groups_form_a_batch_unless_no_sizes_could(
     config = EMPTY.config.model_copy(update={"batch_size": batch_size})
     view = replace(EMPTY, environments=environments, policy=policy, config=config)
     made, completing = Counter[int](), Counter[int]()
-    while any((grants := {n: Demand("run", view, TTL_MS).of(n) for n in environments}).values()):
+    while any((grants := {n: Demand("run", view).of(n) for n in environments}).values()):
         number = next((n for n, grant in grants.items() if grant.groups), None)
         if number is None:
             break
@@ -107,7 +106,7 @@ def test_all_allowed_groups_form_a_batch_unless_no_sizes_could(
         by_size[sizes[n]] += groups
     if fresh_fraction == 1 and not reachable(by_size, batch_size) >> batch_size & 1:
         assert not reachable(dict.fromkeys(sizes, batch_size), batch_size) >> batch_size & 1
-        assert "complete no batch" in (Demand("run", view, TTL_MS).who_must_act() or "")
+        assert "complete no batch" in (Demand("run", view).who_must_act() or "")
 
 
 def test_what_can_enter_no_batch_takes_no_credits() -> None:
@@ -115,35 +114,35 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     lanes = {(0, 9): 5, (None, 20): 1, (1, 5): 9}
     environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
-    grant = Demand("run", view, TTL_MS).of(0)
+    grant = Demand("run", view).of(0)
     assert (grant.groups, grant.credit.outstanding) == (4, 0)
-    oversized = Demand("run", view, TTL_MS).of(1)
+    oversized = Demand("run", view).of(1)
     assert oversized.groups == 0
     assert oversized.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
 
 
 def test_no_group_is_asked_for_while_a_batch_is_leased_or_being_completed() -> None:
     view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
-    assert Demand("run", view, TTL_MS).of(0).groups == 1
-    assert Demand("run", replace(view, running={0: 1}), TTL_MS).of(0).groups == 0
-    assert Demand("run", replace(view, leases=(LEASE,)), TTL_MS).of(0).groups == 0
+    assert Demand("run", view).of(0).groups == 1
+    assert Demand("run", replace(view, running={0: 1})).of(0).groups == 0
+    assert Demand("run", replace(view, leases=(LEASE,))).of(0).groups == 0
     held = replace(view, leases=(replace(LEASE, deadline_ms=EMPTY.clock_ms + 90_000),))
     must = "no group may start until a trainer acknowledges: 1 batch is leased, for 90 s more"
-    assert Demand("run", held, TTL_MS).who_must_act() == must
-    assert Demand("run", replace(held, running={0: 1}), TTL_MS).who_must_act() is None, "it may still arrive"
-    assert Demand("run", view, TTL_MS).who_must_act() == "environment 0 (env0_0) must make a group of 8"
+    assert Demand("run", held).who_must_act() == must
+    assert Demand("run", replace(held, running={0: 1})).who_must_act() is None, "it may still arrive"
+    assert Demand("run", view).who_must_act() == "environment 0 (env0_0) must make a group of 8"
 
 
 def test_who_runs_the_most_is_named_while_nobody_may_start_a_group() -> None:
     """A worker that reports groups which it does not run takes the credits of all."""
     environments = {0: environment(0, group_size=4), 1: environment(1, group_size=4)}
     view = replace(EMPTY, environments=environments, running={0: 2, 1: 1000})
-    demand = Demand("run", view, TTL_MS)
+    demand = Demand("run", view)
     assert demand.of(0).groups == 0
     assert demand.who_must_act() == (
         "no group may start until running ones arrive; environment 1 (env1_0) runs the most, 1000"
     )
-    few = Demand("run", replace(view, running={1: 1}), TTL_MS)
+    few = Demand("run", replace(view, running={1: 1}))
     assert few.of(0).groups > 0
     assert few.who_must_act() is None
 
@@ -154,9 +153,9 @@ def test_a_batch_with_replayed_groups_may_also_be_fresh() -> None:
     config = RunConfig(batch_size=144, max_token_len=8, num_steps=1)
     policy = Policy(fresh_fraction=0.75)
     view = replace(EMPTY, config=config, environments=environments, policy=policy)
-    assert Demand("run", view, TTL_MS).who_must_act() is None
+    assert Demand("run", view).who_must_act() is None
     none = replace(view, config=config.model_copy(update={"batch_size": 100}))
-    assert "groups of 24, 32, which complete no batch" in (Demand("run", none, TTL_MS).who_must_act() or "")
+    assert "groups of 24, 32, which complete no batch" in (Demand("run", none).who_must_act() or "")
 
 
 def test_environments_that_batches_no_longer_wait_for_are_not_called_dead() -> None:
@@ -169,71 +168,71 @@ def test_environments_that_batches_no_longer_wait_for_are_not_called_dead() -> N
         policy=Policy(relax_scarce_after_s=1.0),
     )
     said = "live environments (1) send too little, and batches no longer wait for them: start another"
-    assert Demand("run", view, TTL_MS).who_must_act() == said
+    assert Demand("run", view).who_must_act() == said
     dead = replace(view, environments={0: view.environments[0]}, scarce={})
-    assert Demand("run", dead, TTL_MS).who_must_act() == "no environment is alive: start one"
+    assert Demand("run", dead).who_must_act() == "no environment is alive: start one"
 
 
 def test_a_run_to_which_nothing_came_waits_for_an_environment() -> None:
-    assert Demand("run", EMPTY, TTL_MS).who_must_act() == "no environment has joined: start one"
+    assert Demand("run", EMPTY).who_must_act() == "no environment has joined: start one"
     totals = replace(EMPTY.totals, accepted_groups=1)
-    assert Demand("run", replace(EMPTY, totals=totals), TTL_MS).who_must_act() is None, "groups may have no environment"
+    assert Demand("run", replace(EMPTY, totals=totals)).who_must_act() is None, "groups may have no environment"
 
 
 def test_an_environment_of_unreliable_sizes_is_asked_one_group_at_a_time() -> None:
     """It declared groups of 3, which complete nothing, and has sent one of 1."""
     view = replace(EMPTY, lanes={(0, 3): 2, (0, 1): 1}, environments={0: environment(0, 3)})
     view = replace(view, policy=Policy(max_staleness=0), running={0: 1})
-    assert Demand("run", view, TTL_MS).of(0).groups == 0
-    grant = Demand("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), TTL_MS).of(0)
+    assert Demand("run", view).of(0).groups == 0
+    grant = Demand("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={})).of(0)
     assert (grant.groups, grant.credit.sequences) == (1, 1)
-    assert Demand("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), TTL_MS).of(0).groups == 0
+    assert Demand("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={})).of(0).groups == 0
 
 
 def test_the_heaviest_environment_is_asked_first_and_one_of_no_weight_last() -> None:
     environments = {n: environment(n, 8, weight=weight) for n, weight in enumerate((0.0, 1.0, 2.0))}
     view = replace(EMPTY, lanes={(0, 7): 9}, environments=environments, policy=Policy(max_staleness=0))
-    assert [Demand("run", view, TTL_MS).of(n).groups for n in environments] == [0, 0, 1]
+    assert [Demand("run", view).of(n).groups for n in environments] == [0, 0, 1]
     alone = replace(EMPTY, environments={0: environment(0, 8, weight=0.0)}, policy=Policy(max_staleness=0))
-    assert Demand("run", alone, TTL_MS).of(0).groups == 1
+    assert Demand("run", alone).of(0).groups == 1
 
 
 def test_credits_are_split_by_weights_below_one_in_proportion() -> None:
     """A batch of 8: weights of 0.1 and 0.3 are a quarter and three quarters."""
     environments = {0: environment(0, 1, weight=0.1), 1: environment(1, 1, weight=0.3)}
     view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
-    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in environments] == [2, 6]
+    assert [Demand("run", view).of(n).credit.wanted for n in environments] == [2, 6]
 
 
 def test_a_negative_weight_counts_as_none() -> None:
     environments = {0: environment(0, 1, weight=-1.0), 1: environment(1, 1, weight=0.5)}
     view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
-    assert [Demand("run", view, TTL_MS).of(n).credit.wanted for n in environments] == [0, 8]
-    assert [Demand("run", view, TTL_MS).of(n).groups for n in environments] == [0, 8]
+    assert [Demand("run", view).of(n).credit.wanted for n in environments] == [0, 8]
+    assert [Demand("run", view).of(n).groups for n in environments] == [0, 8]
 
 
 @pytest.mark.parametrize("declared", [1, 0, -1])
 def test_groups_of_one_sequence_are_as_many_as_the_sequences(declared: int) -> None:
     """Atropos sends -1, or 0, where an environment does not say its group size: it counts as 1."""
     view = replace(EMPTY, environments={0: environment(0, declared)}, policy=Policy(max_staleness=0))
-    allowance = Demand("run", view, TTL_MS).of(0)
+    allowance = Demand("run", view).of(0)
     assert (allowance.credit.sequences, allowance.groups) == (8, 8)
 
 
 @pytest.mark.parametrize(("group_size", "groups"), [(8, 1), (9, 0)])
 def test_a_group_may_be_as_large_as_a_batch_and_no_larger(group_size: int, groups: int) -> None:
     view = replace(EMPTY, environments={0: environment(0, group_size)}, policy=Policy(max_staleness=0))
-    assert Demand("run", view, TTL_MS).of(0).groups == groups
+    assert Demand("run", view).of(0).groups == groups
 
 
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:
     view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
-    assert Demand("run", view, TTL_MS).of(0).groups == 2
+    assert Demand("run", view).of(0).groups == 2
 
 
 def test_nobody_gets_credits_in_a_run_that_is_not_configured() -> None:
     with pytest.raises(RunNotFound, match="no run nowhere"):
-        Demand("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), TTL_MS).of(0)
+        Demand("nowhere", replace(EMPTY, config=None, environments={0: environment(0)})).of(0)
 
 
 def test_who_declares_too_large_groups_may_make_the_size_that_completes_a_batch() -> None:
@@ -246,10 +245,10 @@ def test_who_declares_too_large_groups_may_make_the_size_that_completes_a_batch(
         environments={0: environment(0, group_size=3)},
         lanes={(0, 1): 1},
     )
-    demand = Demand("run", view, TTL_MS)
+    demand = Demand("run", view)
     assert "must make a group of 1" in (demand.who_must_act() or "")
     allowance = demand.of(0)
     assert (allowance.groups, allowance.credit.sequences) == (1, 1)
-    none_queued = Demand("run", replace(view, lanes={}), TTL_MS).of(0)
+    none_queued = Demand("run", replace(view, lanes={})).of(0)
     assert none_queued.groups == 0
     assert "its groups have 3 sequences, and it may have at most 2" in none_queued.credit.reason

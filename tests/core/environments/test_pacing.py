@@ -8,8 +8,6 @@ from app.core.environments.pacing import PAUSED_QUEUE, Pacing
 from app.core.runs.settings import Policy
 from tests.core.views import EMPTY, environment
 
-TTL_MS = 120_000
-
 
 def test_others_count_beyond_their_promised_minimum_in_groups_of_the_caller() -> None:
     view = replace(
@@ -17,44 +15,44 @@ def test_others_count_beyond_their_promised_minimum_in_groups_of_the_caller() ->
         environments={0: environment(0, 4), 1: environment(1, 4, min_share=0.5)},
         lanes={(0, 4): 2, (1, 4): 3, (None, 2): 1},
     )
-    told = Pacing(view, TTL_MS).of(0)
+    told = Pacing(view).of(0)
     assert (told.queue_size, told.self_queue_size, told.max_group_size) == ((8 + (12 - 4) + 2) // 4, 2, 4)
     assert told.unallocated_fraction == 0.5
 
 
 def test_a_minimum_counts_as_allocated_up_to_its_maximum() -> None:
     view = replace(EMPTY, environments={0: environment(0, 4, min_share=0.75, max_share=0.25)})
-    assert Pacing(view, TTL_MS).of(0).unallocated_fraction == 0.75
+    assert Pacing(view).of(0).unallocated_fraction == 0.75
 
 
 def test_while_intake_is_paused_the_queue_is_full_for_everyone() -> None:
     paused = replace(EMPTY, environments={0: environment(0, 4)}, policy=Policy(intake_paused=True))
-    assert {Pacing(paused, TTL_MS).of(caller).queue_size for caller in (0, 9)} == {PAUSED_QUEUE}
+    assert {Pacing(paused).of(caller).queue_size for caller in (0, 9)} == {PAUSED_QUEUE}
 
 
 def test_groups_too_large_for_a_batch_keep_nobody_waiting() -> None:
-    told = Pacing(replace(EMPTY, environments={0: environment(0)}, lanes={(0, 9): 50}), TTL_MS).of(0)
+    told = Pacing(replace(EMPTY, environments={0: environment(0)}, lanes={(0, 9): 50})).of(0)
     assert (told.queue_size, told.self_queue_size, told.max_group_size) == (0, 0, 1)
 
 
 def test_groups_above_the_largest_share_of_their_environment_keep_nobody_waiting() -> None:
     capped = environment(0, 8, max_share=0.5)
-    told = Pacing(replace(EMPTY, environments={0: capped}, lanes={(0, 8): 3, (0, 4): 4}), TTL_MS).of(0)
+    told = Pacing(replace(EMPTY, environments={0: capped}, lanes={(0, 8): 3, (0, 4): 4})).of(0)
     assert (told.queue_size, told.self_queue_size, told.max_group_size) == (2, 2, 4)
 
 
 def test_a_dead_environment_has_no_weight_and_no_promise() -> None:
     dead = environment(1, min_share=0.9, left_ms=0)
-    told = Pacing(replace(EMPTY, environments={0: environment(0), 1: dead}), TTL_MS).of(0)
+    told = Pacing(replace(EMPTY, environments={0: environment(0), 1: dead})).of(0)
     assert (told.env_weight, told.unallocated_fraction) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0])
 def test_an_environment_without_weight_is_not_starved(weight: float) -> None:
     view = replace(EMPTY, environments={0: environment(0, weight=weight), 1: environment(1)})
-    assert Pacing(view, TTL_MS).of(0).env_weight == 0.01
+    assert Pacing(view).of(0).env_weight == 0.01
 
 
 def test_weights_are_in_proportion_to_context_length_times_weight() -> None:
     view = replace(EMPTY, environments={0: environment(0, max_token_length=1000), 1: environment(1, weight=0.5)})
-    assert Pacing(view, TTL_MS).of(0).env_weight == pytest.approx(1000 / (1000 + 256))
+    assert Pacing(view).of(0).env_weight == pytest.approx(1000 / (1000 + 256))

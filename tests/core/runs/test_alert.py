@@ -6,7 +6,6 @@ from app.core.runs.alert import alert_of
 from app.core.runs.view import RunView
 from tests.core.views import EMPTY, environment
 
-TTL_MS = 120_000
 SINCE_MS, NOW_MS = 1_000, 61_000
 
 
@@ -23,7 +22,7 @@ def waiting_for(scarce: int, min_share: float | None) -> RunView:
 
 
 def detail_of(view: RunView) -> str:
-    found = alert_of(view, TTL_MS)
+    found = alert_of(view)
     assert found is not None
     return found.detail
 

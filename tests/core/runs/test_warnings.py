@@ -18,10 +18,9 @@ from app.core.runs.warnings import (
     sizes_do_not_fit,
     warnings_of,
 )
-from tests.core.views import EMPTY, environment
+from tests.core.views import EMPTY, TTL_MS, environment
 from tests.properties import examples
 
-TTL_MS = 1000
 sizes_of_a_run = st.dictionaries(
     st.sampled_from([None, 0, 1]), st.sets(st.integers(1, 7), min_size=1, max_size=3), min_size=1
 )
@@ -68,7 +67,7 @@ def test_minimums_may_sum_to_one_and_no_more(minimums: tuple[float, ...], warned
 
 
 def kinds(view: RunView) -> list[WarningKind]:
-    return [warning.kind for warning in warnings_of(view, TTL_MS)]
+    return [warning.kind for warning in warnings_of(view)]
 
 
 def test_a_maximum_that_no_group_fits_into_is_named_as_the_cause() -> None:
@@ -84,7 +83,7 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
         lanes={(None, 6): 1},
         dropped={("too_long", 1): 2, ("stale", 0): 5},
     )
-    assert [warning.detail for warning in warnings_of(view, TTL_MS)] == [
+    assert [warning.detail for warning in warnings_of(view)] == [
         "groups are too large for any batch: groups of environment 0 have 12 sequences, more than the 8 that fit "
         "into a batch of 8. Send smaller groups or raise batch_size",
         "no groups of the sizes that environments declared or sent (3, 6) sum to exactly 8 sequences, however many "
@@ -137,11 +136,11 @@ def test_an_environment_that_no_batch_takes_is_named_after_a_batch_of_its_groups
     served: dict[int | None, int], dropped: dict[tuple[str, int | None], int], warned: bool
 ) -> None:
     view = replace(EMPTY, environments={0: environment(0), 1: environment(1)}, served=served, dropped=dropped)
-    found = [one for one in warnings_of(view, TTL_MS) if one.kind is WarningKind.NEVER_TAKEN]
+    found = [one for one in warnings_of(view) if one.kind is WarningKind.NEVER_TAKEN]
     assert [one.environments for one in found] == ([(0,)] if warned else [])
 
 
 def test_a_warning_about_many_environments_names_some() -> None:
     many = {key: environment(key, group_size=9, min_share=0.5) for key in range(100)}
     view = replace(EMPTY, environments=many, dropped={("stale", key): 1 for key in many})
-    assert all(len(warning.detail) < 800 for warning in warnings_of(view, TTL_MS))
+    assert all(len(warning.detail) < 800 for warning in warnings_of(view))

@@ -13,6 +13,7 @@ from app.services.batches.request import BatchRequest
 from app.services.batches.retrieval import Retrieval
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from tests.core.views import TTL_MS
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -68,9 +69,9 @@ async def test_the_whole_order_of_lanes_is_read_only_if_its_beginning_is_too_sho
     await send(services, *range(2 * BATCH_SIZE + 1))
     youngest = 2 * BATCH_SIZE + 1  # the only one of its size, behind all lanes that are read first
     await services.groups.native.submit(RUN, [encoded(1, 0, youngest)._replace(given_id="youngest")])
-    view = await RunStore(services.connection).queue(RUN)
+    view = await RunStore(services.connection, TTL_MS).queue(RUN)
     await redis_client.config_resetstat()
-    lanes = await Retrieval(services.groups.store).lanes(RUN, view, 3_600_000)
+    lanes = await Retrieval(services.groups.store).lanes(RUN, view)
     reads = (await redis_client.info("commandstats"))["cmdstat_zrange"]["calls"]
     assert reads == orders + len(lanes)
     assert (youngest, 1) in {(lane.environment, lane.size) for lane in lanes}

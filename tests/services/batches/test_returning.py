@@ -15,6 +15,7 @@ from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import RewindImpossible
 from lachesis.wire.states import BatchOutcome, LeaseState, SampleOutcome
+from tests.core.views import TTL_MS
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
@@ -106,7 +107,7 @@ async def test_a_rewind_deletes_no_batch_that_is_to_come_back(services: Services
         await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     view = await services.runs.administration.get(RUN)
     policy = view.policy.model_copy(update={"keep_batches": 1})
-    assert await RunStore(services.connection).put(RUN, config(2), policy, view.epoch)
+    assert await RunStore(services.connection, TTL_MS).put(RUN, config(2), policy, view.epoch)
     rewound = await services.batches.retention.rewind(RUN, 1)
     assert [lease.batch_id for lease in rewound.batches] == [batch.lease.batch_id for batch in others]
     assert [names(await take(services)) for _ in others] == [["b"], ["c"]]

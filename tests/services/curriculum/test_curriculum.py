@@ -16,11 +16,13 @@ from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import ServiceSettings
 from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, ItemWrite
 from app.store.curriculum.items import Place, SampleId
+from app.store.curriculum.store import CurriculumStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
 from lachesis.wire.curricula import CurriculumStrategy
 from lachesis.wire.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
+from tests.core.views import TTL_MS
 from tests.script_names import name_of
 from tests.services.accounting import keys_of_runs
 from tests.services.conftest import RUN, Process
@@ -72,7 +74,7 @@ async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: S
     services, _ = process()
     await make(services)
     await register(services, "a", "b", category="algebra")
-    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
+    own = (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
     await register(services, "a", prior=-0.7, category="topology", metadata="{}")
     await services.curriculum.items.change(RUN, NAME, ItemWrite("a", "algebra", math.nan, ""))
@@ -121,7 +123,7 @@ async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redi
     services, _ = process()
     await make(services)
     requests = KEYS.curriculum_part(
-        (await services.curriculum.administration.view(RUN, NAME)).curriculum_id, "requests"
+        (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id, "requests"
     )
     await observe(services, {"a": [1.0]}, "named")
     await observe(services, {"a": [1.0]})
@@ -171,7 +173,7 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
         assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
         states = services.curriculum.states
         await states.load(RUN, NAME, await states.save(RUN, NAME))
-        view = await services.curriculum.administration.view(RUN, NAME)
+        view = await CurriculumStore(services.connection).existing(RUN, NAME)
         await services.curriculum.items._items.delete(view, sampled[1][:2])
         end = await contents(redis_client, view.curriculum_id)
         del end["drawn"]
@@ -189,7 +191,7 @@ async def test_a_strategy_is_switched_while_it_runs_and_the_estimates_stay(proce
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
-    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
+    own = (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
     for strategy in get_args(CurriculumStrategy):
         facts = await services.curriculum.administration.configure(
@@ -248,7 +250,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
     await make(services)
     for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
         await register(services, *keys, category=category)
-    view = await services.curriculum.administration.view(RUN, NAME)
+    view = await CurriculumStore(services.connection).existing(RUN, NAME)
     places = [Place(ItemIndex.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
     found = await services.curriculum.items._items.look(view, places)
     keys = [None if item is None else item.key for item in found]
@@ -296,7 +298,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
 async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)
-    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
+    own = (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id
     for key in ("seen", "prior_only", "unseen"):
         before = await contents(redis_client, own)
         await register(services, key, prior=0.25 if key == "prior_only" else None)
@@ -322,7 +324,7 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
         await observe(services, {"a": [1.0]})
         await sample(services, 1)
         if reset:
-            await RunStore(services.connection).reset(RUN, "token")
+            await RunStore(services.connection, TTL_MS).reset(RUN, "token")
             assert not [key async for key in redis_client.scan_iter("*curricul*")]
         else:
             await services.runs.administration.delete(RUN)
@@ -345,7 +347,7 @@ async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
             return await super().run(command)
 
     connection = Meanwhile(redis_url, 5.0)
-    await RunStore(connection).reset(RUN, "token")
+    await RunStore(connection, TTL_MS).reset(RUN, "token")
     assert connection.made == 1
     assert not [key async for key in redis_client.scan_iter("*curricul*")]
     await connection.aclose()
@@ -357,7 +359,7 @@ async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_mak
     services, _ = process()
     await make(services)
     before = set(await keys_of_runs(redis_client))
-    late = await services.curriculum.administration.view(RUN, NAME)
+    late = await CurriculumStore(services.connection).existing(RUN, NAME)
     await observe(services, {"a": [1.0]})
     await services.curriculum.administration.delete(RUN, NAME)
     items = services.curriculum.items._items
@@ -403,7 +405,7 @@ async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes
         with pytest.raises(InvalidField) as refused:
             await services.curriculum.administration.configure(RUN, NAME, changes, make=False)
         assert refused.value.location[0] in changes or refused.value.location == ("normal_weight",)
-    assert (await services.curriculum.administration.view(RUN, NAME)).policy.easy_threshold == 0.8
+    assert (await CurriculumStore(services.connection).existing(RUN, NAME)).policy.easy_threshold == 0.8
 
 
 async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:

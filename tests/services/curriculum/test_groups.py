@@ -12,6 +12,7 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.curriculum.observing import changes_of
 from app.store.curriculum.groups import GroupObservations
+from app.store.curriculum.store import CurriculumStore
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions
 from app.store.groups.store import GroupStore
@@ -141,7 +142,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
 
     services, _ = process()
     await run_with(services)
-    view = await services.curriculum.administration.view(RUN, NAME)
+    view = await CurriculumStore(services.connection).existing(RUN, NAME)
     epoch = (await services.runs.atropos.view(RUN)).epoch
     (observation,) = changes_of(view.policy, [("a", [1.0])])
     told = [GroupObservations(view.curriculum_id, view.policy.n_bins, [(0, "a", observation)])]
@@ -223,7 +224,7 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     services, _ = process()
     await run_with(services)
     await register(services, "there")
-    view, run = await services.curriculum.administration.view(RUN, NAME), await services.runs.atropos.view(RUN)
+    view, run = await CurriculumStore(services.connection).existing(RUN, NAME), await services.runs.atropos.view(RUN)
     items = ["new", "there", "new", "beyond", "there", "beyond"]
     changes = changes_of(view.policy, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import ItemWrite
+from app.store.curriculum.store import CurriculumStore
 from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import keys_of_runs
@@ -158,7 +159,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_item(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self._model.items)))
-        view = self._call(lambda services: services.curriculum.administration.view(RUN, NAME))
+        view = self._call(lambda services: CurriculumStore(services.connection).existing(RUN, NAME))
         self._call(lambda services: services.curriculum.items._items.delete(view, [key]))
         del self._model.items[key]
 
@@ -173,7 +174,7 @@ class CurriculumMachine(RuleBasedStateMachine):
         for _ in range(times):
             passed = self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S)
             self._processes.wait(passed)  # type: ignore[arg-type]
-            self._call(lambda services: services.environments.registry._runs.tick(RUN, 1000))
+            self._call(lambda services: services.environments.registry._runs.tick(RUN))
             self._now += PASSES_S
 
     def _own(self) -> str:

@@ -12,7 +12,7 @@ from app.core.curriculum.sampling import Chances
 from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest, SamplingDistribution
 from app.settings import ServiceSettings
-from app.store.curriculum.store import Census
+from app.store.curriculum.store import Census, CurriculumStore
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
@@ -92,7 +92,7 @@ async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, re
     services, _ = process()
     await make(services, in_flight_ttl_s=60.0)
     await register(services, *ITEMS)
-    own = (await services.curriculum.administration.view(RUN, NAME)).curriculum_id
+    own = (await CurriculumStore(services.connection).existing(RUN, NAME)).curriculum_id
     samples, until = (KEYS.curriculum_part(own, part) for part in ("samples", "samples_until"))
     for number in range(5):
         await sample(services, 1, request_id=f"r{number}")

@@ -18,6 +18,7 @@ from app.core.curriculum.state import CurriculumHeader
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
+from app.store.curriculum.store import CurriculumStore
 from lachesis.wire.curricula import Arms, CurriculumStrategy
 from lachesis.wire.errors import CurriculumNotFound, RunNotFound
 from tests.services.accounting import keys_of_runs
@@ -78,7 +79,9 @@ async def test_restored_it_continues_the_same_sequence_of_samples(
     services, _ = process()
     await lived_in(services, strategy=strategy, arms=arms)
     await copied(services, "copy")
-    ids = {name: (await services.curriculum.administration.view(RUN, name)).curriculum_id for name in (NAME, "copy")}
+    ids = {
+        name: (await CurriculumStore(services.connection).existing(RUN, name)).curriculum_id for name in (NAME, "copy")
+    }
     assert await contents(redis_client, ids["copy"]) == await contents(redis_client, ids[NAME])
     for step in range(5):
         samples = [
@@ -201,7 +204,7 @@ async def test_what_is_restored_into_a_run_while_it_is_removed_leaves_no_key(
 async def test_what_is_meant_for_the_previous_one_does_nothing_to_the_one_restored(process: Start) -> None:
     services, _ = process()
     await lived_in(services)
-    before = await services.curriculum.administration.view(RUN, NAME)
+    before = await CurriculumStore(services.connection).existing(RUN, NAME)
     await copied(services, NAME)
     await services.curriculum.administration._store.delete(before)
     assert (await services.curriculum.administration.facts(RUN, NAME)).census.counts.items == len(ITEMS)

@@ -12,6 +12,7 @@ from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from tests.core.views import TTL_MS
 from tests.lossy_line import LossyLine
 from tests.services.conftest import Process
 from tests.waiting import wait_until
@@ -38,7 +39,7 @@ async def script_calls(redis: Redis) -> int:
 
 async def make_runs(connection: RedisClient, *runs: str) -> None:
     for run in runs:
-        await RunStore(connection).announce(run)
+        await RunStore(connection, TTL_MS).announce(run)
         await connection.call("HSET", RunKeys(run).run, "epoch", 1)
 
 

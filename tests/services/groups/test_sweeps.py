@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from app.core.runs.settings import Policy
 from app.services.batches import old_groups
 from app.services.groups import staleness
+from app.store.groups import store
 from app.store.redis.keys import RunKeys
 from lachesis.wire.states import DropReason
 from tests.services.accounting import books_of
@@ -19,7 +20,8 @@ KEYS = RunKeys(RUN)
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staleness, "DROPPED_AT_ONCE", FEW)
+    for module in (staleness, store):
+        monkeypatch.setattr(module, "DROPPED_AT_ONCE", FEW)
     monkeypatch.setattr(staleness, "_PAGES_AT_ONCE", 1)
 
 

@@ -13,6 +13,7 @@ from app.services.stores import Stores
 from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore
 from app.store.redis.keys import RunKeys
+from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process
 from tests.services.history.history_runs import make_run, sampler_of
 
@@ -55,7 +56,7 @@ async def test_a_clock_that_was_ahead_hides_new_spans_for_minutes_only(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    stores = Stores.on(services.connection)
+    stores = Stores.on(services.connection, TTL_MS)
     histories, keep_at = stores.histories, keeper(services, stores)
     await make_run(services)
     await add(redis_client, DAY_S, groups=3)
@@ -79,7 +80,7 @@ async def test_a_clock_that_is_behind_for_minutes_drops_nothing(
 ) -> None:
     """It is behind twice, and right in between."""
     services, _ = process()
-    stores = Stores.on(services.connection)
+    stores = Stores.on(services.connection, TTL_MS)
     keep_at = keeper(services, stores)
     await make_run(services)
     await add(redis_client, -DAY_S)

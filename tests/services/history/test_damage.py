@@ -14,6 +14,7 @@ from app.store.history.codec import encode_span
 from app.store.history.store import HistoryStore, parse_span
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import UnreadableRecord
+from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process
 from tests.services.history.history_runs import group, make_run
 
@@ -39,7 +40,7 @@ async def test_a_look_that_fails_stops_neither_writing_nor_adding_up(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    histories = Stores.on(services.connection).histories
+    histories = Stores.on(services.connection, TTL_MS).histories
     math = await make_run(services)
     now_s, _ = await redis_client.time()
     await add(redis_client, now_s - 100, GOOD)
@@ -59,7 +60,7 @@ async def test_coarser_spans_are_sums_of_what_can_be_read(process: Callable[...,
     await add(redis_client, begin_s, GOOD, b"no span", GOOD)
     await add(redis_client, begin_s + 60, GOOD)
     await services.history.upkeep.keep(RUN, maintained=True)
-    assert await minutes(Stores.on(services.connection).histories) == [2, 1]
+    assert await minutes(Stores.on(services.connection, TTL_MS).histories) == [2, 1]
 
 
 async def test_a_long_stream_is_added_up_span_by_span(process: Callable[..., Process], redis_client: Redis) -> None:
@@ -79,4 +80,4 @@ async def test_a_long_stream_is_added_up_span_by_span(process: Callable[..., Pro
         assert tracemalloc.get_traced_memory()[1] < 5 * MIB
     finally:
         tracemalloc.stop()
-    assert await minutes(Stores.on(services.connection).histories) == [1] * 100
+    assert await minutes(Stores.on(services.connection, TTL_MS).histories) == [1] * 100

@@ -23,6 +23,7 @@ from app.store.redis.keys import RunKeys
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.filters import ZeroVarianceFilter
+from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process, join
 from tests.services.history.history_runs import group, keep, make_run, read, sampler_of, total
 from tests.waiting import wait_until
@@ -145,7 +146,7 @@ async def test_a_history_says_when_there_is_more(process: Callable[..., Process]
     """The clock of the process stands still until the test moves it."""
     services, _ = process()
     await make_run(services)
-    now_s, stores = [100.0], Stores.on(services.connection)
+    now_s, stores = [100.0], Stores.on(services.connection, TTL_MS)
     sampler = sampler_of(services, stores)
     upkeep = HistoryUpkeep(stores.histories, HistoryRecorder(), sampler, clock=lambda: now_s[0])
     assert upkeep.next_in_s(RUN) == 0
@@ -421,7 +422,7 @@ async def test_many_environments_have_bounded_answers(process: Callable[..., Pro
 
 async def test_writes_keep_step_with_the_spans_of_redis(process: Callable[..., Process]) -> None:
     services, _ = process()
-    stores, clock_s = Stores.on(services.connection), 0.0
+    stores, clock_s = Stores.on(services.connection, TTL_MS), 0.0
     histories = stores.histories
     sampler = sampler_of(services, stores)
     upkeep = HistoryUpkeep(histories, HistoryRecorder(), sampler, clock=lambda: clock_s)

@@ -11,6 +11,7 @@ from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from app.store.history.codec import encode_span
 from app.store.redis.keys import RunKeys
+from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process, join
 from tests.services.history.history_runs import group, make_run, sampler_of
 
@@ -46,7 +47,7 @@ async def test_environments_whose_long_names_begin_alike_count_together(process:
         own = (await join(services, name)).environment
         await services.groups.native.submit(RUN, [group(f"{name[-1]}{n}", own, 0.0, 1.0) for n in range(2)])
         await services.groups.deletion.delete(RUN, f"{name[-1]}0")
-    _, growth = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    _, growth = await sampler_of(services, Stores.on(services.connection, TTL_MS)).sample(RUN, replay=False)
     assert growth.now[names[0][:MOST_NAME]] == {"dropped:deleted": 2}
     await services.history.upkeep.keep(RUN, maintained=False)
     (now_s, _) = await services.connection.call("TIME")

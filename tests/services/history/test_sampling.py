@@ -11,6 +11,7 @@ from app.core.history.charts import BLOCKED, LOOKED_S
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from app.store.redis.keys import RunKeys
+from tests.core.views import TTL_MS
 from tests.services.conftest import RUN, Process
 from tests.services.history.history_runs import group, make_run, sampler_of
 from tests.services.replay.moves import buffer_of
@@ -20,7 +21,7 @@ async def test_a_trainer_holds_a_batch_only_while_it_does(process: Callable[...,
     """Ten seconds pass between two looks. In them, a trainer holds a batch for a moment, and takes another one."""
     services, _ = process()
     math, clock_s = await make_run(services), 100.0
-    sampler = sampler_of(services, Stores.on(services.connection), clock=lambda: clock_s)
+    sampler = sampler_of(services, Stores.on(services.connection, TTL_MS), clock=lambda: clock_s)
     await sampler.sample(RUN, replay=False)
     began_s = time.monotonic()
     for name in "abcdefgh":
@@ -45,7 +46,7 @@ async def test_a_sample_that_is_given_back_counts_as_sampled_and_repeats_no_drop
 ) -> None:
     """It lowers a total of the replay buffer, which is no reset of the run."""
     services, _ = one = process()
-    math, stores = await make_run(services), Stores.on(services.connection)
+    math, stores = await make_run(services), Stores.on(services.connection, TTL_MS)
     buffer, sampler = await buffer_of(one, redis_client), sampler_of(services, stores)
     await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
     await services.groups.deletion.delete(RUN, "a")
@@ -72,7 +73,7 @@ async def test_totals_name_environments_that_have_dropped_nothing_too(process: C
     """So the next look knows which environments were looked at."""
     services, _ = process()
     await make_run(services)
-    _, growth = await sampler_of(services, Stores.on(services.connection)).sample(RUN, replay=False)
+    _, growth = await sampler_of(services, Stores.on(services.connection, TTL_MS)).sample(RUN, replay=False)
     assert growth.now == {"": {}, "math": {}}
 
 
@@ -81,7 +82,7 @@ async def test_drops_are_not_counted_if_nobody_knows_when_they_happened(
 ) -> None:
     """The run slept until its history had expired."""
     services, _ = process()
-    math, stores = await make_run(services), Stores.on(services.connection)
+    math, stores = await make_run(services), Stores.on(services.connection, TTL_MS)
     sampler = sampler_of(services, stores)
     await redis_client.hset(RunKeys(RUN).run, "clock_ms", 10**9)
     for counted, name in enumerate("ab"):

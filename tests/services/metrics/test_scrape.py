@@ -21,9 +21,9 @@ TTL_MS = 300_000
 
 def scraper(services: Services, read_anyway: int = 0) -> Metrics:
     """Metrics that know of no run yet."""
-    stores = Stores.on(services.connection)
+    stores = Stores.on(services.connection, TTL_MS)
     parts = (services.batches, services.replay, services.requests, services.runs.failures)
-    return Metrics(stores, *parts, TTL_MS, read_anyway=read_anyway)
+    return Metrics(stores, *parts, read_anyway=read_anyway)
 
 
 async def sleeping(process: Process, *runs: str, **policy: object) -> Services:
@@ -39,13 +39,13 @@ async def sleeping(process: Process, *runs: str, **policy: object) -> Services:
 
 
 async def register(services: Services) -> None:
-    await Stores.on(services.connection).runs.start(RUN)
+    await Stores.on(services.connection, TTL_MS).runs.start(RUN)
     asked = RegistrationRequest("atropos", 2, 512, 1.0)
     assert await services.environments.registry.register_environment(RUN, asked) is not None
 
 
 async def forget(services: Services) -> None:
-    stores = Stores.on(services.connection)
+    stores = Stores.on(services.connection, TTL_MS)
     view = await stores.runs.view(RUN)
     assert await stores.environments.forget(RUN, list(view.environments.values()), view)
 

@@ -320,7 +320,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._advance(1000 * PASSES_S)
-            self._call(lambda s: s.environments.registry._runs.tick(RUN, 1000))
+            self._call(lambda s: s.environments.registry._runs.tick(RUN))
             self._call(lambda s: s.replay.buffers.look_after(RUN))
             self._model.pass_time(PASSES_S)
 

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
-from app.services import draws
 from app.services.batches.request import BatchRequest, OutgoingBatch
+from app.services.replay import mixing, sampling
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import InvalidField
 from lachesis.wire.replay import RateLimiter, Sampling
@@ -388,7 +388,8 @@ async def test_draws_from_very_many_chunks_hold_up_no_other_request(
     process: Callable[..., Process], redis_client: Redis, monkeypatch: pytest.MonkeyPatch, few: int, calls: int
 ) -> None:
     """There are four chunks. More than ``few`` are very many."""
-    monkeypatch.setattr(draws, "_MANY_PLACES", few)
+    for module in (mixing, sampling):
+        monkeypatch.setattr(module, "MANY_PLACES", few)
     buffer = await set_up(process(), redis_client)
     await submit(buffer.process[0], 10, 11)
     threads = CountedThreads()

@@ -22,6 +22,7 @@ from app.store.runs.store import RunStore
 from app.store.runs.tick import PendingHeartbeats
 from lachesis.wire.errors import StoreRefused
 from tests.acl_user import restricted_url, unrestricted_url
+from tests.core.views import TTL_MS
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of, keys_of_runs
 from tests.services.conftest import Process
@@ -93,7 +94,7 @@ async def test_a_run_that_holds_anything_is_not_forgotten_and_loses_nothing(
     services, _ = process()
     await make(services, redis_client)
     before = await keys_of(redis_client)
-    assert not await RunStore(services.connection).forget(RUN)
+    assert not await RunStore(services.connection, TTL_MS).forget(RUN)
     assert await keys_of(redis_client) == before
 
 
@@ -102,14 +103,14 @@ async def test_a_missing_or_forgotten_run_stays_away_whatever_still_arrives(
 ) -> None:
     """Another process may look at a run while it is forgotten, and write what it found afterwards."""
     services, maintenance = process()
-    runs = RunStore(services.connection)
+    runs = RunStore(services.connection, TTL_MS)
     late: list[Callable[[], Awaitable[object]]] = [
         lambda: runs.start(RUN),
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
         lambda: services.runs.atropos.reset(RUN),
         lambda: runs.record_heartbeats({RUN: PendingHeartbeats({0: 0}, {(0, "one")})}),
-        lambda: runs.tick(RUN, 1000),
+        lambda: runs.tick(RUN),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),
     ]
@@ -132,7 +133,7 @@ async def one_by_one(redis_url: str, redis_client: Redis) -> AsyncIterator[OneBy
 async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_afterwards(
     process: Callable[..., Process], redis_client: Redis, one_by_one: OneByOne, before: int
 ) -> None:
-    runs = RunStore(process()[0].connection)
+    runs = RunStore(process()[0].connection, TTL_MS)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
     admitted = await GroupStore(one_by_one).admit(
@@ -148,10 +149,10 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
 async def test_a_run_forgotten_anywhere_in_the_middle_of_a_registration_is_there_afterwards(
     process: Callable[..., Process], one_by_one: OneByOne, before: int
 ) -> None:
-    runs = RunStore(process()[0].connection)
+    runs = RunStore(process()[0].connection, TTL_MS)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
-    assert await RunStore(one_by_one).register(RUN, CONFIG)
+    assert await RunStore(one_by_one, TTL_MS).register(RUN, CONFIG)
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]
     assert (await runs.view(RUN)).config == CONFIG

@@ -5,9 +5,8 @@ from app.store.environments.members import MemberRecord
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
 from app.store.runs.tick import PendingHeartbeats
-from tests.store.conftest import RUN, Store, encoded
+from tests.store.conftest import LASTING_MS, RUN, Store, encoded
 
-TTL_MS = 100_000
 KEYS = RunKeys(RUN)
 
 
@@ -102,11 +101,11 @@ async def test_silent_members_expire_and_no_others(store: Store) -> None:
     for member in ("silent", "heard"):
         await store.members.put(RUN, 0, member)
         await run_groups(store, member, 2)
-    await store.pass_time(TTL_MS // 2)
+    await store.pass_time(LASTING_MS // 2)
     heard = PendingHeartbeats(members={(0, "heard"), (0, "stranger")})
-    assert (await store.tick(heard, TTL_MS)).expired == ()
-    await store.pass_time(TTL_MS // 2)
-    assert (await store.tick(member_ttl_ms=TTL_MS)).expired == ((0, "silent"),)
+    assert (await store.tick(heard)).expired == ()
+    await store.pass_time(LASTING_MS // 2)
+    assert (await store.tick()).expired == ((0, "silent"),)
     (left,) = await store.members.of_environment(RUN, 0)
     assert left == MemberRecord("heard", left.joined_ms, 2, 0, None, left.heard_ms)
     assert await environment(store) == (1, 2)
@@ -122,10 +121,10 @@ async def test_a_beat_that_is_written_late_does_not_bring_a_member_back(store: S
 
 async def test_a_sign_of_life_later_than_the_clock_is_not_of_this_run(store: Store) -> None:
     """It is of a deleted run of the same name. An environment would stay alive until the clock gets there."""
-    later_ms, known = (await store.view()).clock_ms + TTL_MS, await store.redis.hget(KEYS.seen, "0")
+    later_ms, known = (await store.view()).clock_ms + LASTING_MS, await store.redis.hget(KEYS.seen, "0")
     await store.tick(PendingHeartbeats({0: later_ms}))
     assert await store.redis.hget(KEYS.seen, "0") == known
-    await store.pass_time(TTL_MS)
+    await store.pass_time(LASTING_MS)
     await store.tick(PendingHeartbeats({0: later_ms}))
     assert await store.redis.hget(KEYS.seen, "0") == str(later_ms).encode()
 

@@ -11,6 +11,7 @@ from app.core.runs.settings import Policy
 from app.store.environments.records import SharedEnvironments
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
+from tests.core.views import TTL_MS
 from tests.store.conftest import CONFIG, MATH, RUN, Store
 
 STEPS = 60
@@ -24,7 +25,7 @@ async def put(store: Store, environment: EnvironmentRecord, runs: RunStore) -> N
 @pytest.mark.parametrize("seed", range(12))
 async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store: Store, seed: int) -> None:
     """Environments are put, changed and forgotten through either process; the run is reset, deleted and made again."""
-    random, processes = Random(seed), [store.runs, RunStore(store.connection)]
+    random, processes = Random(seed), [store.runs, RunStore(store.connection, TTL_MS)]
     for step in range(STEPS):
         runs = random.choice(processes)
         view = await runs.view(RUN)
@@ -46,7 +47,7 @@ async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store:
                 await runs.forget(RUN)
         elif what == "configure":
             await runs.put(RUN, CONFIG.model_copy(update={"num_steps": step}), Policy(), view.epoch)
-        fresh = (await RunStore(store.connection).view(RUN)).environments
+        fresh = (await RunStore(store.connection, TTL_MS).view(RUN)).environments
         for each in processes:
             if random.random() < 0.7:
                 assert (await each.view(RUN)).environments == fresh
@@ -57,7 +58,7 @@ async def test_two_processes_and_a_new_one_see_the_same_after_any_changes(store:
 async def test_only_records_that_changed_are_parsed(store: Store) -> None:
     for number in range(1, 50):
         await put(store, replace(MATH, environment=number, name=f"math_{number}"), store.runs)
-    other = RunStore(store.connection)
+    other = RunStore(store.connection, TTL_MS)
     assert len((await other.view(RUN)).environments) == 50
     assert other.records.parsed == 50
     for _ in range(3):
@@ -73,7 +74,7 @@ async def test_a_queue_of_many_environments_shows_each_record_that_changed_with_
     """What environments did last may be older, but not where a record has changed since."""
     for number in range(1, MANY):
         await put(store, replace(MATH, environment=number, name=f"math_{number}"), store.runs)
-    other = RunStore(store.connection)
+    other = RunStore(store.connection, TTL_MS)
     for number in (3, 5, 7):
         await store.members.put(RUN, number, "one")
         await put(store, replace(MATH, environment=number, name=f"math_{number}", weight=2.0), store.runs)
@@ -111,7 +112,7 @@ async def test_records_of_a_run_that_nobody_asks_for_are_forgotten(store: Store)
 
 async def test_a_run_that_is_made_again_with_lower_epochs_has_its_own_environments(store: Store) -> None:
     """As after the clock of Redis went back: epochs begin with its time."""
-    other, keys = RunStore(store.connection), RunKeys(RUN)
+    other, keys = RunStore(store.connection, TTL_MS), RunKeys(RUN)
     assert [env.name for env in (await other.view(RUN)).environments.values()] == [MATH.name]
     await store.runs.reset(RUN, "token")
     await store.runs.forget(RUN)

@@ -9,6 +9,7 @@ from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
 from app.store.redis.scripts import LUA_DIR
 from app.store.runs.store import RunStore
+from tests.core.views import TTL_MS
 from tests.store.conftest import KEYS, RUN, Store, encoded
 
 HELD_BACK_MS = 3_600_000
@@ -144,7 +145,7 @@ async def test_the_newest_id_of_a_run_without_events_comes_before_all(store: Sto
     added = await own.add(flush("one", "a", "b"))
     assert await own.newest(RUN) == added[RUN]
     assert RunKeys("none").events not in await store.redis.keys("*")
-    assert await RunStore(store.connection).names() == [RUN]
+    assert await RunStore(store.connection, TTL_MS).names() == [RUN]
 
 
 def test_scripts_tell_of_kinds_that_are_declared() -> None:

@@ -27,6 +27,7 @@ from app.store.runs.turns import TurnStore
 from app.store.traces.store import TraceStore
 from lachesis.wire.limits import QueueLimitSettings
 from lachesis.wire.states import ARCHIVED
+from tests.core.views import TTL_MS
 from tests.services.replay.moves import fragment
 from tests.store.conftest import CONFIG, RUN, Store, encoded
 from tests.store.curriculum.moves import a_curriculum
@@ -111,10 +112,10 @@ async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
     connection: RedisClient, redis_client: Redis, passed_ms: int
 ) -> None:
     """The rule is written down twice: a view must not write, so it works the clock out by itself."""
-    runs = RunStore(connection)
+    runs = RunStore(connection, TTL_MS)
     seconds, _ = await redis_client.time()
     clock = {"clock_ms": 1_000_000, "time_ms": seconds * 1000 - passed_ms}
     await redis_client.hset(keys.RunKeys(RUN).run, mapping=clock)  # type: ignore[arg-type]
     shown_ms = (await runs.view(RUN)).clock_ms
-    assert shown_ms == (await runs.tick(RUN, 1000)).clock_ms
+    assert shown_ms == (await runs.tick(RUN)).clock_ms
     assert shown_ms == 1_000_000 + (3000 if passed_ms > 0 else 0)
