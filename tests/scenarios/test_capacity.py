@@ -1,16 +1,18 @@
 """A full run refuses groups, says when to retry, and takes groups again once there is room."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.full_store import fill, limit_memory
-from tests.scenarios.native_calls import RUN, change_run, group, ids, join, make_run, status, submit, trained
+from tests.scenarios.native_calls import RUN, change_run, group, ids, join, make_run, status, submit, take, trained
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
@@ -91,7 +93,7 @@ async def test_a_full_run_takes_the_groups_that_complete_a_batch(client: httpx.A
     for name in ("s0", "s1"):
         fast = await client.post(f"{RUN}/groups", json=group("f5", environment=0))
         assert (fast.status_code, fast.json()["code"]) == (429, "queue_full")
-        assert "are refused (`queue_full`), except those of environment 1 that complete a batch" in await said()
+        assert "are refused (`queue_full`), except those that complete a batch" in await said()
         await accepted(client, group(name, environment=1))
     full = await client.post(f"{RUN}/groups", json=group("s2", environment=1))
     assert (full.status_code, full.json()["code"]) == (429, "queue_full"), "a batch is there"
@@ -105,6 +107,61 @@ async def test_a_full_run_takes_the_size_that_sums_to_a_batch(client: httpx.Asyn
     await submit(client, *(group(f"f{number}", 4, environment=0) for number in range(6)))
     await accepted(client, group("t0", 3, environment=1))
     assert ids(await trained(client)) == ["f0", "f1", "f2", "t0"]
+
+
+async def test_a_full_run_takes_no_more_than_a_batch_of_groups_that_complete_none(client: httpx.AsyncClient) -> None:
+    """The environment says that its groups have two sequences, and sends groups of six."""
+    await make_run(client, batch_size=20, max_queued_groups=5)
+    await join(client, "math", group_size=2)
+    sent = 5 + 20 // 6
+    for number in range(sent):
+        await accepted(client, group(f"g{number}", 6, environment=0))
+    for _ in range(3):
+        refused = await client.post(f"{RUN}/groups", json=group("more", 6, environment=0))
+        assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+        await asyncio.sleep(0.3)  # the service looks again at the run
+    await accepted(client, group("fits", 2, environment=0))
+    assert len(ids(await trained(client))) == 4
+
+
+async def test_a_full_run_takes_a_group_that_runs_although_others_could_complete_the_batch(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=8, max_queued_groups=1, max_staleness=0)
+    for name, size in (("idle", 1), ("slow", 1), ("large", 7)):
+        await join(client, name, group_size=size, member="m")
+        if name != "idle":
+            path = f"{RUN}/environments/{1 if name == 'slow' else 2}/heartbeat"
+            reply = await client.post(path, json={"member": "m", "running_groups": 0, "start_groups": 1})
+            assert reply.json()["granted_groups"] == 1
+    await submit(client, group("large", 7, environment=2))
+    await accepted(client, group("slow", 1, environment=1))
+    assert ids(await trained(client)) == ["large", "slow"]
+
+
+async def test_a_full_run_takes_a_group_without_environment_that_completes_a_batch(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=8, max_queued_groups=3)
+    await join(client, "threes", group_size=3)
+    await submit(client, *(group(f"t{number}", 3, environment=0) for number in range(3)))
+    await accepted(client, group("two", 2))
+    assert ids(await trained(client)) == ["t0", "t1", "two"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"relax_scarce_after_s": 1}], ids=["silent", "no longer awaited"])
+async def test_a_full_run_takes_the_group_of_an_environment_that_it_had_given_up(
+    client: httpx.AsyncClient, redis_client: Redis, settings: dict[str, Any]
+) -> None:
+    await make_run(client, batch_size=15, max_queued_groups=6, **settings)
+    for name, size in (("fours", 4), ("threes", 3)):
+        await join(client, name, group_size=size, member="m")
+    await submit(client, *(group(f"f{number}", 4, environment=0) for number in range(6)))
+    await redis_client.hincrby(RunKeys("run").run, "clock_ms", 600_000)  # type: ignore[misc]
+    if settings:
+        for number in range(2):
+            await client.post(f"{RUN}/environments/{number}/heartbeat", json={"member": "m", "running_groups": 0})
+        assert await take(client, wait_s=1.5) is None
+    await accepted(client, group("three", 3, environment=1))
+    assert ids(await trained(client)) == ["f0", "f1", "f2", "three"]
 
 
 async def accepted(client: httpx.AsyncClient, one: dict[str, Any]) -> None:
@@ -123,7 +180,7 @@ async def test_explain_names_the_limit_that_refuses_groups(client: httpx.AsyncCl
     await make_run(client, batch_size=8, **{limit: value})
     for name in "ab":
         await submit(client, group(name, metadata={"note": "x" * 200}))
-    assert (await client.post(f"{RUN}/groups", json=group("c"))).status_code == 429
+    assert (await client.post(f"{RUN}/groups", json=group("c", size=5))).status_code == 429
     detail = (await client.get(f"{RUN}/batches/explain")).json()["detail"]
     assert f"{limit} = {value}" in detail
     assert "queue_full" in detail

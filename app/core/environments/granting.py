@@ -1,19 +1,19 @@
 """Compute the credits of environments from a view of their run, by the rules of `app.core.environments.credits`."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
 from app.core.batches.leases import expires_s
-from app.core.environments.completion import Completion, Maker, Needed, completion
+from app.core.environments.completion import Completion, Maker, Needed, completing_groups, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import limit_of, supplies_of, usable_groups
-from app.core.model import NO_BOUNDS, Bounds, Lane
+from app.core.environments.shares import limit_of, supplies_of, usable_groups, without_minimums
+from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import DemandView
@@ -132,6 +132,10 @@ class Demand:
                 answer = Credit(groups * needed.size, answer.wanted, answer.outstanding, reason)
         return GroupAllowance(groups, answer, self._horizon, view.policy_version)
 
+    def awaits(self, environment: int) -> bool:
+        """Return whether an environment is alive and batches wait for it."""
+        return environment in self._alive
+
     def who_must_act(self) -> str | None:
         """Return who must act if credits alone lead to no batch. None means that more groups may start, or may come.
 
@@ -199,12 +203,26 @@ class Demand:
         return self.completion.possible or (not self._is_whole and self._completion_of(self._whole).possible)
 
     def _completion_of(self, batch_size: int) -> Completion:
-        return completion(batch_size, _lanes(self.view, self._alive), self._limits, _makers(self.view, self._alive))
+        return completion(batch_size, self._lanes, self._limits, _makers(self.view, self._alive))
+
+    def completion_by_first(self, first: Collection[int]) -> Completion:
+        """Return the environment that completes a batch if some environments make groups before all others."""
+        makers = sorted(_makers(self.view, self._alive), key=lambda maker: maker.environment not in first)
+        return completion(self._batch_size, self._lanes, self._limits, makers)
+
+    def completing_groups(self, lane: LaneId) -> int:
+        """Return the fewest groups of one lane that complete a batch with the existing groups. 0 if no number does."""
+        bounds = self._limits if self.completion.keeps_minimums else without_minimums(self._limits)
+        return completing_groups(self._batch_size, self._lanes, bounds, lane)
+
+    @cached_property
+    def _lanes(self) -> Sequence[Lane]:
+        return _lanes(self.view, self._alive)
 
     @cached_property
     def _holds_a_batch(self) -> bool:
         """Whether the existing groups complete a batch within all bounds, if trainers take none of them."""
-        groups = usable_groups(self._batch_size, _lanes(self.view, self._alive), self._limits)
+        groups = usable_groups(self._batch_size, self._lanes, self._limits)
         return attainable(self._batch_size, supplies_of(self._batch_size, groups, self._limits))
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
@@ -220,15 +238,6 @@ class Demand:
             return True
         most = _MOST_UNCERTAIN * self._horizon * self._batch_size
         return not self.view.running.get(needed.environment) and self._usable[needed.environment] < most
-
-
-def completing(run: str, view: DemandView) -> Needed | None:
-    """Return the groups that complete a batch together with those that wait. Running groups do not count: they may be
-    refused.
-
-    None means that the waiting groups complete a batch, or that no groups of live environments do.
-    """
-    return Demand(run, replace(view, running={})).completion.needed
 
 
 def awaited_version(view: DemandView) -> str | None:

@@ -1,6 +1,6 @@
 """Check whether a run's limits leave room. Groups that can never enter a batch are counted separately.
 
-A full run whose groups complete no batch takes those that do (`app.core.environments.granting.completing`). Otherwise
+A full run whose groups hold no batch takes groups that bring one nearer (`app.core.environments.overflow`). Otherwise
 trainers and workers would wait for each other.
 """
 
@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.environments.completion import Needed
-from app.core.environments.granting import completing
+from app.core.environments.overflow import FullRun
+from app.core.environments.reused_readings import CPU_FRACTION, reuse_for_s
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
-from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, is_exceeded, limits_for, reached_limit
+from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
@@ -21,23 +22,24 @@ from app.store.runs.store import RunStore
 _CHECK_EVERY_S = 0.25  # a full run refuses many submissions, and each would cause a check
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CapacityCheck:
-    """The state of a run at a time of this process's clock.
+    """The state of a run.
 
     Attributes:
+        again_s: When a new check is due, by the clock of this process.
         waiting: All waiting groups, those that fit no batch included.
         oversized: Those that fit no batch.
-        needed: Groups that complete a batch, if the run is full: it takes them. None if there are none.
+        full: What the run takes although it is full. None: it is not full.
     """
 
-    at_s: float
+    again_s: float
     epoch: int
     batch_size: int
     bounds: Mapping[int, Bounds]
     waiting: WaitingGroups
     oversized: WaitingGroups
-    needed: Needed | None
+    full: FullRun | None
 
 
 class RunCapacity:
@@ -57,18 +59,22 @@ class RunCapacity:
         if (
             check is None
             or check.epoch != context.epoch
-            or ((check.oversized.groups or check.needed or _any_oversized(check, lanes)) and _is_old(check))
+            or ((check.oversized.groups or check.full or _any_oversized(check, lanes)) and _is_old(check))
         ):
             check = await self._check(run)
         brings_oversized = _any_oversized(check, lanes)
-        if check.needed is not None and _all_needed(check.needed, lanes) and not brings_oversized:
-            return AdmissionLimits(max_groups=check.waiting.groups + check.needed.groups)
+        if check.full is not None and not brings_oversized:
+            began_s = asyncio.get_running_loop().time()
+            more = _overflow(check, check.full, policy, lanes)
+            check.again_s += (asyncio.get_running_loop().time() - began_s) / CPU_FRACTION
+            if more:
+                return AdmissionLimits(max_groups=check.waiting.groups + more)
         return limits_for(policy, check.oversized, brings_oversized=brings_oversized)
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
         """Record that groups of these lanes were admitted."""
         check = self._checks.get(run)
-        if check is not None and (check.needed or _any_oversized(check, lanes)):
+        if check is not None and (check.full or _any_oversized(check, lanes)):
             del self._checks[run]
 
     async def check_again(self, run: str) -> bool:
@@ -86,8 +92,7 @@ class RunCapacity:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
-            needed = completing(run, view)
-            but = "" if needed is None else f", except those of environment {needed.environment} that complete a batch"
+            but = ", except those that complete a batch" if FullRun(run, view).needs_groups else ""
             return f"{limit} is reached: groups are refused (`queue_full`){but}"
         limit = reached_limit(view.policy, oversized)
         return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
@@ -101,14 +106,15 @@ class RunCapacity:
         batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
         waiting, oversized = _waiting(view), await self._oversized(run, view, bounds)
         is_full = batch_size and reached_limit(view.policy, _without(waiting, oversized)) is not None
+        rest_s = max(_CHECK_EVERY_S, reuse_for_s(len(view.environments), len(view.lanes)))
         check = self._checks[run] = _CapacityCheck(
-            asyncio.get_running_loop().time(),
+            asyncio.get_running_loop().time() + rest_s,
             view.epoch,
             batch_size,
             bounds,
             waiting,
             oversized,
-            completing(run, view) if is_full else None,
+            FullRun(run, view) if is_full else None,
         )
         return check
 
@@ -136,8 +142,13 @@ def _without(waiting: WaitingGroups, oversized: WaitingGroups) -> WaitingGroups:
     return WaitingGroups(waiting.groups - oversized.groups, waiting.payload_bytes - oversized.payload_bytes)
 
 
-def _all_needed(needed: Needed, lanes: Sequence[LaneId]) -> bool:
-    return all(environment == needed.environment for environment, _ in lanes)
+def _overflow(check: _CapacityCheck, full: FullRun, policy: Policy, lanes: Sequence[LaneId]) -> int:
+    """Return how many groups a full run takes of a submission. It takes none unless it takes some of each lane."""
+    usable, taken = _without(check.waiting, check.oversized), {lane: full.takes(lane) for lane in set(lanes)}
+    for (_, size), overflow in taken.items():
+        if not overflow.is_certain and is_exceeded(policy, usable, check.batch_size // size):
+            return 0
+    return min((overflow.groups for overflow in taken.values()), default=0)
 
 
 def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
@@ -145,4 +156,4 @@ def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
 
 
 def _is_old(check: _CapacityCheck) -> bool:
-    return asyncio.get_running_loop().time() - check.at_s >= _CHECK_EVERY_S
+    return asyncio.get_running_loop().time() >= check.again_s

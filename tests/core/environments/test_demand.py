@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.batches.selection import select
 from app.core.environments.credits import Claim, RunCredits
-from app.core.environments.granting import Demand, completing
+from app.core.environments.granting import Demand
 from app.core.environments.live import EnvironmentsById
 from app.core.environments.pacing import Pacing
 from app.core.environments.record import EnvironmentRecord
@@ -53,18 +53,6 @@ def views(draw: st.DrawFn) -> DemandView:
         scarce=dict.fromkeys(scarce, 0),
         policy=Policy(max_staleness=draw(st.none() | st.integers(0, 1)), relax_scarce_after_s=1.0),
     )
-
-
-@given(views())
-def test_the_groups_that_a_full_run_takes_complete_a_batch_one_environment_after_the_other(view: DemandView) -> None:
-    for _ in range(4 * len(view.environments) + 1):
-        needed = completing("run", view)
-        if needed is None:
-            break
-        lane = needed.environment, needed.size
-        view = replace(view, lanes={**view.lanes, lane: view.lanes.get(lane, 0) + needed.groups})
-    else:
-        raise AssertionError("it never ends")
 
 
 @given(views(), counts)
