@@ -181,6 +181,35 @@ async def test_several_batches_may_make_one_version(client: httpx.AsyncClient) -
     assert await groups_for(client) == 2
 
 
+async def test_several_versions_may_be_made_of_each_batch(client: httpx.AsyncClient) -> None:
+    """Workers start no more than their credits, and nothing is dropped once the service knows the trainer."""
+    await make_run(client, batch_size=4, max_staleness=4)
+    await join(client, "math", 4)
+    dropped = []
+    for version in range(0, 40, 4):
+        for number in range(await groups_for(client)):
+            await submit(client, group(f"{version}-{number}", 4, environment=0, policy_version=version))
+        await trained(client)
+        dropped.append(await set_version(client, version + 4))
+    assert sum(dropped[2:]) == 0
+    assert (await credits_of(client))["horizon_batches"] == 2
+
+
+async def test_prefetched_batches_without_versions_leave_no_credits_behind(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, max_staleness=4)
+    await join(client, "math", 4)
+    await submit(client, *(group(f"g{number}", 4, environment=0) for number in range(8)))
+    held = [await taken(client) for _ in range(3)]
+    for version in range(1, 5):
+        await end(client, held.pop(0))
+        await set_version(client, version)
+        held.append(await taken(client))
+        assert (await credits_of(client))["horizon_batches"] <= 6, "a version may be set before its batch is trained on"
+    for batch in held:
+        await end(client, batch)
+    assert (await credits_of(client))["horizon_batches"] == 5
+
+
 async def test_versions_set_by_hand_and_going_back_leave_nothing_behind(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2, max_staleness=0)
     await join(client, "math")

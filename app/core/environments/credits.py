@@ -8,8 +8,13 @@ by hand changes one of them and not the other (AReaL issue 1345). So we count th
     batches to look ahead * batch_size - (queued + with the trainer + running)                     sequences
 
 With one batch per version, acknowledged before or after its version is set, this is AReaL's number. `after_version` and
-`Trained` count the batches between an acknowledgement and the next version. Without a staleness limit nothing depends
-on versions. The sequences are split by minimum shares first, and the rest by weight.
+`Trained` count the batches between an acknowledgement and the next version. A trainer may also make several versions of
+a batch, such as one for each mini-batch. Then the batches to look ahead begin with
+
+    max_staleness // versions per batch + 1
+
+Without a staleness limit nothing depends on versions. The sequences are split by minimum shares first, and the rest by
+weight.
 
 Only groups that can still enter a batch count. An environment counts up to its maximum. Groups without an owner count
 up to the room that minimums leave. The sizes of these groups may still not sum to a batch. Then
@@ -19,7 +24,7 @@ Source: Fu et al., *AReaL: A Large-Scale Asynchronous Reinforcement Learning Sys
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from app.core.model import Bounds
@@ -70,7 +75,9 @@ def horizon_of(max_staleness: int | None, trained: Trained, clock_ms: int) -> in
     """
     if max_staleness is None:
         return UNLIMITED_HORIZON
-    batches = (max_staleness + 1) * trained.per_version
+    batches = max_staleness // trained.versions_per_batch + 1
+    if trained.versions_per_batch == 1:
+        batches *= trained.per_version
     if trained.batches > batches:
         return batches  # the trainer continues without a version: it may never set one
     stalled = trained.batches == batches and clock_ms - trained.last_ms >= VERSION_PATIENCE_MS
@@ -84,14 +91,16 @@ def after_version(trained: Trained, before: int, after: int, held: int) -> Train
         trained: The batches before the change.
         before: The version before the change.
         after: The version in force now.
-        held: Batches held by trainers. Each may be trained on already, and be in this version.
+        held: Batches held by trainers. Each may be trained on already, and be in these versions.
     """
     if after <= before:
-        return Trained(per_version=trained.per_version)
-    versions = after - before
-    seen = ceil(trained.batches / versions) if trained.batches > 0 else trained.per_version
-    ahead = min(0, trained.batches - versions)
-    return Trained(max(-held, ahead), trained.last_ms, seen)
+        return replace(trained, batches=0, last_ms=0)
+    versions, trained_on = after - before, max(0, trained.batches)
+    per_version = ceil(trained_on / versions) if trained_on else trained.per_version
+    made_of = trained_on or held  # without a batch, somebody sets a version by hand: it says nothing of batches
+    per_batch = ceil(versions / made_of) if made_of else trained.versions_per_batch
+    ahead = min(0, trained.batches - ceil(versions / per_batch))
+    return Trained(max(-held, ahead), trained.last_ms, per_version, per_batch)
 
 
 class RunCredits:

@@ -46,11 +46,13 @@ class Trained:
             while a trainer that sets the version first has not acknowledged its batch yet.
         last_ms: Run clock at the last of them, milliseconds.
         per_version: Batches per version, as last seen, ``>= 1``.
+        versions_per_batch: Versions that a trainer makes of a batch, as last seen, ``>= 1``.
     """
 
     batches: int = 0
     last_ms: int = 0
     per_version: int = 1
+    versions_per_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)

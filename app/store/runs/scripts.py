@@ -79,7 +79,13 @@ def set_group_versions(keys: RunKeys, *, epoch: int, policy_version: int, limit:
 
 @script
 def set_policy_version(
-    keys: RunKeys, *, policy_version: int, trained_batches: int, trained_per_version: int, rewinds: int | None
+    keys: RunKeys,
+    *,
+    policy_version: int,
+    trained_batches: int,
+    trained_per_version: int,
+    versions_per_batch: int,
+    rewinds: int | None,
 ) -> None: ...
 
 

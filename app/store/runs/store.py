@@ -292,6 +292,7 @@ class RunStore:
             policy_version=version,
             trained_batches=trained.batches,
             trained_per_version=trained.per_version,
+            versions_per_batch=trained.versions_per_batch,
             rewinds=rewinds,
         )
         if await self._connection.run(command) < 0:

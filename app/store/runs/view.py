@@ -117,7 +117,7 @@ def read_counts(served: Hash, dropped: Hash, ledger: Hash, sent: Hash, starvatio
 def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentRecord]) -> dict[str, Any]:
     """Read a run and its environments, by field of `QueueView`."""
     run, now = _texts(replies.run), Now(replies.time, replies.service)
-    clock_ms = now.run_clock(run)
+    clock_ms, leases = now.run_clock(run), _leases(replies.leases)
     return {
         "config": parse_config(run["config"]) if "config" in run else None,
         "epoch": replies.epoch,
@@ -128,7 +128,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "environments": environments,
         "lanes": _lanes(replies.lanes),
         "buffers": _lanes(replies.buffers),
-        "leases": _leases(replies.leases),
+        "leases": leases,
         "workers": {worker.decode(): clock_ms - (now.service_ms - int(ms)) for worker, ms in replies.workers},
         "totals": RunTotals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
         "debts": {int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
@@ -156,9 +156,10 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "began_ms": int(run.get("reset_ms", 0)),
         "waited_ms": _optional_int(run.get("waited_ms")),
         "trained": Trained(
-            int(run.get("trained_batches", 0)),
+            max(int(run.get("trained_batches", 0)), -sum(lease.state == "held" for lease in leases)),
             int(run.get("trained_ms", 0)),
             int(run.get("trained_per_version", 1)),
+            int(run.get("versions_per_batch", 1)),
         ),
     }
 

@@ -98,8 +98,44 @@ def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None
     assert after_version(Trained(batches=2), 0, 2, held=0).per_version == 1, "two versions were set for two batches"
 
 
+def test_several_versions_a_batch_are_expected_again_once_they_were_seen() -> None:
+    four = after_version(Trained(batches=1), 0, 4, held=2)
+    assert four == Trained(batches=0, versions_per_batch=4)
+    assert [ahead(staleness, four) for staleness in (0, 3, 4, 7, 8)] == [1, 1, 2, 2, 3]
+    assert after_version(Trained(), 0, 4, held=1) == Trained(batches=-1, versions_per_batch=4), "the version came first"
+    assert after_version(four, 4, 1000, held=0).versions_per_batch == 4, "set by hand"
+    assert after_version(replace(four, batches=1), 4, 5, held=0).versions_per_batch == 1
+
+
 @given(
-    start=st.builds(Trained, batches=st.integers(-3, 9), per_version=st.integers(1, 4)),
+    max_staleness=st.integers(0, 9),
+    versions=st.integers(1, 6),
+    is_set_first=st.booleans(),
+    group_size=st.sampled_from((1, 2, 4)),
+)
+def test_groups_within_credits_are_fresh_when_the_trainer_makes_several_versions_of_a_batch(
+    max_staleness: int, versions: int, is_set_first: bool, group_size: int
+) -> None:
+    """A trainer takes the oldest groups, and trains on them one batch after the other."""
+    batch_size, version, trained, queue = 4, 0, Trained(), list[int]()
+    for batch in range(max_staleness + 8):
+        while credit(batch_size, ahead(max_staleness, trained), {0: claim(outstanding=len(queue))}, 0).sequences > 0:
+            queue += [version] * group_size
+        fresh = [sampled for sampled in queue if version - sampled <= max_staleness]
+        assert batch <= max_staleness + 2 or fresh == queue, "only groups from before the second version are too old"
+        queue = fresh[batch_size:]
+        if not is_set_first:
+            trained = replace(trained, batches=trained.batches + 1)
+        trained = after_version(trained, version, version + versions, held=int(is_set_first))
+        version += versions
+        if is_set_first:
+            trained = replace(trained, batches=trained.batches + 1)
+
+
+@given(
+    start=st.builds(
+        Trained, batches=st.integers(-3, 9), per_version=st.integers(1, 4), versions_per_batch=st.integers(1, 4)
+    ),
     before=st.integers(0, 50),
     after=st.integers(0, 50),
     held=st.integers(0, 4),

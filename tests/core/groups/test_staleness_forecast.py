@@ -49,6 +49,12 @@ def test_a_trainer_that_takes_the_oldest_first_is_that_many_versions_further(
     assert (found.waiting_sequences, found.running_sequences) == (queued * SIZE, running * SIZE)
 
 
+def test_several_versions_of_each_batch_count() -> None:
+    found = staleness_forecast(view_of(4, 8, 0, Trained(versions_per_batch=4)))
+    assert found is not None
+    assert (found.batches_ahead, found.versions) == (4, 16)
+
+
 def test_the_sentence_says_when_such_groups_are_dropped() -> None:
     fine = staleness_forecast(view_of(4, 2, 3, max_staleness=2))
     assert fine is not None

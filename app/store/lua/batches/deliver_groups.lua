@@ -1,14 +1,18 @@
 -- deliver_groups: count the groups of an acknowledged batch as delivered (not a command of its own).
 --
 -- Count a trained batch that no policy version includes yet, if a native trainer acknowledged it and a group names a
--- version.
+-- version. A batch without versions only ends the count of a version that was set before it.
 local function note_trained(run, groups, lease_id, clock)
+  if lease_id == '-' then return end
   for _, group in ipairs(groups) do
-    if group.policy_version ~= cjson.null and lease_id ~= '-' then
+    if group.policy_version ~= cjson.null then
       redis.call('HINCRBY', run, 'trained_batches', 1)
       redis.call('HSET', run, 'trained_ms', clock)
       return
     end
+  end
+  if tonumber(redis.call('HGET', run, 'trained_batches') or 0) < 0 then
+    redis.call('HINCRBY', run, 'trained_batches', 1)
   end
 end
 

@@ -4,12 +4,13 @@
 -- Returns 1, or 0 if there is no such run, or -1 if it was rewound after its trainer began; then nothing has changed.
 -- Cost: O(1).
 --
-local RUN = KEYS[1]  -- hash: policy version, rewinds, `trained_batches`, `trained_per_version`
+local RUN = KEYS[1]  -- hash: policy version, rewinds, `trained_batches`, and what versions include
 local REPLAY = KEYS[2]  -- hash: the replay buffer's configuration, revision, `unsettled`: revision to check chunks for
 local policy_version = ARGV[1]
 local trained_batches = ARGV[2]  -- trained batches that no version includes yet
 local trained_per_version = ARGV[3]  -- batches per version, as last seen
-local rewinds = ARGV[4]  -- number of rewinds when the trainer began, or '' for any
+local versions_per_batch = ARGV[4]  -- as last seen
+local rewinds = ARGV[5]  -- number of rewinds when the trainer began, or '' for any
 -- include clock
 -- include sweeping
 -- include change_policy_version
@@ -17,7 +18,8 @@ local rewinds = ARGV[4]  -- number of rewinds when the trainer began, or '' for 
 if redis.call('EXISTS', RUN) == 0 then return 0 end
 if rewinds ~= '' and rewinds ~= (redis.call('HGET', RUN, 'rewinds') or '0') then return -1 end
 if tonumber(policy_version) ~= tonumber(redis.call('HGET', RUN, 'policy_version') or 0) then
-  redis.call('HSET', RUN, 'trained_batches', trained_batches, 'trained_per_version', trained_per_version)
+  redis.call('HSET', RUN, 'trained_batches', trained_batches, 'trained_per_version', trained_per_version,
+    'versions_per_batch', versions_per_batch)
 end
 put_policy_version(RUN, REPLAY, policy_version)
 return 1
