@@ -4,6 +4,7 @@ import { useStill } from "../lib/offline.js";
 import { mark, measured, shown } from "../lib/text.js";
 import { showBetween } from "../lib/time.js";
 import { DASHES, Stroke } from "./names.js";
+import { colour, redrawn } from "./redraw.js";
 import { StillLines } from "./still.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 
@@ -23,8 +24,6 @@ const seconds = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const minutes = new Intl.DateTimeFormat("en-GB", HOUR);
 const days = new Intl.DateTimeFormat("en-GB", DAY);
 const daysAndMinutes = new Intl.DateTimeFormat("en-GB", { ...DAY, ...HOUR });
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /**
  * Draw series over spans of `step` seconds from `times` on. A series is `{label, values, token, dash}`: `token` names
@@ -74,16 +73,10 @@ function usePlot(data, make, shape) {
       chart.current?.destroy();
       chart.current = new uPlot({ width: width(), ...make() }, data, place.current);
     };
-    draw();
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const sizes = new ResizeObserver(() => chart.current.setSize({ width: width(), height: chart.current.height }));
-    sizes.observe(place.current);
-    dark.addEventListener("change", draw);
-    addEventListener("lachesis-theme", draw);
+    const resize = () => chart.current.setSize({ width: width(), height: chart.current.height });
+    const end = redrawn(place.current, draw, resize);
     return () => {
-      sizes.disconnect();
-      dark.removeEventListener("change", draw);
-      removeEventListener("lachesis-theme", draw);
+      end();
       chart.current.destroy();
       chart.current = null;
     };

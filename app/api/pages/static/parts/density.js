@@ -5,6 +5,7 @@ import { counted, mark, measured, number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
 import { clock } from "./chart.js";
 import { isLog } from "./histogram.js";
+import { colour, redrawn } from "./redraw.js";
 import { StillMap, steps as stepPath } from "./still.js";
 
 const HEIGHT = 144;
@@ -13,8 +14,6 @@ const DAY_S = 86400;
 const FAINTEST = 0.12;
 const DASHES = { p10: [2, 2], p50: [], p90: [2, 2] };
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /**
  * Draw `counts` (of each time, the groups by bin between `edges`) over spans of `step` seconds from `times` on.
@@ -50,17 +49,7 @@ function Bins({ title, times, step, edges, counts, quantiles, steps, isWhole = f
   const bins = edges.length - 1;
   useEffect(() => {
     const redraw = () => draw(canvas.current, { times, edges, counts, quantiles, isWhole, most, at });
-    redraw();
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const sizes = new ResizeObserver(redraw);
-    sizes.observe(canvas.current);
-    dark.addEventListener("change", redraw);
-    addEventListener("lachesis-theme", redraw);
-    return () => {
-      sizes.disconnect();
-      dark.removeEventListener("change", redraw);
-      removeEventListener("lachesis-theme", redraw);
-    };
+    return redrawn(canvas.current, redraw);
   });
   const bounded = ([time, bin]) => [
     Math.max(0, Math.min(times.length - 1, time)),

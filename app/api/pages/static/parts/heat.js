@@ -3,11 +3,10 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useStill } from "../lib/offline.js";
 import { number } from "../lib/text.js";
 import { moment } from "../lib/time.js";
+import { colour, redrawn } from "./redraw.js";
 import { Ends, StillMap } from "./still.js";
 
 const ROW = 18;
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /**
  * Draw counts over spans of `step` seconds from `times` on. `rows` are `{label, values}` from top to bottom, `noun`
@@ -18,20 +17,7 @@ export function Heat({ title, times, step, rows, noun }) {
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
   const most = rows.reduce((one, row) => row.values.reduce((other, value) => Math.max(other, value ?? 0), one), 0);
-  useEffect(() => {
-    const draw = () => paint(canvas.current, times.length, rows, most);
-    draw();
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const sizes = new ResizeObserver(draw);
-    sizes.observe(canvas.current);
-    dark.addEventListener("change", draw);
-    addEventListener("lachesis-theme", draw);
-    return () => {
-      sizes.disconnect();
-      dark.removeEventListener("change", draw);
-      removeEventListener("lachesis-theme", draw);
-    };
-  });
+  useEffect(() => redrawn(canvas.current, () => paint(canvas.current, times.length, rows, most)));
   const point = (event) => {
     const box = event.target.getBoundingClientRect();
     const column = Math.floor(((event.clientX - box.left) / box.width) * times.length);
