@@ -132,7 +132,7 @@ def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_grou
         ({}, {("stale", 7): 100, ("stale", None): 100}, False),
     ],
 )
-def test_an_environment_that_no_batch_takes_is_named_after_a_batch_of_its_groups_was_too_old(
+def test_an_environment_whose_groups_all_become_too_old_is_named(
     served: dict[int | None, int], dropped: dict[tuple[str, int | None], int], warned: bool
 ) -> None:
     view = replace(EMPTY, environments={0: environment(0), 1: environment(1)}, served=served, dropped=dropped)
