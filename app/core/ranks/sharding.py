@@ -127,7 +127,8 @@ class Sharding:
     def awaited(self) -> tuple[int, ...]:
         """The ranks whose acknowledgement is still missing, ascending."""
         needed = range(self.spec.world_size) if self.spec.ended_by is EndedBy.ALL else range(1)
-        return tuple(rank for rank in needed if rank not in self.acknowledged)
+        acknowledged = frozenset(self.acknowledged)  # a tuple would be searched for each of thousands of ranks
+        return tuple(rank for rank in needed if rank not in acknowledged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from app.core.batches.leases import Lease
 from app.core.batches.rewind import is_quarantined, plan_rewind
-from app.core.numeric.newest import oldest_beyond
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
 from app.services.replay.groups import GroupIntake
 from app.services.replay.reservations import UseReservations
-from app.store.batches.store import Acknowledged, BatchStore, Kept
+from app.store.batches.store import OLDEST, Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
@@ -101,19 +100,28 @@ class Retention:
         The settings are read after the kept batches. So if a batch ends while the settings change, one of the two
         requests sees both.
         """
-        await self._trim(run, await self._batches.kept(run))
+        await self._trim(run, await self._batches.kept(run, OLDEST))
 
     async def _trim(self, run: str, kept: Kept) -> None:
-        if kept.policy is None:
-            return
-        batch_ids = [batch_id for batch_id, _ in kept.batches]
-        sizes = [0] * len(batch_ids)  # if the total is within the limit, each part is
-        if kept.payload_bytes > kept.policy.keep_bytes:
-            held = await self._batches.kept_groups(run, batch_ids)
-            sizes = [sum(group.payload_bytes for group in groups) for groups in held]
-        surplus = oldest_beyond(sizes, kept.policy.keep_batches, kept.policy.keep_bytes)
-        if surplus:
-            await self._batches.release_kept(run, batch_ids[:surplus])
+        while kept.policy is not None:
+            surplus = await self._surplus(run, kept, kept.policy)
+            if surplus:
+                await self._batches.release_kept(run, surplus)
+            if len(surplus) < len(kept.batches) or not surplus:
+                return
+            kept = await self._batches.kept(run, OLDEST)
+
+    async def _surplus(self, run: str, kept: Kept, policy: Policy) -> list[str]:
+        """Return which of the oldest batches are beyond the limits. Only of these are the groups read."""
+        surplus, payload_bytes = list[str](), kept.payload_bytes
+        for batch_id, _ in kept.batches:
+            if kept.total - len(surplus) <= policy.keep_batches and payload_bytes <= policy.keep_bytes:
+                break
+            surplus.append(batch_id)
+            if payload_bytes > policy.keep_bytes:
+                (groups,) = await self._batches.kept_groups(run, [batch_id])
+                payload_bytes -= sum(group.payload_bytes for group in groups)
+        return surplus
 
     async def forget(self, run: str) -> None:
         """Release all kept batches, because the run starts again."""

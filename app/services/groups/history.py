@@ -78,14 +78,14 @@ class GroupHistories:
         (entry,) = await self._groups.entries(run, [group_id])
         if entry is not None:
             now = ((view.clock_ms - entry.accepted_ms) / 1000, view.policy_version, view.clock_ms)
+            waits = await self._groups.where(run, group_id, entry.lane)
+            if waits is not None:
+                return GroupFacts(group_id, waits, entry, *now), True
             leases = {lease.batch_id: lease for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(leases))
             if batch_id is not None:
                 lease = leases[batch_id]
                 return GroupFacts(group_id, "leased", entry, *now, batch_id, lease.step, lease=lease), True
-            waits = await self._groups.where(run, group_id, entry.lane)
-            if waits is not None:
-                return GroupFacts(group_id, waits, entry, *now), True
         found = (await self._groups.known(run, [given_id])).get(given_id)  # it may have left in between
         if found is not None and found.ended is not None:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None

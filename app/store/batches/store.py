@@ -1,7 +1,7 @@
 """Store batches: commit, lease, end and keep them, and bring them back for a rewind."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -27,10 +27,24 @@ _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "re
 _values = attrgetter(*_FIELDS)
 
 
+OLDEST = 16
+"""Of the kept batches, how many of the oldest are read when a batch ends: mostly one is released."""
+
+_GROUPS_RELEASED_AT_ONCE = 512  # Redis answers nobody else meanwhile
+
+
 class Kept(NamedTuple):
-    """The batches kept for a rewind: ids and steps, by step; their bytes; the run's policy, read after them, if any."""
+    """The batches kept for a rewind.
+
+    Attributes:
+        batches: Ids and steps, by step: of all, or of the oldest.
+        total: Number of all.
+        payload_bytes: The payload of all.
+        policy: The run's policy, read after them; None without settings.
+    """
 
     batches: list[tuple[str, int]]
+    total: int
     payload_bytes: int
     policy: Policy | None
 
@@ -150,8 +164,11 @@ class BatchStore:
     async def batch_of(self, run: str, group_id: str, batch_ids: Sequence[str]) -> str | None:
         """Find which of these leased batches holds a group, in one round trip; None if none does."""
         found = await self._connection.call("HMGET", RunKeys(run).leases, *batch_ids) if batch_ids else []
+        named = to_json(group_id)  # decoding takes long, and most manifests do not have the id
         for batch_id, manifest in zip(batch_ids, found, strict=True):
-            if manifest and any(group.group_id == group_id for group in _from_queue(_groups(manifest))):
+            if not manifest or named not in manifest:
+                continue
+            if any(group.group_id == group_id for group in _from_queue(_groups(manifest))):
                 return batch_id
         return None
 
@@ -215,7 +232,7 @@ class BatchStore:
                 for lease in leases
             ],
         )
-        ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys) if keep else [])])
+        ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys, OLDEST) if keep else [])])
         batches, entered_groups, replayed_groups = ended
         ids = tuple(map(bytes.decode, batches))
         return Acknowledged(ids, int(entered_groups), int(replayed_groups), _read_kept(*kept) if keep else None)
@@ -272,9 +289,9 @@ class BatchStore:
 
     # Batches that are kept for a rewind
 
-    async def kept(self, run: str) -> Kept:
-        """Read which batches are kept."""
-        return _read_kept(*await self._connection.pipeline(_kept_commands(RunKeys(run))))
+    async def kept(self, run: str, most: int | None = None) -> Kept:
+        """Read which batches are kept: all, or the ``most`` oldest."""
+        return _read_kept(*await self._connection.pipeline(_kept_commands(RunKeys(run), most)))
 
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
         """Read the groups of kept batches; none for a batch that is no longer kept."""
@@ -294,7 +311,7 @@ class BatchStore:
         policy_version: int | None = None,
         rewinds: int | None = None,
     ) -> int:
-        """Release kept batches; returns how many.
+        """Release kept batches, some at a time; returns how many.
 
         Args:
             run: The run's name.
@@ -304,19 +321,34 @@ class BatchStore:
             rewinds: Number of rewinds of the run when the trainer began; None: unknown.
 
         Raises:
-            RunRewound: It was rewound after that; nothing has changed.
+            RunRewound: It was rewound after that. Batches that were not released before are kept.
         """
-        command = scripts.release_kept_batches(
-            RunKeys(run),
-            checkpoint=checkpoint,
-            policy_version=policy_version,
-            rewinds=rewinds,
-            batch_ids=batch_ids,
-        )
-        released = await self._connection.run(command)
-        if released < 0:
-            raise RunRewound(f"run {run} was rewound after this trainer began")
-        return int(released)
+        keys, total = RunKeys(run), 0
+        async for part in self._parts(run, batch_ids):
+            command = scripts.release_kept_batches(
+                keys, checkpoint=checkpoint, policy_version=policy_version, rewinds=rewinds, batch_ids=part
+            )
+            released = await self._connection.run(command)
+            if released < 0:
+                raise RunRewound(f"run {run} was rewound after this trainer began")
+            total += released
+        return total
+
+    async def _parts(self, run: str, batch_ids: Sequence[str]) -> AsyncIterator[list[str]]:
+        """Divide kept batches into parts with few groups, at least one part."""
+        part, groups = list[str](), 0
+        for first in range(0, len(batch_ids), OLDEST):
+            ids = batch_ids[first : first + OLDEST]
+            kept = await self.kept_leases(run, ids) if len(batch_ids) > 1 else []
+            sizes = {one.lease.batch_id: sum(groups for _, groups, _ in one.lease.contents) for one in kept}
+            for batch_id in ids:
+                own = sizes.get(batch_id, 0)
+                if part and groups + own > _GROUPS_RELEASED_AT_ONCE:
+                    yield part
+                    part, groups = [], 0
+                part.append(batch_id)
+                groups += own
+        yield part
 
     async def rewind(
         self,
@@ -359,14 +391,18 @@ class BatchStore:
         return bool(await self._connection.run(command))
 
 
-def _kept_commands(keys: RunKeys) -> list[Command]:
-    return [("ZRANGE", keys.kept_steps, 0, -1, "WITHSCORES"), ("HMGET", keys.run, "config", "policy", "kept_bytes")]
+def _kept_commands(keys: RunKeys, most: int | None) -> list[Command]:
+    return [
+        ("ZRANGE", keys.kept_steps, 0, -1 if most is None else most - 1, "WITHSCORES"),
+        ("ZCARD", keys.kept_steps),
+        ("HMGET", keys.run, "config", "policy", "kept_bytes"),
+    ]
 
 
-def _read_kept(batches: Sequence[tuple[bytes, float]], of_run: Sequence[bytes | None]) -> Kept:
+def _read_kept(batches: Sequence[tuple[bytes, float]], count: int, of_run: Sequence[bytes | None]) -> Kept:
     config, policy, payload_bytes = of_run
     ids_and_steps = [(batch_id.decode(), int(step)) for batch_id, step in batches]
-    return Kept(ids_and_steps, int(payload_bytes or 0), None if config is None else parse_policy(policy))
+    return Kept(ids_and_steps, count, int(payload_bytes or 0), None if config is None else parse_policy(policy))
 
 
 def _kept_lease(batch_id: str, text: str) -> KeptLease:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -10,11 +11,13 @@ from app.core.ranks.sharding import Balance, EndedBy, Sharding, ShardingSpec
 from lachesis.wire.states import LEASE_STATES
 
 _FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
+_MOST_REMEMBERED = 2048  # leases with as many ranks have some 10 kB
 _values = attrgetter(*_FIELDS)  # `asdict` would copy them, at ten times the cost
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)
 def parse_lease(batch_id: str, text: str) -> Lease:
-    """Read the JSON of a lease."""
+    """Read the JSON of a lease. A lease that was read before costs little: each view of a run reads all of them."""
     fields: dict[str, Any] = json.loads(text)
     if fields["state"] not in LEASE_STATES:
         raise ValueError(f"{fields['state']!r} is not a state of a lease")

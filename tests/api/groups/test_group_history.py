@@ -1,6 +1,7 @@
 """The history of a group says how it came, in which batch it went, under which lease, and into which checkpoint."""
 
 import httpx
+from redis.asyncio import Redis
 
 from tests.api.groups.test_listing import GROUPS, RUN, group, made, send
 
@@ -49,6 +50,18 @@ async def test_a_group_is_followed_from_its_item_to_a_checkpoint(client: httpx.A
     assert (saved["checkpoint"], saved["item"]) == (step, None), "its contents are gone"
     waiting = await history_of(client, "b")
     assert (waiting["state"], waiting["staleness"], waiting["checkpoint"]) == ("queued", 0, None)
+
+
+async def test_to_look_at_a_waiting_group_reads_no_leased_batch(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await made(client, batch_size=2)
+    await send(client, group("a"), group("b"))
+    await take(client)
+    reads = {}
+    for name in "ab":
+        await redis_client.config_resetstat()
+        state = (await history_of(client, name))["state"]
+        reads[state] = (await redis_client.info("commandstats"))["cmdstat_hmget"]["calls"]
+    assert reads["leased"] == reads["queued"] + 1
 
 
 async def test_a_deleted_group_is_in_no_checkpoint(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """What was taken may come back in unusual ways; a run's memory of it stays right."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,9 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
+from app.services.batches import retention
 from app.services.batches.request import BatchRequest, OutgoingBatch
+from app.store.batches import store
 from app.store.groups.codec import EncodedGroup
 from app.store.redis import scripts
 from lachesis.wire.errors import InvalidField, RewindImpossible
@@ -19,6 +22,7 @@ from tests.waiting import wait_until
 
 BYTES = len(encoded(2, 0).payload)
 NEW_CONFIG = config(2).model_copy(update={"wandb_group": "anew"})
+FEW = 4  # kept batches that are read when a batch ends
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
@@ -35,6 +39,12 @@ async def taken(services: Services, lease_s: float = 600.0) -> OutgoingBatch:
 async def rewound_to(services: Services, step: int) -> list[str]:
     """Rewind; the batches that come again."""
     return [lease.batch_id for lease in (await services.batches.retention.rewind(RUN, step)).batches]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (store, retention):
+        monkeypatch.setattr(module, "OLDEST", FEW)
 
 
 @pytest.fixture
@@ -210,6 +220,42 @@ async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_released(
     kept = (await services.runs.administration.get(RUN)).kept
     assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (left, left * BYTES, 4 - left)
     assert len((await books_of(redis_client, RUN))["kept"]) == left
+
+
+@pytest.mark.parametrize("limits", [{"keep_batches": 0}, {"keep_bytes": 0}], ids=["batches", "bytes"])
+async def test_other_settings_release_any_number_of_kept_batches(
+    services: Services, redis_client: Redis, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    monkeypatch.setattr(store, "_GROUPS_RELEASED_AT_ONCE", 2)
+    await services.runs.administration.change(RUN, {"keep_batches": 3 * FEW})
+    await keep(services, 3 * FEW - 1)
+    await services.runs.administration.change(RUN, limits)
+    kept = (await services.runs.administration.get(RUN)).kept
+    assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (0, 0, 3 * FEW - 1)
+    assert (await books_of(redis_client, RUN))["kept"] == set()
+
+
+async def test_a_batch_that_ends_costs_the_same_however_many_are_kept(services: Services, redis_client: Redis) -> None:
+    """What Redis sends does not grow. The limit of bytes binds, so each batch that ends releases another one."""
+    sent = []
+    for kept in (FEW, 5 * FEW):
+        await services.runs.administration.change(RUN, {"keep_batches": 1000, "keep_bytes": kept * BYTES})
+        await keep(services, kept)
+        await services.groups.native.submit(RUN, [named(uuid.uuid4().hex)])
+        lease = (await taken(services)).lease
+        before = (await redis_client.info())["total_net_output_bytes"]
+        await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
+        sent.append((await redis_client.info())["total_net_output_bytes"] - before)
+        assert (await services.runs.administration.get(RUN)).kept.batches == kept
+    assert sent[1] < 1.2 * sent[0]
+
+
+async def keep(services: Services, batches: int) -> None:
+    """Take batches and acknowledge them."""
+    for _ in range(batches):
+        await services.groups.native.submit(RUN, [named(uuid.uuid4().hex)])
+        lease = (await taken(services)).lease
+        await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
 
 
 async def test_a_batch_that_ends_in_a_run_that_keeps_none_is_released(services: Services) -> None:
