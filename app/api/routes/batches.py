@@ -191,7 +191,7 @@ async def explain(
     instead = {name: value for name, value in tried.items() if value is not None}
 
     async def explained() -> bytes:
-        await services.runs.administration.get(run)
+        await services.runs.administration.check(run)
         reason = await services.batches.diagnostics.of(run, instead)
         return explanation(reason, instead).model_dump_json().encode()
 

@@ -313,7 +313,7 @@ def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> st
 @requires(Permission.READ)
 async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
     """Return all curricula of a run, by name."""
-    await services.runs.administration.get(run)
+    await services.runs.administration.check(run)
     facts = await services.curriculum.administration.all(run)
     return model_reply(Curricula(curricula=list(map(shown_curriculum, facts))))
 

@@ -107,7 +107,7 @@ async def documented_credits_query(query: Annotated[_CreditsQuery, Query()]) -> 
 @requires(Permission.READ)
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     """List a run's environments by id: what each has sent, what waits, its promised share and its actual share."""
-    view = await services.runs.administration.get(run)
+    view = await services.runs.administration.with_counts(run)
     return model_reply(Environments(environments=shown_environments(services.runs.status.environments(run, view))))
 
 

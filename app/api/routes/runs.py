@@ -25,7 +25,7 @@ from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.wire.status import shown_status
 from app.core.access.permissions import Permission
 from app.core.runs.settings import Policy, RunConfig
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.services.status import ENVIRONMENTS_SHOWN
 from app.store.runs.view import RunSummary
 from lachesis.wire import errors
@@ -231,7 +231,7 @@ async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
     )
 
 
-def _shown(run: str, view: RunView | RunSummary) -> Run:
+def _shown(run: str, view: QueueView | RunSummary) -> Run:
     assert view.config is not None, "only configured runs are shown"  # noqa: S101
     config = view.config.model_dump()
     batch_size = config.pop("batch_size")

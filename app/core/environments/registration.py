@@ -6,7 +6,7 @@ from typing import Any
 
 from app.core.environments.live import named
 from app.core.environments.record import EnvironmentRecord
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, TooManyNewEnvironments
 
 TAKEOVER_DIVISOR = 4
@@ -96,7 +96,7 @@ def _of_one(
     return replace(request, min_share=max(0.0, min(request.min_share, left)))
 
 
-def joined(name: str, settings: Mapping[str, Any], view: RunView, *, change_settings: bool) -> EnvironmentRecord:
+def joined(name: str, settings: Mapping[str, Any], view: QueueView, *, change_settings: bool) -> EnvironmentRecord:
     """Return the environment that a member joins: the one of this name, or a new one.
 
     Settings that the member leaves out stay as they are. If the environment is alive, settings that it names must equal
@@ -147,7 +147,7 @@ def _refuse_differences(known: EnvironmentRecord, settings: Mapping[str, Any]) -
         )
 
 
-def forgettable(view: RunView, *, kept: Collection[int] = (), at_once: bool = False) -> list[EnvironmentRecord]:
+def forgettable(view: QueueView, *, kept: Collection[int] = (), at_once: bool = False) -> list[EnvironmentRecord]:
     """Return the environments that a run may forget, the longest silent first.
 
     They are not alive, the run holds none of their groups, and they have been silent for as long as the run keeps the

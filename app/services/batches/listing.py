@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.batches.leases import LeasedGroup
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.store.batches.records import MOST_RECORDS, BatchRecordStore, RecordedBatch
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
@@ -94,7 +94,7 @@ class BatchListing:
         return BatchPage([found], None, _names(view), view.clock_ms), groups
 
 
-def _names(view: RunView) -> Mapping[int, str]:
+def _names(view: QueueView) -> Mapping[int, str]:
     return {one.environment: one.name for one in view.environments.values()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.batches.leases import Lease
 from app.core.batches.rewind import is_quarantined, plan_rewind
 from app.core.runs.settings import Policy
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView, RunView
 from app.events import BatchAcknowledged, CheckpointReported, RewindCompleted, emit
 from app.services.replay.groups import GroupIntake
 from app.services.replay.reservations import UseReservations
@@ -129,7 +129,7 @@ class Retention:
 
     async def checkpoint(
         self, run: str, step: int, policy_version: int | None = None, rewinds: int | None = None
-    ) -> RunView:
+    ) -> QueueView:
         """Release all kept batches up to ``step``, because the trainer has saved a state that contains them.
 
         Args:
@@ -142,13 +142,13 @@ class Retention:
             InvalidField: No batch of that step was taken yet.
             RunRewound: The run was rewound after the trainer began. Nothing has changed.
         """
-        _check_taken(await self._runs.view(run), step)
+        _check_taken(await self._runs.queue(run), step)
         kept = (await self._batches.kept(run)).batches
         saved = [batch_id for batch_id, at in kept if at <= step]
         await self._batches.release_kept(run, saved, step, policy_version, rewinds)
         await self._groups.delete_marked(run)
         emit(CheckpointReported(run=run, step=step, released_batches=len(saved)))
-        return await self._runs.view(run)
+        return await self._runs.queue(run)
 
     async def rewind(self, run: str, step: int, request_id: str | None = None) -> RewindResult:
         """Hand out every batch after ``step`` again, before any new one (`app.core.batches.rewind.plan_rewind`).
@@ -197,7 +197,7 @@ def _last_rewind(view: RunView, step: int) -> RewindResult:
     return RewindResult(again, left_out, view.policy_version, view.rewinds)
 
 
-def _check_taken(view: RunView, step: int) -> None:
+def _check_taken(view: QueueView, step: int) -> None:
     if step > view.step:
         raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
 

@@ -8,7 +8,7 @@ from typing import Any
 from app.core.access.permissions import check_environment
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView, RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,
@@ -30,7 +30,7 @@ from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import MemberNotFound, RunFull
+from lachesis.wire.errors import MemberNotFound, RunFull, RunNotFound
 
 MOST_ENVIRONMENTS = 4096
 """Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
@@ -129,7 +129,7 @@ class EnvironmentRegistry:
         self._heartbeats.forget(run, environment)
         async with self._changes.attempts("disconnect an environment", run) as attempts:
             while attempts.again():
-                view = await self._runs.view(run)
+                view = await self._runs.queue(run, shared=False)
                 known = view.environments.get(environment)
                 if known is None:
                     return False
@@ -139,7 +139,7 @@ class EnvironmentRegistry:
                     emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
                     return True
 
-    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView, attempts: QueuedAttempts) -> bool:
+    async def _put(self, run: str, environment: EnvironmentRecord, view: QueueView, attempts: QueuedAttempts) -> bool:
         """Write an environment's record if it has changed, in its turn. A write makes every plan in progress outdated.
 
         Raises:
@@ -154,14 +154,14 @@ class EnvironmentRegistry:
         if await attempts.waited():
             return False
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
-            if await self._forget(run, view, at_once=True) == []:
+            if await self._forget(run, await self._runs.view(run), at_once=True) == []:
                 raise RunFull(f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups")
             return False
         return await self._environments.put(run, environment, view.epoch)
 
     async def note_expired(self, run: str, members: Sequence[tuple[int, str]]) -> None:
         """Log the members that were silent for too long, each with its environment's id."""
-        view = await self._runs.view(run)
+        view = await self._runs.queue(run)
         for key, member in members:
             name = view.environments[key].name if key in view.environments else str(key)
             emit(MemberExpired(run=run, environment=key, name=name, member=member))
@@ -218,7 +218,9 @@ class EnvironmentRegistry:
         member = uuid.uuid4().hex[:16] if member is None else member
         async with self._changes.attempts("join an environment", run) as attempts:
             while attempts.again():
-                view = await self._runs.existing(run)
+                view = await self._runs.queue(run, shared=False)
+                if view.config is None:
+                    raise RunNotFound(f"there is no run {run}")
                 environment = joined(name, settings, view, change_settings=change_settings)
                 key, known = environment.environment, view.environments.get(environment.environment)
                 if known is None and sender is not None:
@@ -231,14 +233,14 @@ class EnvironmentRegistry:
                 new_member = await self._members.put(run, key, member)
                 if new_member is None:
                     continue  # the environment was forgotten in the meantime
-                came, view = known is None or not view.is_alive(known), await self._runs.view(run)
-                if key not in view.environments or view.environments[key].name != name:
+                now = await self._runs.view(run)
+                if key not in now.environments or now.environments[key].name != name:
                     continue  # the run was deleted in the meantime, and maybe made again
-                if came:
+                if known is None or not view.is_alive(known):
                     emit(EnvironmentJoined(run=run, environment=key, name=name))
                 if new_member:
                     emit(MemberJoined(run=run, environment=key, name=name, member=member))
-                return Membership(key, member, view, known is None, self._warnings.note(run, view))
+                return Membership(key, member, now, known is None, self._warnings.note(run, now))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
         """Let a member leave, or all of them (None). When the last one leaves, the environment leaves.
@@ -247,7 +249,7 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             EnvironmentNotFound, MemberNotFound: No environment, or no member, has this id.
         """
-        record = (await self.known(run, environment)).environments[environment]
+        record = (await self._without_counts(run, environment)).environments[environment]
         if member is None:
             removed, left = await self._remove_all(run, environment)
         else:
@@ -277,7 +279,7 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run.
             EnvironmentNotFound: The run has no environment with this id.
         """
-        view = await self.known(run, environment)
+        view = await self._without_counts(run, environment)
         return await self._members.of_environment(run, environment), view.clock_ms
 
     async def change_environment(self, run: str, environment: int, changes: Mapping[str, Any]) -> RunView:
@@ -309,6 +311,12 @@ class EnvironmentRegistry:
         if only is not None:
             name = await self._environments.desired_name(run, environment)
             check_environment(only, name or only)
+
+    async def _without_counts(self, run: str, environment: int) -> QueueView:
+        """Return the run as `known` does, without counts of environments: these cost more than all other fields."""
+        view = await self._runs.queue(run, shared=False)
+        check_known(run, environment, configured=view.config is not None, known=environment in view.environments)
+        return view
 
     async def known(self, run: str, environment: int) -> RunView:
         """Return the run, after a check that it has this environment.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.batches.leases import Lease
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView
 from app.store.batches.store import BatchStore
 from app.store.groups.entries import EndedEntry, EndedGroup, StoredGroup
 from app.store.groups.store import GroupStore
@@ -91,7 +91,7 @@ class GroupHistories:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None
         return None, entry is not None
 
-    async def _ended(self, run: str, group_id: str, ended: EndedGroup, view: RunView) -> GroupFacts:
+    async def _ended(self, run: str, group_id: str, ended: EndedGroup, view: QueueView) -> GroupFacts:
         saved = view.kept.checkpoint
         is_saved = not ended.reason and ended.step is not None and saved is not None and ended.step <= saved
         return GroupFacts(

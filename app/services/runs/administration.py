@@ -9,7 +9,7 @@ from typing import Any
 from app.core.access.limits import limits_of
 from app.core.environments.credits import after_version
 from app.core.runs.settings import Policy, RunConfig
-from app.core.runs.view import RunView
+from app.core.runs.view import QueueView, RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
 from app.services.access.limits import RequestLimiter
 from app.services.batches.retention import Retention, RewindResult
@@ -99,13 +99,24 @@ class RunAdministration:
                 emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 
-    async def get(self, run: str) -> RunView:
+    async def get(self, run: str) -> QueueView:
         """Return a run.
 
         Raises:
             RunNotFound: There is no run of this name, or no trainer has registered with it.
         """
         return await self._runs.existing(run)
+
+    async def with_counts(self, run: str) -> RunView:
+        """Return a run with the counts of its environments. The cost grows with their number.
+
+        Raises:
+            RunNotFound: There is no run of this name, or no trainer has registered with it.
+        """
+        view = await self._runs.view(run)
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        return view
 
     async def check(self, run: str) -> None:
         """Check that there is a run of this name.
@@ -129,7 +140,7 @@ class RunAdministration:
         unconfigured = [run for run in names[:limit] if run not in runs and run not in unreadable]
         return RunPage(runs, unreadable, unconfigured, names[limit - 1] if len(names) > limit else None)
 
-    async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
+    async def change(self, run: str, changes: Mapping[str, Any]) -> QueueView:
         """Change a run while it runs.
 
         After a new batch size, unacknowledged batches of another size are dissolved when they would be handed out

@@ -30,7 +30,7 @@ _values = attrgetter(*_FIELDS)
 OLDEST = 16
 """Of the kept batches, how many of the oldest are read when a batch ends: mostly one is released."""
 
-_GROUPS_RELEASED_AT_ONCE = 512  # Redis answers nobody else meanwhile
+_GROUPS_RELEASED_AT_ONCE = 512  # others wait as long
 
 
 class Kept(NamedTuple):

@@ -119,11 +119,15 @@ class RunStore:
                 views[run] = RunView(**self._fields(queue, environments), running=read_numbers(running), **rest)
         return views
 
-    async def queue(self, run: str) -> QueueView:
+    async def queue(self, run: str, *, shared: bool = True) -> QueueView:
         """Read what batches are decided on, in one round trip that costs about the same in every run.
 
         In a run of many environments, what these did last may be as old as `reuse_for_s` allows, unless a record has
         changed since. So a batch may form as if it were planned that much earlier.
+
+        Args:
+            run: The run's name.
+            shared: Whether requests share what environments did last. If not, the cost grows with their number.
 
         Raises:
             UnreadableRecord: A record cannot be read.
@@ -131,7 +135,7 @@ class RunStore:
         keys, known = RunKeys(run), self._environments.get(run)
         began_s = asyncio.get_running_loop().time()
         commands = queue_commands(keys)
-        is_old = known is None or known.is_old(began_s)
+        is_old = known is None or not shared or known.is_old(began_s)
         replies = await self._connection.pipeline([*commands, *activity_commands(keys)] if is_old else commands)
         queue, activity = QueueReplies._make(replies[: len(commands)]), replies[len(commands) :]
         records = await self.records.of(run, queue.epoch, queue.environments)
@@ -177,13 +181,13 @@ class RunStore:
             view = DemandView(**self._fields(queue, environments), running=read_numbers(running))
             return view, read_numbers(before)
 
-    async def existing(self, run: str) -> RunView:
-        """Read a run that was created, or that a trainer has registered with.
+    async def existing(self, run: str) -> QueueView:
+        """Read a run that was created, or that a trainer has registered with, as `queue` does.
 
         Raises:
             RunNotFound: There is none of this name.
         """
-        view = await self.view(run)
+        view = await self.queue(run)
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
         return view

@@ -324,7 +324,8 @@ class RunMachine(RuleBasedStateMachine):
             again = [lease.batch_id for lease in rewound.batches]
             left_out = [lease.batch_id for lease in rewound.quarantined]
             assert (again, left_out, rewound.policy_version) == predicted
-            assert self._call(lambda services: services.runs.administration.get(RUN)).policy_version == predicted[2]
+            now = self._call(lambda services: services.runs.administration.get(RUN))
+            assert now.policy_version == predicted[2]
             assert self._call(lambda s: s.runs.administration.rewind(RUN, step, request_id)) == rewound
 
     # Operators, and time
@@ -380,7 +381,7 @@ class RunMachine(RuleBasedStateMachine):
                 self._call(lambda services: services.groups.annotations.put(RUN, group.id, given))
 
     def _environments_named(self, name: str) -> set[int]:
-        view = self._call(lambda services: services.runs.administration.get(RUN))
+        view = self._call(lambda services: services.runs.administration.with_counts(RUN))
         return {one.environment for one in view.environments.values() if one.name == name}
 
     def _seen(self, group: Group) -> dict[str, Any]:
@@ -460,7 +461,7 @@ class RunMachine(RuleBasedStateMachine):
         assert {state: tokens for state, tokens in books["tokens"].items() if tokens} == model.ledger()
         if model.queue:
             self._follow(model.queue[0])
-        view = self._call(lambda services: services.runs.administration.get(RUN))
+        view = self._call(lambda services: services.runs.administration.with_counts(RUN))
         assert {"sequences": view.starvation.sequences, **view.starvation.dropped} == {
             "sequences": 0,
             **model.starvation,

@@ -29,6 +29,7 @@ from lachesis.wire.errors import (
     MemberNotFound,
     RunFull,
     RunNotFound,
+    UnreadableRecord,
 )
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
@@ -58,6 +59,22 @@ async def come_and_go(of: Process, name: str) -> int:
     joined = await join(of[0], name)
     await of[0].environments.registry.leave(RUN, joined.environment, "one")
     return joined.environment
+
+
+async def test_counts_of_environments_are_read_only_where_they_matter(alone: Process, redis_client: Redis) -> None:
+    """There are many of them in a run of many environments. Here they cannot be read at all."""
+    services, _ = alone
+    registry, runs = services.environments.registry, services.runs.administration
+    joined = await join(services, "math")
+    await redis_client.hset(RunKeys(RUN).ledger, "nonsense", "none")  # type: ignore[misc]
+    with pytest.raises(UnreadableRecord):
+        await registry.known(RUN, joined.environment)
+    assert [one.member for one in (await registry.members(RUN, joined.environment))[0]] == ["one"]
+    await runs.set_policy_version(RUN, 1)
+    await runs.change(RUN, {"max_staleness": 2})
+    assert (await runs.get(RUN)).policy_version == 1
+    await registry.leave(RUN, joined.environment, "one")
+    assert (await runs.get(RUN)).environments[joined.environment].left_ms is not None
 
 
 async def test_a_repeated_leave_completes_the_first_one(alone: Process, redis_url: str) -> None:
