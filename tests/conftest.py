@@ -1,6 +1,7 @@
 """One real Redis for the whole session; every test starts with it empty."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -48,13 +49,20 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield restricted_url(server.url) if "TEST_AS_ACL_USER" in os.environ else server.url
 
 
-@pytest.fixture
-async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
-    """A client of the emptied server, who may do everything. Later tests find nothing, not even a closed service."""
+@contextlib.asynccontextmanager
+async def emptied(redis_url: str) -> AsyncIterator[Redis]:
+    """Empty the server, before and after. The client may do everything."""
     async with Redis.from_url(unrestricted_url(redis_url)) as client:
         await client.flushall()
         yield client
         await client.flushall()
+
+
+@pytest.fixture
+async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of the emptied server, who may do everything. Later tests find nothing, not even a closed service."""
+    async with emptied(redis_url) as client:
+        yield client
 
 
 @pytest.fixture

@@ -106,15 +106,22 @@ async def _tell_the_time(server: uvicorn.Server) -> None:
         await server.on_tick(0)
 
 
-@pytest.fixture
-async def start(redis_url: str, redis_client: Redis) -> AsyncIterator[Start]:
-    """Start a service with settings of the test's own: ``client = await start(relax_after_s=0)``."""
+@contextlib.asynccontextmanager
+async def starting(redis_url: str) -> AsyncIterator[Start]:
+    """Start services, and stop them when the block ends."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def _start(**overrides: Any) -> httpx.AsyncClient:
             return await stack.enter_async_context(running_service(redis_url, **overrides))
 
         yield _start
+
+
+@pytest.fixture
+async def start(redis_url: str, redis_client: Redis) -> AsyncIterator[Start]:
+    """Start a service with settings of the test's own: ``client = await start(relax_after_s=0)``."""
+    async with starting(redis_url) as start:
+        yield start
 
 
 @pytest.fixture

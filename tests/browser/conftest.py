@@ -4,22 +4,22 @@ A page fails its test if it logs an error, throws, or asks another host for anyt
 """
 
 import contextlib
+import functools
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from anyio.from_thread import start_blocking_portal
+import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+from redis.asyncio import Redis
 
-from tests.api.access.conftest import Tokens, tokens
-from tests.api.conftest import Start, start
-from tests.ports import free_port
+from tests.api.access.conftest import Tokens
+from tests.api.conftest import Start, starting
+from tests.conftest import emptied
 from tests.waiting import wait_until
-
-__all__ = ["start", "tokens"]  # fixtures
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 60_000  # until a state is there; a page that works needs a second or two
@@ -27,13 +27,16 @@ OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 
 expect.set_options(timeout=PATIENCE_MS)
 Open = Callable[..., Awaitable[Page]]
+fixture = functools.partial(pytest_asyncio.fixture, loop_scope="session")  # of the loop that runs the browser
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder: they need a browser."""
+    """Mark all tests of this folder: they need a browser, and share the event loop that it belongs to."""
     for item in items:
         if item.path.is_relative_to(__file__.rpartition("/")[0]):
             item.add_marker(pytest.mark.browser)
+            if pytest_asyncio.is_async_test(item) and not any(mark.kwargs for mark in item.iter_markers("asyncio")):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -45,44 +48,52 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture
+@fixture()
 async def client(start: Start) -> httpx.AsyncClient:
     """A client of a service that lets one address bring many environments."""
     return await start(max_new_environments_per_minute=10_000)
 
 
 @contextlib.asynccontextmanager
-async def launched(chromium: str, *arguments: str) -> AsyncIterator[Browser]:
+async def launched(chromium: str) -> AsyncIterator[Browser]:
     """Run a browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--no-proxy-server", "--disable-gpu", OFFLINE, *arguments]
+            executable_path=chromium, args=["--no-sandbox", "--no-proxy-server", "--disable-gpu", OFFLINE]
         )
         yield browser
         await browser.close()
 
 
-@pytest.fixture(scope="session")
-def running_chromium(chromium: str) -> Iterator[str]:
-    """The address of a browser that all tests share: to start one takes longer than most tests."""
-    port = free_port()
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(launched(chromium, f"--remote-debugging-port={port}")),
-    ):
-        yield f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture
-async def browser(running_chromium: str) -> AsyncIterator[Browser]:
-    """The browser. Its contexts share nothing, and end with the test."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.connect_over_cdp(running_chromium)
+@fixture(scope="session")
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    """The browser of all tests: to start one takes longer than most tests. They share nothing but that."""
+    async with launched(chromium) as browser:
         yield browser
-        await browser.close()
 
 
-@pytest.fixture
+@fixture()
+async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of the emptied server, who may do everything."""
+    async with emptied(redis_url) as client:
+        yield client
+
+
+@fixture()
+async def start(redis_url: str, redis_client: Redis) -> AsyncIterator[Start]:
+    """Start a service with settings of the test's own: ``client = await start(relax_after_s=0)``."""
+    async with starting(redis_url) as start:
+        yield start
+
+
+@fixture()
+async def tokens(redis_url: str, redis_client: Redis) -> AsyncIterator[Tokens]:
+    made = Tokens(redis_url)
+    yield made
+    await made.connection.aclose()
+
+
+@fixture()
 async def operator(client: httpx.AsyncClient, tokens: Tokens) -> str:
     """The token of an operator; without one, the service answers nobody from now on."""
     token = await tokens.make("operator")
@@ -135,7 +146,7 @@ class Watch:
         assert wrong == []
 
 
-@pytest.fixture
+@fixture()
 async def watch(client: httpx.AsyncClient) -> AsyncIterator[Watch]:
     """Watch the pages that the test opens."""
     watch = Watch(httpx.URL(str(client.base_url)).netloc.decode())
@@ -143,7 +154,7 @@ async def watch(client: httpx.AsyncClient) -> AsyncIterator[Watch]:
     watch.check()
 
 
-@pytest.fixture
+@fixture()
 async def show(browser: Browser, client: httpx.AsyncClient, watch: Watch) -> AsyncIterator[Open]:
     """Open a page of the service: ``page = await show("/runs/run/now", width=360, color_scheme="dark")``."""
 

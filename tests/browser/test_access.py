@@ -3,15 +3,14 @@
 import re
 
 import httpx
-import pytest
 from playwright.async_api import Page, expect
 
 from tests.api.access.conftest import Tokens, bearer
-from tests.browser.conftest import Open, Watch
+from tests.browser.conftest import Open, Watch, fixture
 from tests.scenarios.native_calls import RUN
 
 
-@pytest.fixture(autouse=True)
+@fixture(autouse=True)
 async def run(client: httpx.AsyncClient, operator: str) -> None:
     """There is a run."""
     made = await client.post("/v1/runs", json={"name": "run", "batch_size": 4}, headers=bearer(operator))
