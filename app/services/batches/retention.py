@@ -140,7 +140,7 @@ class Retention:
 
         Raises:
             InvalidField: No batch of that step was taken yet.
-            RunRewound: The run was rewound after the trainer began. Nothing has changed.
+            RunRewound: The run was rewound after the trainer began. Some of the batches may be released.
         """
         _check_taken(await self._runs.queue(run), step)
         kept = (await self._batches.kept(run)).batches

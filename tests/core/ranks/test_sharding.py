@@ -54,6 +54,22 @@ def test_a_batch_awaits_every_rank_or_only_rank_0() -> None:
     assert acknowledged_by(by_0, 0).awaited == ()
 
 
+def test_to_find_the_awaited_ranks_each_rank_is_compared_at_most_once() -> None:
+    """Each acknowledgement asks for them. So a batch of n ranks asks n times."""
+    compared: list[int] = []
+
+    class Rank(int):
+        def __eq__(self, other: object) -> bool:
+            compared.append(self)
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    half = sharding(512, acknowledged=tuple(map(Rank, range(256))))
+    assert half.awaited == tuple(range(256, 512))
+    assert len(compared) <= 512
+
+
 def test_a_batch_handed_out_again_keeps_its_shards_and_awaits_all_ranks() -> None:
     had = replace(lease(1), sharding=acknowledged_by(taken_by(taken_by(sharding(), 1), 0), 1))
     assert had.sharding is not None
