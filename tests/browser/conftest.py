@@ -67,7 +67,7 @@ async def launched(chromium: str) -> AsyncIterator[Browser]:
 
 @fixture(scope="session")
 async def browser(chromium: str) -> AsyncIterator[Browser]:
-    """The browser of all tests: to start one takes longer than most tests. They share nothing but that."""
+    """The browser of all tests: to start one takes longer than most tests. They share no context of it."""
     async with launched(chromium) as browser:
         yield browser
 

@@ -42,6 +42,7 @@ class QueueView:
         policy_version: The policy version in force.
         rewinds: How often its trainer went back to a saved state.
         rewound_by: The id of the request of the last rewind. Empty before the first one.
+        rewound_to: The step that the last rewind went back to, or None.
         kept: Acknowledged batches that are kept.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
@@ -77,6 +78,7 @@ class QueueView:
     policy_version: int = 0
     rewinds: int = 0
     rewound_by: str = ""
+    rewound_to: int | None = None
     kept: KeptBatches = field(default_factory=KeptBatches)
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)

@@ -161,7 +161,7 @@ class Retention:
             request_id: The id of the request. If the last rewind has the same id, the run is not rewound again.
 
         Raises:
-            InvalidField: No batch of that step was taken yet.
+            InvalidField: No batch of that step was taken yet, or the last rewind has this id and went to another step.
             RewindImpossible: A batch after ``step`` was delivered and is no longer kept.
         """
         request_id = request_id or uuid.uuid4().hex  # also for a reply of Redis that was lost
@@ -169,8 +169,9 @@ class Retention:
         while attempts.again():
             view = await self._runs.view(run)
             if view.rewound_by == request_id:
-                result = _last_rewind(view, step)
-                break
+                _check_repeated(view, step)
+                await self.trim(run)
+                return _last_rewind(view, step)
             _check_taken(view, step)
             _check_kept(view, step)
             kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
@@ -195,6 +196,12 @@ def _last_rewind(view: RunView, step: int) -> RewindResult:
     batches = (lease for lease in view.leases if lease.state == "returned" or lease.rewound == view.rewinds)
     again = tuple(lease for lease in batches if lease not in left_out)
     return RewindResult(again, left_out, view.policy_version, view.rewinds)
+
+
+def _check_repeated(view: RunView, step: int) -> None:
+    if step != view.rewound_to:
+        message = f"{view.rewound_by!r} is the id of a rewind to step {view.rewound_to}: send a new id for each rewind"
+        raise InvalidField(message, ("request_id",))
 
 
 def _check_taken(view: QueueView, step: int) -> None:

@@ -140,6 +140,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
         "policy_version": int(run.get("policy_version", 0)),
         "rewinds": int(run.get("rewinds", 0)),
         "rewound_by": run.get("rewound_by", ""),
+        "rewound_to": _optional_int(run.get("rewound_to")),
         "kept": KeptBatches(
             _optional_int(run.get("checkpoint")),
             _optional_int(run.get("unkept_step")),

@@ -323,8 +323,9 @@ class Rewind(Body):
     )
     request_id: RequestId | None = Field(
         default=None,
-        description="An id of this request. A repetition does not rewind the run again, and gets the same answer.",
-        examples=["trainer-0.rewind-3"],
+        description="An id of this request, new for each rewind. A repetition with the same step does not rewind the "
+        "run again. Its answer leaves out batches that have ended since. Another step is refused.",
+        examples=["0b6e4a5c-rewind"],
     )
 
 

@@ -1,6 +1,7 @@
 """What was taken may come back in unusual ways; a run's memory of it stays right."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable
 
@@ -149,6 +150,22 @@ async def test_of_two_rewinds_with_one_request_id_at_once_one_counts(
     assert ([lease.step for lease in rewound.batches], rewound.rewinds) == ([1, 3], 1)
     assert [lease.batch_id for lease in rewound.quarantined] == [poison.lease.batch_id]
     assert (await services.runs.administration.rewind(RUN, 0, "another")).rewinds == 2
+
+
+async def test_the_id_of_a_rewind_is_refused_for_another_step(
+    services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trainer got the batches of the other step, and never those that it asked for."""
+    await services.groups.native.submit(RUN, [named(name) for name in "abc"])
+    for _ in "abc":
+        await taken(services)
+    caplog.set_level(logging.INFO)
+    rewound = await services.runs.administration.rewind(RUN, 1, "one")
+    for step in (0, 2, 99):
+        with pytest.raises(InvalidField, match="'one' is the id of a rewind to step 1"):
+            await services.runs.administration.rewind(RUN, step, "one")
+    assert await services.runs.administration.rewind(RUN, 1, "one") == rewound
+    assert caplog.messages.count("rewind completed") == 1
 
 
 async def test_a_rewind_whose_reply_redis_lost_counts_once(

@@ -8,7 +8,7 @@
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
 --
 -- include rows
-local RUN = KEYS[1]  -- hash: totals, step, version, `trained_batches`, rewinds, `rewound_by`, epoch, `unkept_step`
+local RUN = KEYS[1]  -- hash: totals, step, version, `trained_batches`, what the last rewind was, epoch, `unkept_step`
 local KEPT = KEYS[2]  -- hash: batch id -> JSON list of groups
 local KEPT_STEPS = KEYS[3]  -- zset: batch id -> step
 local LEASES = KEYS[4]  -- hash: batch id -> JSON list of groups
@@ -62,7 +62,7 @@ end
 redis.call('HDEL', RUN, 'trained_batches')
 put_policy_version(RUN, REPLAY, policy_version)
 redis.call('HINCRBY', RUN, 'rewinds', 1)
-redis.call('HSET', RUN, 'rewound_by', request_id)
+redis.call('HSET', RUN, 'rewound_by', request_id, 'rewound_to', step)
 next_epoch(RUN)
 redis.call('PUBLISH', RUN, 'rewound')
 return 1
