@@ -107,9 +107,9 @@ def import_groups(
         outcomes = Counter[str]()
         with _bar() as bar:
             task = bar.add_task("import", total=sum(part.groups for part in archive.manifest.parts))
-            for part in archive.manifest.parts:
+            for part in reversed(archive.manifest.parts):  # the oldest groups first: a listing begins with the newest
                 try:
-                    blobs = [_placed(one, ids, versions) for one in chosen.decode(archive.read(part))]
+                    blobs = [_placed(one, ids, versions) for one in chosen.decode(archive.read(part))][::-1]
                 except (DamagedBlob, ValueError) as error:
                     fail(f"{folder / part.name}: {error}", UNHEALTHY)
                 for request in divided(blobs, _REQUEST_GROUPS, REQUEST_BYTES, len):

@@ -115,6 +115,17 @@ async def test_an_import_gives_back_what_was_exported(run: Settings, tmp_path: P
         assert (await other.status()).groups.accepted == 3
 
 
+async def test_imported_groups_are_in_the_order_in_which_they_arrived(run: Settings, tmp_path: Path) -> None:
+    async with AsyncEnvironment("math", run) as environment:
+        ids = [(await submitted(environment, [group(number)]))[0] for number in range(5)]
+    where, folder = {"LACHESIS_URL": run.url}, str(tmp_path / "e")
+    async with AsyncTrainer(run, run="copy") as other:
+        await other.create_run(batch_size=1)
+        assert (await piped("export", folder, "--run", "math", "--part-groups", "2", **where))[0] == 0
+        assert (await piped("import", folder, "--run", "copy", **where))[0] == 0
+        assert [one.id for one in (await other.list_groups()).groups] == ids[::-1]
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 async def test_a_bar_shows_progress_on_a_terminal(run: Settings, tmp_path: Path, columns: int) -> None:
     async with AsyncEnvironment("math", run) as environment:
