@@ -46,10 +46,9 @@ class Backoff:
         if self.budget_s == 0 or not (passes(error) or (math.isinf(self.budget_s) and is_mendable(error))):
             return None
         longest_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30))
-        pause_s = random.uniform(0, longest_s)
-        if isinstance(error, ServiceError) and error.retry_after_s is not None:
-            pause_s += error.retry_after_s
-        return pause_s if elapsed_s + pause_s <= self.budget_s else None
+        least_s = error.retry_after_s or 0.0 if isinstance(error, ServiceError) else 0.0
+        left_s = self.budget_s - elapsed_s - least_s
+        return least_s + min(random.uniform(0, longest_s), left_s) if left_s > 0 else None
 
 
 def passes(error: LachesisError) -> bool:
