@@ -52,7 +52,7 @@ MOST_SHOWN = 80  # characters of an unknown name
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The use cases by noun, and what the HTTP edge needs; built once per process by `app.main.wire`."""
+    """The use cases by noun, and what the HTTP edge needs; built once per process by `build_services`."""
 
     access: AccessServices
     events: EventServices

@@ -118,7 +118,7 @@ class TokenSource:
             self._silent = not looking.done()
 
     async def identify(self, credentials: GivenCredentials) -> Identity | None:
-        """Return who has a token; None for credentials that are not token.
+        """Return who has a token; None for credentials that are not a token.
 
         Raises:
             Unauthorized: The token is not valid.
