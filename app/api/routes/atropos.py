@@ -365,7 +365,10 @@ async def status_env(request: Request) -> Response:
 )
 @requires(Permission.TRAIN, audited=True)
 async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset."""
+    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset.
+
+    The answer is plain text, as that of Atropos.
+    """
     refuse_browsers(request)
     await services.runs.atropos.reset(run)
     return PlainTextResponse("Reset successful")

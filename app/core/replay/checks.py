@@ -37,8 +37,8 @@ def check_groups(policy: ReplaySettings, fresh_fraction: float) -> None:
         InvalidField: `location` is that of ``groups``.
     """
     if fresh_fraction < 1 and not policy.groups:
-        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with them"
-        raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
+        why = f"batches of this run are filled up with replayed groups (`fresh_fraction` is {fresh_fraction})"
+        raise InvalidField(f"must be true, because {why}; or set `fresh_fraction` to 1 first", ("groups",))
 
 
 def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplaySettings) -> int:

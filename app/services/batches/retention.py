@@ -199,7 +199,7 @@ def _last_rewind(view: RunView, step: int) -> RewindResult:
 
 
 def _check_repeated(view: RunView, step: int) -> None:
-    if step != view.rewound_to:
+    if view.rewound_to not in (None, step):
         message = f"{view.rewound_by!r} is the id of a rewind to step {view.rewound_to}: send a new id for each rewind"
         raise InvalidField(message, ("request_id",))
 

@@ -199,7 +199,7 @@ async def _run(settings: Settings, sender: Sender) -> AsyncIterator[Finding]:
     try:
         found = await sender.send(calls.status())
     except RunNotFound as error:
-        yield problem("run", str(error), "correct LACHESIS_RUN, or create the run: Trainer.create_run")
+        yield problem("run", str(error), "correct the name or LACHESIS_RUN, or create the run: Trainer.create_run")
         return
     except PermissionDenied:
         yield ok("run", f"the role of this token may not read the status of {settings.run}: nothing more is checked")
