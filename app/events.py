@@ -270,6 +270,15 @@ class MemberExpired(Event):
     member: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersExpired(Event):
+    """Worker processes of an environment were silent for too long: so many at once that they are only counted."""
+
+    environment: int
+    name: str
+    members: int
+
+
 # Groups
 
 

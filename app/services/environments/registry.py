@@ -1,6 +1,7 @@
 """Register the environments and the members of a run."""
 
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from app.events import (
     MemberExpired,
     MemberJoined,
     MemberLeft,
+    MembersExpired,
     MembersLeft,
     emit,
     note,
@@ -36,7 +38,7 @@ MOST_ENVIRONMENTS = 4096
 """Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
 more."""
 
-_MOST_NAMED = 20  # members that leave at once, in the log and in events
+_MOST_NAMED = 20  # members of an environment that leave or expire at once, in the log and in events
 _MOST_FORGOTTEN = 256  # environments at once
 
 
@@ -161,10 +163,16 @@ class EnvironmentRegistry:
 
     async def note_expired(self, run: str, members: Sequence[tuple[int, str]]) -> None:
         """Log the members that were silent for too long, each with its environment's id."""
-        view = await self._runs.queue(run)
+        view, silent = await self._runs.queue(run), defaultdict[int, list[str]](list)
         for key, member in members:
+            silent[key].append(member)
+        for key, own in silent.items():
             name = view.environments[key].name if key in view.environments else str(key)
-            emit(MemberExpired(run=run, environment=key, name=name, member=member))
+            if len(own) > _MOST_NAMED:
+                emit(MembersExpired(run=run, environment=key, name=name, members=len(own)))
+            else:
+                for member in own:
+                    emit(MemberExpired(run=run, environment=key, name=name, member=member))
 
     async def forget_idle(self, run: str) -> list[EnvironmentRecord]:
         """Forget environments without members, groups and history; return them."""

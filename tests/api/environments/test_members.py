@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.store.environments.members import MOST_MEMBERS
+from app.store.redis.keys import RunKeys
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.environments import MOST_RETRIES, MOST_RUNNING
 from tests.api.atropos_calls import batch, register, register_env
@@ -278,6 +279,30 @@ async def test_silent_members_expire_one_by_one(start: Start) -> None:
 
     await wait_until(nobody_is_left)
     assert (await shown(client))["members"] == 0
+
+
+@pytest.mark.parametrize(("members", "each", "together"), [(20, 20, []), (21, 0, [21])])
+async def test_many_members_that_expire_at_once_are_one_event(
+    run: httpx.AsyncClient,
+    redis_client: Redis,
+    log_lines: LogLines,
+    members: int,
+    each: int,
+    together: list[int],
+) -> None:
+    await asyncio.gather(*(join(run, f"m{number}") for number in range(members)))
+    await redis_client.hincrby(RunKeys("r").run, "clock_ms", 600_000)  # type: ignore[misc]
+
+    async def nobody_is_left() -> bool:
+        return (await shown(run))["members"] == 0
+
+    async def they_are_named() -> bool:
+        return bool(log_lines.of("member expired") or log_lines.of("members expired"))
+
+    await wait_until(nobody_is_left)
+    await wait_until(they_are_named)
+    assert len(log_lines.of("member expired")) == each
+    assert [line["members"] for line in log_lines.of("members expired")] == together
 
 
 async def test_an_environment_is_alive_while_its_groups_arrive(run: httpx.AsyncClient, redis_client: Redis) -> None:
