@@ -213,7 +213,15 @@ async def _environments(sender: Sender, calls: RunCalls, listing: Sequence[Expor
     for number, name in names.items():
         if name is None:
             continue  # the run had forgotten it: its groups count for no environment
-        joined = await sender.send(calls.join(EnvironmentCreate(name=name)), _PATIENCE_S)
+        try:
+            joined = await sender.send(calls.join(EnvironmentCreate(name=name)), _PATIENCE_S)
+        except InvalidField:  # a client of Atropos registered it, so that nobody can join it
+            found = (await sender.send(calls.list_environments(), _PATIENCE_S)).environments
+            same = [one.id for one in found if one.name == name]
+            if not same:
+                raise
+            ids[number] = same[0]
+            continue
         await sender.send(calls.leave(joined.id, joined.member), _PATIENCE_S)
         ids[number] = joined.id
     return ids

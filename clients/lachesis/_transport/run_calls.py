@@ -78,6 +78,9 @@ class RunCalls:
         path = path_of(self.run, "events")
         return Call("GET", path, read_nothing, query, accept=events.EVENT_STREAM, wait_s=_LONGEST_SILENCE_S)
 
+    def list_environments(self) -> Call[environments.Environments]:
+        return Call("GET", path_of(self.run, "environments"), model_reader(environments.Environments))
+
     def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
         return Call("POST", path_of(self.run, "environments"), model_reader(environments.Joined), **json_body(new))
 

@@ -18,6 +18,7 @@ from lachesis import AsyncEnvironment, AsyncTrainer, Group, Settings
 from lachesis._cli.lock import locked
 from lachesis._transport.run_calls import RunCalls
 from lachesis.wire.blob import Buffer, read_header
+from tests.api import atropos_calls
 from tests.clients.command_line.terminal import environment, in_terminal, piped
 from tests.clients.run import group, submitted
 from tests.waiting import wait_until
@@ -91,6 +92,24 @@ async def test_groups_sent_in_json_and_by_clients_of_atropos_are_imported_once(
     for before, after in zip(exported, imported, strict=True):
         before["details"].pop("env_id", None)
         assert before | {"id": after["id"], "environment": "math"} == after
+
+
+async def test_groups_are_imported_into_a_run_whose_environment_a_client_of_atropos_registered(
+    run: Settings, tmp_path: Path
+) -> None:
+    where, folder = {"LACHESIS_URL": run.url}, str(tmp_path / "e")
+    async with AsyncEnvironment("math_0", run) as environment:
+        await submitted(environment, [group(1)])
+    assert (await piped("export", folder, "--run", "math", **where))[0] == 0
+    async with httpx.AsyncClient(base_url=f"{run.url}/runs/at/atropos/") as client:
+        await atropos_calls.register(client, 2)
+        registered = await atropos_calls.register_env(client, "math", 1)
+        assert registered["wandb_name"] == "math_0"
+    code, _, err = await piped("import", folder, "--run", "at", **where)
+    assert (code, err) == (0, "")
+    async with AsyncTrainer(run, run="at") as trainer:
+        (found,) = (await trainer.list_groups()).groups
+        assert (found.environment, found.environment_name) == (registered["env_id"], "math_0")
 
 
 @pytest.mark.parametrize("format_", ["safetensors", "jsonl", "parquet"])
