@@ -121,7 +121,7 @@ async def test_an_extension_that_was_refused_for_a_moment_is_tried_again_after_a
     assert gate.pauses_s == pytest.approx([30, 1, 40])
 
 
-@pytest.mark.parametrize(("retry_after_s", "repeated"), [(59, True), (60, False)])
+@pytest.mark.parametrize(("retry_after_s", "repeated"), [(59, True), (61, False)])
 async def test_an_extension_is_repeated_only_while_the_lease_lasts(
     held: tuple[str, LeaseCalls], retry_after_s: int, repeated: bool
 ) -> None:

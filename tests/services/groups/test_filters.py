@@ -52,7 +52,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_never_outstand
     assert await services.groups.native.submit(RUN, sent) == again
     books = await books_of(redis_client, RUN)
     assert (len(books["queued"]), books["dropped"]) == (1, {"zero_variance": 2})
-    view = await services.runs.administration.get(RUN)
+    view = await services.runs.administration.with_counts(RUN)
     assert view.dropped == {("zero_variance", 0): 1, ("zero_variance", None): 1}
     assert view.sent[0].sequences == 2, "forecasts are made from what was stored"
     assert (await services.environments.allowances.heartbeat(RUN, 0, "one", 0)).allowance.groups == before - 1, (
