@@ -28,10 +28,7 @@ class _ArrivalCount:
 
 
 class Arrivals:
-    """The recent counts of each run, recorded whenever a batch is looked for.
-
-    Args:
-    """
+    """The recent counts of each run, recorded whenever a batch is looked for."""
 
     def __init__(self) -> None:
         self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))

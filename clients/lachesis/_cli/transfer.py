@@ -215,7 +215,7 @@ async def _environments(sender: Sender, calls: RunCalls, listing: Sequence[Expor
             continue  # the run had forgotten it: its groups count for no environment
         try:
             joined = await sender.send(calls.join(EnvironmentCreate(name=name)), _PATIENCE_S)
-        except InvalidField:  # a client of Atropos registered it, so that nobody can join it
+        except InvalidField:  # a client of Atropos registered it: workers cannot join it
             found = (await sender.send(calls.list_environments(), _PATIENCE_S)).environments
             same = [one.id for one in found if one.name == name]
             if not same:
