@@ -101,9 +101,7 @@ class Demand:
                 them.
         """
         if caller not in self._alive:
-            if caller not in self._callers:
-                self._callers[caller] = Demand(self._run, self.view, caller)
-            return self._callers[caller].of(caller, running, is_new=is_new)
+            return self.seen_by(caller).of(caller, running, is_new=is_new)
         view, known = self.view, max(0, self.view.running.get(caller, 0))
         now = known if running is None else max(0, running)
         group_size = self._alive[caller].group_size
@@ -132,9 +130,13 @@ class Demand:
                 answer = Credit(groups * needed.size, answer.wanted, answer.outstanding, reason)
         return GroupAllowance(groups, answer, self._horizon, view.policy_version)
 
-    def awaits(self, environment: int) -> bool:
-        """Return whether an environment is alive and batches wait for it."""
-        return environment in self._alive
+    def seen_by(self, caller: int) -> "Demand":
+        """Return the demand as an environment sees it: it counts as alive, and batches wait for it."""
+        if caller in self._alive:
+            return self
+        if caller not in self._callers:
+            self._callers[caller] = Demand(self._run, self.view, caller)
+        return self._callers[caller]
 
     def who_must_act(self) -> str | None:
         """Return who must act if credits alone lead to no batch. None means that more groups may start, or may come.

@@ -54,14 +54,17 @@ class FullRun:
         self._run = run
         self._running = frozenset(key for key, groups in view.running.items() if groups > 0)
         self._view = replace(view, running={})
-        self._demands: dict[int | None, Demand] = {}
         self._asked: dict[Demand, Needed | None] = {}
         self._known: dict[LaneId, Overflow] = {}
 
     @cached_property
+    def _demand(self) -> Demand:
+        return Demand(self._run, self._view)
+
+    @property
     def needs_groups(self) -> bool:
         """Whether groups of live environments complete a batch, and the waiting groups alone do not."""
-        return self._demand(None).completion.needed is not None
+        return self._demand.completion.needed is not None
 
     def takes(self, lane: LaneId) -> Overflow:
         """Return how many groups of a lane the run takes."""
@@ -71,7 +74,9 @@ class FullRun:
 
     def _taken(self, lane: LaneId) -> Overflow:
         environment, size = lane
-        demand = self._demand(environment)
+        demand = self._demand
+        if environment is not None and environment in self._view.environments:
+            demand = demand.seen_by(environment)
         if demand.completion.possible and demand.completion.needed is None:
             return NOTHING
         if groups := demand.completing_groups(lane):
@@ -85,12 +90,3 @@ class FullRun:
         if demand not in self._asked:
             self._asked[demand] = demand.completion_by_first(self._running).needed
         return self._asked[demand]
-
-    def _demand(self, environment: int | None) -> Demand:
-        """Return the demand as this environment sees it: it counts as alive, and batches wait for it."""
-        caller = environment if environment in self._view.environments else None
-        if caller is not None and self._demand(None).awaits(caller):
-            caller = None
-        if caller not in self._demands:
-            self._demands[caller] = Demand(self._run, self._view, caller)
-        return self._demands[caller]

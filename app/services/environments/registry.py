@@ -32,7 +32,7 @@ from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
 from app.store.runs.store import RunStore
-from lachesis.wire.errors import MemberNotFound, RunFull, RunNotFound
+from lachesis.wire.errors import MemberNotFound, RunFull
 
 MOST_ENVIRONMENTS = 4096
 """Largest number of environments in a run: a status and a join look at all of them, so a faulty worker must not add
@@ -226,9 +226,7 @@ class EnvironmentRegistry:
         member = uuid.uuid4().hex[:16] if member is None else member
         async with self._changes.attempts("join an environment", run) as attempts:
             while attempts.again():
-                view = await self._runs.queue(run, shared=False)
-                if view.config is None:
-                    raise RunNotFound(f"there is no run {run}")
+                view = await self._runs.existing(run, shared=False)
                 environment = joined(name, settings, view, change_settings=change_settings)
                 key, known = environment.environment, view.environments.get(environment.environment)
                 if known is None and sender is not None:

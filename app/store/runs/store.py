@@ -181,13 +181,13 @@ class RunStore:
             view = DemandView(**self._fields(queue, environments), running=read_numbers(running))
             return view, read_numbers(before)
 
-    async def existing(self, run: str) -> QueueView:
+    async def existing(self, run: str, *, shared: bool = True) -> QueueView:
         """Read a run that was created, or that a trainer has registered with, as `queue` does.
 
         Raises:
             RunNotFound: There is none of this name.
         """
-        view = await self.queue(run)
+        view = await self.queue(run, shared=shared)
         if view.config is None:
             raise RunNotFound(f"there is no run {run}")
         return view
