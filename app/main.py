@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, TypedDict
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -178,10 +178,13 @@ async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
         )
     url, patience_s = store_url(settings), settings.store_patience_s
     facts = await probe_patiently(url, patience_s)
-    connection = RedisClient(url, patience_s, settings.store_timeout_s)
-    try:
+    async with contextlib.AsyncExitStack() as ending:
+        connection = RedisClient(url, patience_s, settings.store_timeout_s)
+        ending.push_async_callback(connection.aclose)
         connection.transacts = not facts.torn_multi_bug
         services = build_services(settings, connection, facts.summary)
+        for stop in _stops(services):
+            ending.push_async_callback(stop)
         stored_by.set(services.events.recorder.record)
         services.events.recorder.start()
         await services.access.authenticator.start()
@@ -190,20 +193,20 @@ async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
             log.warning("LACHESIS_INSECURE is set: anyone who reaches the service may do everything")
         services.maintenance.start()
         tune_process()
-        try:
-            yield {"services": services, "connections": services.connections}
-        finally:
-            await services.access.limits.stop()
-            await services.access.authenticator.stop()
-            await services.maintenance.stop()
-            await services.batches.long_poll.stop()
-            await services.replay.samples.queue.stop()
-            await services.replay.insertion.queue.stop()
-            await services.events.stop()
-            if services.tracing is not None:
-                await services.tracing.stop()
-    finally:
-        await connection.aclose()
+        yield {"services": services, "connections": services.connections}
+
+
+def _stops(services: Services) -> Iterator[Callable[[], Awaitable[None]]]:
+    """Yield what ends the work beside requests, the last one first."""
+    if services.tracing is not None:
+        yield services.tracing.stop
+    yield services.events.stop
+    yield services.replay.insertion.queue.stop
+    yield services.replay.samples.queue.stop
+    yield services.batches.long_poll.stop
+    yield services.maintenance.stop
+    yield services.access.authenticator.stop
+    yield services.access.limits.stop
 
 
 def _check_permissions(app: FastAPI) -> None:

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from app.main import create_app
+from app.settings import ServiceSettings
 from app.store.redis import scripts
 from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.errors import LachesisError
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, status
 from tests.api.conftest import running_service
 from tests.full_store import fill, limit_memory
@@ -29,6 +33,16 @@ async def _everything(client: httpx.AsyncClient, env_id: int) -> list[httpx.Resp
         client.get("/batch"),
         client.get("/status"),
     )
+
+
+async def test_a_start_that_fails_ends_the_tasks_that_it_began(redis_url: str, redis_client: Redis) -> None:
+    await redis_client.set("lachesis:access", "of another type")
+    before = asyncio.all_tasks()
+    app = create_app(ServiceSettings(redis_url=SecretStr(redis_url)))
+    with pytest.raises(LachesisError):
+        async with app.router.lifespan_context(app):
+            pass
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.slow

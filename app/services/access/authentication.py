@@ -13,6 +13,7 @@ from typing import Protocol
 from app.core.access.identity import OPEN, Identity
 from app.services.access.credentials import GivenCredentials
 from app.services.access.token_source import TokenSource
+from app.services.background import end
 from lachesis.wire.access import AccessMode
 from lachesis.wire.errors import LachesisError, Unauthorized
 
@@ -92,9 +93,7 @@ class Authenticator:
 
     async def stop(self) -> None:
         """Stop the sources."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        await end(self._watching)
         for source in self._sources:
             await source.stop()
 

@@ -12,6 +12,7 @@ import orjson
 
 from app.core.access.jwk import algorithms_of, public_part, thumbprint
 from app.services.access.fetching import Fetch, IssuerFetchFailed
+from app.services.background import end
 from lachesis.wire.errors import IssuerUnavailable, Unauthorized
 
 _RENEW_S = 300.0  # a key that the issuer withdraws is refused after this time
@@ -62,9 +63,7 @@ class IssuerKeys:
 
     async def stop(self) -> None:
         """Break off a fetch that is under way."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.wait({self._fetching})
+        await end(self._fetching)
 
     def renew(self) -> None:
         """Begin to fetch the keys again if they are old. The present keys serve in the meantime."""

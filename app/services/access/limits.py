@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.core.access.identity import Identity
 from app.core.access.limits import Use, costs, limits_of
+from app.services.background import end
 from app.store.access.limits import LimitStore, of_run
 from lachesis.wire.errors import LachesisError, RateLimited
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
@@ -108,9 +109,7 @@ class RequestLimiter:
 
     async def stop(self) -> None:
         """Stop reading."""
-        if self._repeating is not None:
-            self._repeating.cancel()
-            await asyncio.wait({self._repeating})
+        await end(self._repeating)
 
     async def _repeat(self) -> None:
         while True:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from app.services.background import Broadcast, end
 from app.services.isolation import each
 from app.store.runs.revision import RevisionStore
 from lachesis.wire.errors import LachesisError
@@ -28,14 +29,13 @@ class WatchedRun:
         self.revision: str | None = None
         self.readers = 0
         self._notified_s = 0.0
-        self._news = asyncio.Event()
+        self._news = Broadcast()
 
     def note(self, revision: str, now_s: float) -> None:
         """Give all readers a revision if it is new, and the last one is at least `NOTIFY_EVERY_S` old."""
         if revision != self.revision and now_s - self._notified_s >= NOTIFY_EVERY_S:
             self.revision, self._notified_s = revision, now_s
-            self._news.set()
-            self._news = asyncio.Event()
+            self._news.notify()
 
     async def next(self, known: str | None) -> str:
         """Wait for a revision other than this one, and return it."""
@@ -72,9 +72,7 @@ class ChangeWatch:
 
     async def stop(self) -> None:
         """End the task that looks."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end(self._task)
 
     async def _look(self) -> None:
         clock = asyncio.get_running_loop().time

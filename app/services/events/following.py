@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
+from app.services.background import Broadcast, end
 from app.services.isolation import each
 from app.store.events.store import OLDEST, EventsRead, EventStore, StoredEvent
 from lachesis.wire.errors import LachesisError
@@ -46,7 +47,7 @@ class _Feed:
         self.is_over = False
         self.followers = 0
         self._events: deque[StoredEvent] = deque(maxlen=_MOST_SHARED)
-        self._news = asyncio.Event()
+        self._news = Broadcast()
 
     def take(self, read: EventsRead) -> None:
         """Add what was read."""
@@ -56,16 +57,12 @@ class _Feed:
         self.last = read.events[-1].event_id if read.events else self.last
         self.is_gone = not read.run_exists
         if new or self.is_gone:
-            self._notify()
+            self._news.notify()
 
     def close(self) -> None:
         """Note that no more events come."""
         self.is_over = True
-        self._notify()
-
-    def _notify(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.notify()
 
     def since(self, place: int) -> list[StoredEvent]:
         """Return the events after the first ``place`` ones.
@@ -159,9 +156,7 @@ class EventFeeds:
 
     async def stop(self) -> None:
         """End the task that reads."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end(self._task)
 
     async def _read_all(self) -> None:
         try:

@@ -17,6 +17,7 @@ import orjson
 
 from app.events import Event, RunDeleted
 from app.logs import LogBackoff
+from app.services.background import end
 from app.services.isolation import each
 from app.store.events.scripts import NewEvent
 from app.store.events.store import OLDEST, EventStore, Flush
@@ -76,9 +77,7 @@ class EventRecorder:
 
     async def stop(self) -> None:
         """Write what waits, and end the task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end(self._task)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.flush()
