@@ -124,7 +124,7 @@ class Maintenance:
                 if upkeep is None or upkeep.done():
                     if upkeep is not None:
                         upkeep.result()
-                    upkeep = asyncio.create_task(self._look_after_all(ticks))
+                    upkeep = asyncio.create_task(self._maintain_all(ticks))
                 await asyncio.sleep(_PERIOD_S)
         finally:
             ending = [*self._sweeps.values(), *([] if upkeep is None else [upkeep])]
@@ -132,13 +132,13 @@ class Maintenance:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
 
-    async def look_after(self, run: str) -> None:
+    async def maintain(self, run: str) -> None:
         """Do one maintenance pass over a run, even if another process maintains it."""
         await self._record([run])
         await self._return_lost(run)
         tick = await self._runs.tick(run)
-        self._note(run, tick)
-        await self._do(run, tick, forget_idle=True)
+        self._collect_expired(run, tick)
+        await self._do_due_work(run, tick, forget_idle=True)
         await self._look_for_alerts(run)
         if tick.unswept:
             await self._sweeps.pop(run)
@@ -186,10 +186,10 @@ class Maintenance:
     async def _tick(self, maintained: Maintained, runs: Sequence[str]) -> dict[str, Tick]:
         ticks = await self._runs.tick_all(runs, maintained.term)
         for run, tick in ticks.items():
-            self._note(run, tick)
+            self._collect_expired(run, tick)
         return ticks
 
-    def _note(self, run: str, tick: Tick) -> None:
+    def _collect_expired(self, run: str, tick: Tick) -> None:
         if tick.expired:
             self._expired[run] += tick.expired
 
@@ -206,28 +206,26 @@ class Maintenance:
         self._runs.forget_unused()
         self._environments.demand.forget_unused()
 
-    async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
+    async def _maintain_all(self, ticks: Mapping[str, Tick]) -> None:
         for run in self._batches.atropos_delivery.runs_to_recheck():
-            await self._look_after_one(run, self._return_lost(run))
+            await self._guarded(run, self._return_lost(run))
         if any(tick.replay for tick in ticks.values()):
             await self._evict_if_full()
         self._rounds += 1
         woken, self._awake = ticks.keys() - self._awake, set(ticks)
         for run, tick in ticks.items():
             forget_idle = run in woken or self._rounds % _IDLE_EVERY == 0
-            await self._look_after_one(run, self._do(run, tick, forget_idle=forget_idle))
+            await self._guarded(run, self._do_due_work(run, tick, forget_idle=forget_idle))
         for run in await self._due_histories(ticks):
             replay = run in ticks and ticks[run].replay
             writing = self._history.keep(run, maintained=run in ticks, replay=replay)
-            await self._look_after_one(run, writing, self._histories)
+            await self._guarded(run, writing, self._histories)
         if self._rounds % _ALERTS_EVERY == 0:
             for run in list(self._unlooked):  # a run that was awake for one pass may have changed, too
-                await self._look_after_one(run, self._look_for_alerts(run))
+                await self._guarded(run, self._look_for_alerts(run))
                 self._unlooked.discard(run)
 
-    async def _look_after_one(
-        self, run: str, work: Coroutine[None, None, None], failures: RunFailures | None = None
-    ) -> None:
+    async def _guarded(self, run: str, work: Coroutine[None, None, None], failures: RunFailures | None = None) -> None:
         failures = failures or self._failures
         if failures.rests(run):
             work.close()
@@ -249,7 +247,7 @@ class Maintenance:
         """Check waiting groups in a task of its own, as there may be millions."""
         task = self._sweeps.get(run)
         if task is None or task.done():
-            work = self._look_after_one(run, self._groups.staleness.finish(run))
+            work = self._guarded(run, self._groups.staleness.finish(run))
             self._sweeps[run] = asyncio.create_task(work, name=f"sweep of run {run}")
 
     async def _return_lost(self, run: str) -> None:
@@ -272,16 +270,16 @@ class Maintenance:
         if self._outage_lines.is_due("outage"):
             log.warning("maintenance waits: %s", error)
 
-    async def _do(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
+    async def _do_due_work(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
         """Do the work that the tick found; nothing for an idle run."""
         if tick.buffered or tick.leased:
             view = await self._runs.queue(run)
             await self._batches.dispatch.quarantine_exhausted(run, view)
             await self._groups.atropos.release_overdue(run, view, self._timing.buffer_release_ms)
         if tick.replay:
-            await self._replay.buffers.look_after(run)
+            await self._replay.buffers.maintain(run)
         if tick.loading:
-            await self._curriculum.states.look_after(run, tick.clock_ms)
+            await self._curriculum.states.maintain(run, tick.clock_ms)
         if tick.unreferenced:
             await self._stored_groups.mark_abandoned(run, tick.clock_ms - self._timing.orphan_ttl_ms)
         if tick.unreferenced or tick.marked_hashes:

@@ -39,7 +39,7 @@ class Processes:
     def tick(self, run: str) -> None:
         """Maintain a run in both processes."""
         for services in self._wired:
-            self.wait(services.maintenance.look_after(run))
+            self.wait(services.maintenance.maintain(run))
 
     def transact(self, whether: bool) -> None:
         """Write payloads in the transaction that indexes them, or reserve them before it."""

@@ -109,7 +109,7 @@ def info_of(run: str, batch: OutgoingBatch) -> BatchInfo:
         lease_s=(lease.deadline_ms - view.clock_ms) / 1000,
         delivery_count=lease.delivery_count,
         relaxed=lease.relaxed,
-        batch_size=sum(sequences for _, _, sequences in lease.contents),
+        batch_size=lease.size,
         policy_version=view.policy_version,
         rewinds=view.rewinds,
         rewound=lease.rewound > 0,

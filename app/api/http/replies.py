@@ -62,6 +62,11 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
     return Response(body, headers=own | (headers or {}), media_type="application/json")
 
 
+async def large_model_reply(request: Request, value: BaseModel) -> Response:
+    """Build a reply from a large model, compressed if that is worth it."""
+    return await large_json_reply(request, value.model_dump_json().encode())
+
+
 async def streamed(request: Request, parts: Iterator[Buffer]) -> tuple["Body", dict[str, str]]:
     """Compute a body while it is sent, compressed if the client accepts it.
 

@@ -31,7 +31,7 @@ from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
 from app.api.http.limits import count_more
 from app.api.http.openapi import Responses, body_responses, json_body, response_examples, response_headers
-from app.api.http.replies import large_json_reply, model_reply
+from app.api.http.replies import large_model_reply, model_reply
 from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
@@ -330,7 +330,7 @@ async def status(
     """Return the contract's `current_step` and `queue_size`, and the state of the run for operators."""
     facts, connections = await services.runs.status.of(run, limit, after), services.connections.of_run(run)
     status = shown_status(facts, services.access.authenticator.mode, connections)
-    return await large_json_reply(request, status.model_dump_json().encode())
+    return await large_model_reply(request, status)
 
 
 @direct.get(

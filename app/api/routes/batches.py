@@ -1,7 +1,7 @@
 """The batches of a run: taken under a lease, listed, explained, ended."""
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -29,16 +29,15 @@ from app.api.http.openapi import (
     response_headers,
     write_responses,
 )
-from app.api.http.replies import large_json_reply, model_reply
+from app.api.http.replies import large_model_reply, model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import span_of, spans
-from app.api.wire.batches import shown_batch, shown_batches
+from app.api.wire.batches import leased_batches, shown_batch, shown_batches
 from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, shard_request_of
 from app.api.wire.time_query import FormedFrom, FormedTo
 from app.core.access.permissions import Permission
 from app.core.batches.diagnosis import is_about_queue
-from app.core.batches.leases import Lease, expires_s
 from app.services.batches.request import BatchRequest
 from lachesis.wire import errors
 from lachesis.wire.atropos import MAX_BATCH_SIZE
@@ -48,7 +47,6 @@ from lachesis.wire.batches import (
     BatchDetails,
     Explanation,
     Extend,
-    LeasedBatch,
     LeasedBatches,
     LeaseEnd,
     ListedBatches,
@@ -165,7 +163,7 @@ async def take_batch(request: Request) -> Response:
 async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
     """List the batches that are held, returned or quarantined, by step."""
     view = await services.runs.administration.get(run)
-    return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
+    return model_reply(leased_batches(view.leases, view.clock_ms))
 
 
 @router.get(
@@ -222,7 +220,7 @@ async def list_recent_batches(
     range of time leaves them out.
     """
     shown = shown_batches(await services.batches.listing.page(run, limit, cursor, from_s, to_s))
-    return await large_json_reply(request, shown.model_dump_json().encode())
+    return await large_model_reply(request, shown)
 
 
 @router.get(
@@ -235,7 +233,7 @@ async def list_recent_batches(
 async def get_batch(run: NamedRun, batch: BatchId, services: ServicesDep, request: Request) -> Response:
     """Return one of the latest batches, and its groups while it is leased or kept."""
     shown = shown_batch(*await services.batches.listing.one(run, batch))
-    return await large_json_reply(request, shown.model_dump_json().encode())
+    return await large_model_reply(request, shown)
 
 
 @direct.post(
@@ -304,32 +302,3 @@ async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response
     """Drop a quarantined batch. Its groups are counted as dropped."""
     await services.batches.leases.discard(run, batch)
     return Response(status_code=204)
-
-
-def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
-    return LeasedBatch.model_validate(
-        {
-            "batch": lease.batch_id,
-            "step": lease.step,
-            "state": lease.state,
-            "delivery_count": lease.delivery_count,
-            "rewound": lease.rewound > 0,
-            "expires_s": expires_s(lease, clock_ms),
-            "trainer": lease.trainer or None,
-            "groups": sum(groups for _, groups, _ in lease.contents),
-            "size": sum(sequences for _, _, sequences in lease.contents),
-            "replayed_groups": sum(groups for _, groups, _ in lease.replayed),
-            **_ranks(lease),
-        }
-    )
-
-
-def _ranks(lease: Lease) -> dict[str, Any]:
-    if lease.sharding is None:
-        return {}
-    sharding = lease.sharding
-    return {
-        "world_size": sharding.spec.world_size,
-        "taken_by": sharding.taken,
-        "acknowledged_by": sharding.acknowledged,
-    }

@@ -23,7 +23,7 @@ from app.api.http.openapi import (
     response_headers,
     write_responses,
 )
-from app.api.http.replies import large_json_reply, model_reply
+from app.api.http.replies import large_model_reply, model_reply
 from app.api.http.routing import RunRoute, requires
 from app.api.wire.replay import shown_chunks, shown_snapshot, shown_state
 from app.core.access.permissions import Permission, check_worker
@@ -323,7 +323,7 @@ async def change_replay(run: NamedRun, services: ServicesDep, body: SmallBody) -
 async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Return settings, sizes, histograms, what blocks inserts and samples, and the workers."""
     state = shown_state(await services.replay.buffers.state(run))
-    return await large_json_reply(request, state.model_dump_json().encode())
+    return await large_model_reply(request, state)
 
 
 @router.delete("", summary="Delete the buffer", status_code=204, responses=_WRITE)
@@ -394,7 +394,7 @@ async def list_chunks(
         session=session,
         version=version,
     )
-    return await large_json_reply(request, shown_chunks(page).model_dump_json().encode())
+    return await large_model_reply(request, shown_chunks(page))
 
 
 @router.get("/grid", summary="Chunks by age and uses", response_model=ReplayGrid, responses=_READ)
@@ -484,7 +484,7 @@ async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody
     """
     await services.replay.snapshots.restore(run, parse(RestoreSnapshot, body).name)
     state = shown_state(await services.replay.buffers.state(run))
-    return await large_json_reply(request, state.model_dump_json().encode())
+    return await large_model_reply(request, state)
 
 
 @router.delete(

@@ -1,8 +1,8 @@
 """Map batches of a listing to the models of replies."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from app.core.batches.leases import LeasedGroup
+from app.core.batches.leases import Lease, LeasedGroup, expires_s
 from app.services.batches.listing import BatchPage
 from app.store.batches.records import RecordedBatch
 from lachesis.wire.batches import (
@@ -10,6 +10,8 @@ from lachesis.wire.batches import (
     BatchDetails,
     BatchState,
     GroupInBatch,
+    LeasedBatch,
+    LeasedBatches,
     ListedBatch,
     ListedBatches,
     RankLoads,
@@ -21,6 +23,30 @@ STATE_OF_END: dict[BatchOutcome | SampleOutcome, BatchState] = {
     "given_back": "given_back",
     "discarded": "discarded",
 }
+
+
+def leased_batches(leases: Iterable[Lease], clock_ms: int) -> LeasedBatches:
+    """Describe the batches of these leases, at this run clock."""
+    return LeasedBatches(batches=[_leased(lease, clock_ms) for lease in leases])
+
+
+def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
+    sharding = lease.sharding
+    return LeasedBatch(
+        batch=lease.batch_id,
+        step=lease.step,
+        state=lease.state,
+        delivery_count=lease.delivery_count,
+        rewound=lease.rewound > 0,
+        expires_s=expires_s(lease, clock_ms),
+        trainer=lease.trainer or None,
+        groups=lease.groups,
+        size=lease.size,
+        replayed_groups=sum(portion.groups for portion in lease.replayed),
+        world_size=None if sharding is None else sharding.spec.world_size,
+        taken_by=[] if sharding is None else list(sharding.taken),
+        acknowledged_by=[] if sharding is None else list(sharding.acknowledged),
+    )
 
 
 def shown_batches(page: BatchPage) -> ListedBatches:
@@ -37,7 +63,7 @@ def shown_batch(page: BatchPage, groups: Sequence[LeasedGroup] | None) -> BatchD
 
 def _listed(batch: RecordedBatch, page: BatchPage) -> ListedBatch:
     record, lease = batch.record, batch.lease
-    replayed = {environment: groups for environment, groups, _ in record.replayed}
+    replayed = {portion.environment: portion.groups for portion in record.replayed}
     return ListedBatch(
         batch=record.batch_id,
         step=record.step,
@@ -47,8 +73,8 @@ def _listed(batch: RecordedBatch, page: BatchPage) -> ListedBatch:
         rewound=lease is not None and lease.rewound > 0,
         delivery_count=None if lease is None else lease.delivery_count,
         trainer=(lease.trainer or None) if lease is not None else None,
-        groups=sum(groups for _, groups, _ in record.contents),
-        size=sum(sequences for _, _, sequences in record.contents),
+        groups=sum(portion.groups for portion in record.contents),
+        size=sum(portion.sequences for portion in record.contents),
         replayed_groups=sum(replayed.values()),
         environments=[
             BatchContents(

@@ -7,7 +7,7 @@ import orjson
 from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.rewards import reward_edges
 from app.services.curriculum.curricula import CurriculumFacts
-from app.services.curriculum.items import Flight, ItemFacts, ItemPage
+from app.services.curriculum.items import InFlight, ItemFacts, ItemPage
 from app.services.curriculum.observing import ObservationReceipt
 from app.services.curriculum.sampling import CurriculumSample, DrawnItem
 from app.services.curriculum.what_if import StrategyComparison, StrategyOutcome
@@ -52,7 +52,7 @@ def item_values(facts: ItemFacts) -> dict[str, Any]:
     }
 
 
-def item_json(facts: ItemFacts, flight: Flight) -> bytes:
+def item_json(facts: ItemFacts, flight: InFlight) -> bytes:
     """Describe an item with its history."""
     more = {"history": facts.stored.history, "drawn": flight.drawn, "in_flight_s": flight.in_flight_s}
     return orjson.dumps(item_values(facts) | more)

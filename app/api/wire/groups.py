@@ -48,37 +48,33 @@ def shown_history(group: str, facts: GroupFacts, item: str | None, annotations: 
     environment, size = entry.lane
     is_held = facts.ended_age_s is None
     stored = entry if is_held and isinstance(entry, StoredGroup) else None
-    return groups.GroupHistory.model_validate(
-        {
-            "id": group,
-            "state": facts.state,
-            "environment": environment,
-            "size": size,
-            "payload_bytes": entry.payload_bytes,
-            "policy_version": sampled,
-            "staleness": staleness(sampled, facts.version_in_force) if is_held else None,
-            "item": item,
-            "tokens": None if stored is None else stored.weight.tokens,
-            "mean_score": None if stored is None else stored.reward,
-            "received_age_s": facts.received_age_s,
-            "batch": facts.batch_id,
-            "step": facts.step,
-            "lease": None if facts.lease is None else _shown_lease(facts.lease, facts.clock_ms),
-            "checkpoint": facts.checkpoint,
-            "ended_age_s": facts.ended_age_s,
-            "reason": facts.reason,
-            "filtered_by": None if entry.mark is None else entry.mark.filtered_by,
-            "annotations": annotations,
-        }
+    return groups.GroupHistory(
+        id=group,
+        state=facts.state,
+        environment=environment,
+        size=size,
+        payload_bytes=entry.payload_bytes,
+        policy_version=sampled,
+        staleness=staleness(sampled, facts.version_in_force) if is_held else None,
+        item=item,
+        tokens=None if stored is None else stored.weight.tokens,
+        mean_score=None if stored is None else stored.reward,
+        received_age_s=facts.received_age_s,
+        batch=facts.batch_id,
+        step=facts.step,
+        lease=None if facts.lease is None else _shown_lease(facts.lease, facts.clock_ms),
+        checkpoint=facts.checkpoint,
+        ended_age_s=facts.ended_age_s,
+        reason=facts.reason,
+        filtered_by=None if entry.mark is None else entry.mark.filtered_by,
+        annotations=annotations,
     )
 
 
 def _shown_lease(lease: Lease, clock_ms: int) -> groups.GroupLease:
-    return groups.GroupLease.model_validate(
-        {
-            "state": lease.state,
-            "delivery_count": lease.delivery_count,
-            "trainer": lease.trainer or None,
-            "expires_s": expires_s(lease, clock_ms),
-        }
+    return groups.GroupLease(
+        state=lease.state,
+        delivery_count=lease.delivery_count,
+        trainer=lease.trainer or None,
+        expires_s=expires_s(lease, clock_ms),
     )

@@ -14,9 +14,18 @@ commit ──▶  held ──ack──▶ delivered                             
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from app.core.ranks.sharding import Sharding, untouched
 from lachesis.wire.states import LeaseState
+
+
+class Portion(NamedTuple):
+    """What an environment (None: no environment) has in a batch."""
+
+    environment: int | None
+    groups: int
+    sequences: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Lease:
         deadline_ms: Run clock at which a held batch is handed out again.
         request_id: The request that took a held batch, if it had an id.
         trainer: The trainer that took a held batch, if it gave a name.
-        contents: Its contents by environment: id or None, groups, sequences.
+        contents: Its contents, by environment.
         sharding: How it is divided between ranks, or None.
         replayed: The part of its contents from the replay buffer, in the same form. Empty for samples.
         debts: Its changes of the debts to environments (`app.core.environments.shares.debt_changes`).
@@ -99,27 +108,32 @@ class Lease:
     deadline_ms: int = 0
     request_id: str = ""
     trainer: str = ""
-    contents: tuple[tuple[int | None, int, int], ...] = ()
+    contents: tuple[Portion, ...] = ()
     sharding: Sharding | None = None
-    replayed: tuple[tuple[int | None, int, int], ...] = ()
+    replayed: tuple[Portion, ...] = ()
     debts: tuple[tuple[int, int], ...] = ()
     rewound: int = 0
     given_back: str = ""
 
     @property
+    def groups(self) -> int:
+        """Groups in its batch."""
+        return sum(portion.groups for portion in self.contents)
+
+    @property
     def size(self) -> int:
         """Sequences in its batch."""
-        return sum(sequences for _, _, sequences in self.contents)
+        return sum(portion.sequences for portion in self.contents)
 
 
-def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, int], ...]:
+def contents_of(groups: Iterable[LeasedGroup]) -> tuple[Portion, ...]:
     """Return a batch's groups and sequences by environment, those without one first."""
     counts: dict[int | None, tuple[int, int]] = {}
     for group in groups:
         groups_so_far, sequences = counts.get(group.environment, (0, 0))
         counts[group.environment] = (groups_so_far + 1, sequences + group.size)
     ordered = sorted(counts.items(), key=lambda item: -1 if item[0] is None else item[0])
-    return tuple((environment, *count) for environment, count in ordered)
+    return tuple(Portion(environment, *count) for environment, count in ordered)
 
 
 def returned(lease: Lease) -> Lease:

@@ -267,10 +267,10 @@ def _usable(
             usable[lane.environment] += lane.size * lane.queued
     for lease in view.leases:
         if lease.state != "quarantined":
-            for environment, _, sequences in lease.contents:
-                usable[environment] += sequences
-            for environment, _, sequences in lease.replayed:
-                usable[environment] -= sequences
+            for portion in lease.contents:
+                usable[portion.environment] += portion.sequences
+            for portion in lease.replayed:
+                usable[portion.environment] -= portion.sequences
     return usable
 
 

@@ -159,7 +159,7 @@ def forgettable(view: QueueView, *, kept: Collection[int] = (), at_once: bool = 
         at_once: Whether to ignore how long they have been silent, because the run needs the room.
     """
     holding = {environment for environment, _ in (*view.lanes, *view.buffers)} | set(kept)
-    holding |= {environment for lease in view.leases for environment, _, _ in (*lease.contents, *lease.replayed)}
+    holding |= {portion.environment for lease in view.leases for portion in (*lease.contents, *lease.replayed)}
     silent_ms = 0 if at_once else max(view.environment_ttl_ms, view.policy.history_ms)
     idle = [
         env

@@ -127,7 +127,7 @@ class RequestLimiter:
             rates = {run: limits_of(RateLimitSettings, limits) for run, limits in self._runs.items()}
             self._rates = {run: limits for run, limits in rates.items() if limits is not None}
 
-    async def learn(self, run: str, limits: RunLimitSettings | None) -> None:
+    async def apply(self, run: str, limits: RunLimitSettings | None) -> None:
         """Apply stored limits of a run in this process now, without waiting for the next refresh."""
         if self._runs.get(run) != limits:
             await self.refresh()

@@ -102,7 +102,7 @@ class Diagnostics:
                 return replace(ready, not_ready=archived())
             if view.policy.serving_paused:
                 return replace(ready, not_ready=serving_paused())
-            again = None if overrides else self._dispatch.again_first(view)
+            again = None if overrides else self._dispatch.next_redelivery(view)
             if again is not None:
                 return replace(ready, not_ready=undivided(view.undivided, again.batch_id, ()))
             if gives_up:

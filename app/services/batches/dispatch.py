@@ -225,7 +225,7 @@ class Dispatch:
         fit = decision.plan is None or await self._retrieval.still_fit(run, view, decision.plan)
         return decision if fit else None
 
-    def again_first(self, view: QueueView) -> Lease | None:
+    def next_redelivery(self, view: QueueView) -> Lease | None:
         """Return the lease of the batch that is handed out again next, without a change."""
         return next((lease for lease in self._redeliverable(view) if _is_whole(lease.size, view)), None)
 
@@ -238,7 +238,7 @@ class Dispatch:
         waiting = _first_wanted(self._redeliverable(view), request, view.clock_ms)
         mine = request.own_lease(view, waiting)
         if mine is not None:
-            again = await self._handed_out(run, view, mine, request.renewed(mine, view), request.shard_request)
+            again = await self._redeliver(run, view, mine, request.renewed(mine, view), request.shard_request)
             return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
         await self.quarantine_exhausted(run, view)
         if view.policy.serving_paused:
@@ -246,7 +246,7 @@ class Dispatch:
         if waiting is None:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))
-        batch = await self._handed_out(run, view, waiting, taken, request.shard_request)
+        batch = await self._redeliver(run, view, waiting, taken, request.shard_request)
         if batch is not None:
             emit(
                 BatchRedelivered(
@@ -276,7 +276,7 @@ class Dispatch:
     def _redeliverable(self, view: QueueView) -> list[Lease]:
         return [lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view)]
 
-    async def _handed_out(
+    async def _redeliver(
         self, run: str, view: QueueView, seen: Lease, taken: Lease, shard_request: ShardRequest | None
     ) -> OutgoingBatch | None:
         """Hand out a leased batch again, unchanged. If that is impossible, return its groups to their lanes."""

@@ -77,8 +77,8 @@ class Retention:
         """Return the environments with groups in kept batches."""
         kept = await self._batches.kept(run)
         leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept.batches])
-        contents = (group for one in leases for group in one.lease.contents)
-        return {environment for environment, _, _ in contents if environment is not None}
+        environments = {portion.environment for one in leases for portion in one.lease.contents}
+        return {environment for environment in environments if environment is not None}
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy, epoch: int | None = None) -> Acknowledged:
         ended = await self._batches.acknowledge(

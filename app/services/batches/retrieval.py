@@ -121,18 +121,18 @@ class Retrieval:
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
     mark = entry.mark
     return LeasedGroup(
-        group.group_id,
-        group.arrival,
-        group.environment,
-        group.size,
-        entry.payload_bytes,
-        entry.checksum,
-        entry.accepted_ms,
-        entry.policy_version,
-        entry.given_id,
-        None if mark is None else mark.filtered_by,
-        1.0 if mark is None else mark.loss_weight,
-        entry.weight.tokens,
+        group_id=group.group_id,
+        arrival=group.arrival,
+        environment=group.environment,
+        size=group.size,
+        payload_bytes=entry.payload_bytes,
+        checksum=entry.checksum,
+        accepted_ms=entry.accepted_ms,
+        policy_version=entry.policy_version,
+        given_id=entry.given_id,
+        filtered_by=None if mark is None else mark.filtered_by,
+        loss_weight=1.0 if mark is None else mark.loss_weight,
+        tokens=entry.weight.tokens,
     )
 
 

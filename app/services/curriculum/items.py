@@ -42,7 +42,7 @@ class ItemPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlight:
     """When an item was last handed out: the sample's number, and the seconds until other samples can get it."""
 
     drawn: int
@@ -102,7 +102,7 @@ class CurriculumItems:
             raise _not_found(view, key)
         emit(CurriculumItemDeleted(run=run, curriculum=name, item=key))
 
-    async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, Flight]:
+    async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, InFlight]:
         """Return an item, and when it was last handed out.
 
         Raises:
@@ -114,7 +114,7 @@ class CurriculumItems:
         if found is None:
             raise _not_found(view, key)
         drawn, free_ms = await self._items.flight(view, key)
-        return found, Flight(drawn, free_ms / 1000)
+        return found, InFlight(drawn, free_ms / 1000)
 
     async def page(
         self,

@@ -100,7 +100,7 @@ class CurriculumStates:
             await self._states.drop(run, own)
             raise
 
-    async def look_after(self, run: str, clock_ms: int) -> None:
+    async def maintain(self, run: str, clock_ms: int) -> None:
         """Remove uploads that were never finished."""
         for own in await self._states.stranded(run, clock_ms - _STRANDED_MS):
             await self._states.drop(run, own, clock_ms - _STRANDED_MS)

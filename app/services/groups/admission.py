@@ -32,7 +32,7 @@ from lachesis.wire.errors import (
 )
 from lachesis.wire.runs import LongSequences
 
-_NOBODY = AdmissionContext(0, 0, {})
+_UNKNOWN_RUN = AdmissionContext(0, 0, {})
 
 Place = Callable[[EncodedGroup, AdmissionContext], Placement]
 
@@ -64,7 +64,7 @@ class Admission:
         self._runs = runs
         self._commits = commits
         self._capacity = capacity
-        self._relief = relief
+        self._eviction = relief
         self._warnings = warnings
         self._history = history
         self._announced: set[str] = set()
@@ -100,7 +100,7 @@ class Admission:
         if makes_run is not None and run not in self._announced:
             await self._runs.announce(run, new=makes_run)
             self._announced.add(run)
-        context, fresh, relieved = self._contexts.get(run, _NOBODY), False, False
+        context, fresh, has_evicted = self._contexts.get(run, _UNKNOWN_RUN), False, False
         attempts = Attempts("store groups", run)
         while attempts.again():
             try:
@@ -119,9 +119,9 @@ class Admission:
                     raise
                 continue  # the remembered state may be outdated
             except StoreFull:
-                if relieved or not await self._relief.evict_if_full():
+                if has_evicted or not await self._eviction.evict_if_full():
                     raise
-                relieved = True  # only once: if the store is full again, the sender must wait
+                has_evicted = True  # only once: if the store is full again, the sender must wait
                 continue
             except (EnvironmentNotFound, IntakePaused, InvalidField, PermissionDenied, RunArchived, RunNotFound):
                 if fresh:

@@ -1,6 +1,6 @@
 """Find where a group is, or what happened to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.batches.leases import Lease
 from app.core.runs.view import QueueView
@@ -9,6 +9,7 @@ from app.store.groups.entries import EndedEntry, EndedGroup, StoredGroup
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.errors import GroupNotFound
+from lachesis.wire.states import PlaceOfGroup
 
 MOST_MOVES = 5
 """A group that is held and found nowhere was taken, or given back, between the reads. That does not happen as often."""
@@ -34,7 +35,7 @@ class GroupFacts:
     """
 
     group_id: str
-    state: str
+    state: PlaceOfGroup
     entry: StoredGroup | EndedEntry
     received_age_s: float
     version_in_force: int
@@ -77,15 +78,15 @@ class GroupHistories:
         view = await self._runs.existing(run)
         (entry,) = await self._groups.entries(run, [group_id])
         if entry is not None:
-            now = ((view.clock_ms - entry.accepted_ms) / 1000, view.policy_version, view.clock_ms)
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return GroupFacts(group_id, waits, entry, *now), True
+                return _held(group_id, waits, entry, view), True
             leases = {lease.batch_id: lease for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(leases))
             if batch_id is not None:
                 lease = leases[batch_id]
-                return GroupFacts(group_id, "leased", entry, *now, batch_id, lease.step, lease=lease), True
+                held = _held(group_id, "leased", entry, view)
+                return replace(held, batch_id=batch_id, step=lease.step, lease=lease), True
         found = (await self._groups.known(run, [given_id])).get(given_id)  # it may have left in between
         if found is not None and found.ended is not None:
             return await self._ended(run, found.group_id, found.ended, view), entry is not None
@@ -107,3 +108,14 @@ class GroupHistories:
             reason=ended.reason,
             checkpoint=saved if is_saved else None,
         )
+
+
+def _held(group_id: str, state: PlaceOfGroup, entry: StoredGroup, view: QueueView) -> GroupFacts:
+    return GroupFacts(
+        group_id,
+        state,
+        entry,
+        received_age_s=(view.clock_ms - entry.accepted_ms) / 1000,
+        version_in_force=view.policy_version,
+        clock_ms=view.clock_ms,
+    )

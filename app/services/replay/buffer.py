@@ -119,7 +119,7 @@ class ReplayBuffers:
                 break
         if old is not None and policy.fragments_per_chunk < old.fragments_per_chunk:
             with suppress(StoreFull):  # maintenance cuts off what is complete later
-                await self._look_after_workers(run, "+inf")
+                await self._maintain_workers(run, "+inf")
         await self._cleanup.sweep(run)
         return await self.state(run)
 
@@ -149,7 +149,7 @@ class ReplayBuffers:
             if await self._put(run, view, view.policy, session):
                 break
         retired = await self._cleanup.settle(run, await self._replay.existing(run))
-        await self._look_after_workers(run, "+inf")
+        await self._maintain_workers(run, "+inf")
         emit(ReplaySessionStarted(run=run, session=session, retired_chunks=retired))
         return retired
 
@@ -290,7 +290,7 @@ class ReplayBuffers:
             payloads.append(payload)
         return payloads
 
-    async def look_after(self, run: str) -> None:
+    async def maintain(self, run: str) -> None:
         """Do one maintenance pass over a run: everything that is due."""
         view = await self._replay.view(run)
         if view is None:
@@ -298,13 +298,13 @@ class ReplayBuffers:
         await self._samples.end_expired(run, view)
         await self._reservations.settle(run)
         await self._entering.take_in(run)
-        await self._look_after_workers(run, view.context.clock_ms)
+        await self._maintain_workers(run, view.context.clock_ms)
         await self._cleanup.sweep(run)
 
-    async def _look_after_workers(self, run: str, until_ms: int | str) -> None:
+    async def _maintain_workers(self, run: str, until_ms: int | str) -> None:
         """Handle workers with waiting fragments, and those to forget."""
         for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
-            await self._insertion.look_after(run, worker)
+            await self._insertion.maintain(run, worker)
 
     async def _put(self, run: str, view: ReplayView | None, policy: ReplaySettings, session: int) -> bool:
         if view is None:

@@ -116,7 +116,7 @@ class ReplayInsertion:
             raise ReplayBlocked(f"the rate limiter holds inserts back: {found.detail}")
         return found
 
-    async def look_after(self, run: str, worker: str) -> None:
+    async def maintain(self, run: str, worker: str) -> None:
         """Apply time and the current session to a worker's fragments: gaps, silence, chunks."""
         await self._attempt(run, _Insert(self._worker(run, worker), ()), (), True)
 

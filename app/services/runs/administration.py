@@ -95,7 +95,7 @@ class RunAdministration:
                     raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
                 return view, False
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
-                await self._limits.learn(run, limits_of(RunLimitSettings, policy))
+                await self._limits.apply(run, limits_of(RunLimitSettings, policy))
                 emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 
@@ -164,7 +164,7 @@ class RunAdministration:
             config = view.config if batch_size is None else view.config.model_copy(update={"batch_size": batch_size})
             policy = Policy.model_validate(view.policy.model_dump() | others)
             if await self._runs.put(run, config, policy, view.epoch):
-                await self._limits.learn(run, limits_of(RunLimitSettings, policy))
+                await self._limits.apply(run, limits_of(RunLimitSettings, policy))
                 emit(RunChanged(run=run, changes=changes))
                 break
         await self._retention.trim(run)
@@ -228,7 +228,7 @@ class RunAdministration:
             await self._groups.mark_abandoned(run, (await self._runs.view(run)).clock_ms)
             await self._groups.delete_marked(run)
             if await self._runs.forget(run):
-                await self._limits.learn(run, None)
+                await self._limits.apply(run, None)
                 emit(RunDeleted(run=run))
                 return
         raise RunInUse(f"groups keep coming for run {run}: stop its environments, then delete it")

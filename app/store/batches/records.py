@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, Portion
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
@@ -14,8 +14,6 @@ from app.store.runs.view import reading
 
 MOST_RECORDS = 128
 """Batches of a run with a record, the latest ones."""
-
-Contents = tuple[tuple[int | None, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class BatchRecord:
         step: The run's step after it was taken first.
         formed_ms: Run clock at that time; None if it is not known.
         relaxed: Whether some minimum was not kept.
-        contents: Its contents by environment: id or None, groups, sequences.
+        contents: Its contents, by environment.
         replayed: The part of them from the replay buffer.
         ranks: How it was divided; None if it was not.
     """
@@ -46,8 +44,8 @@ class BatchRecord:
     step: int
     formed_ms: int | None
     relaxed: bool
-    contents: Contents
-    replayed: Contents
+    contents: tuple[Portion, ...]
+    replayed: tuple[Portion, ...]
     ranks: Ranks | None
 
 
@@ -93,8 +91,8 @@ def record_text(lease: Lease, formed_ms: int) -> str:
 def _parse_record(batch_id: str, text: bytes) -> BatchRecord:
     step, formed_ms, relaxed, contents, replayed, divided = json.loads(text)
     ranks = None if divided is None else Ranks(tuple(divided[0]), *divided[1:])
-    parts = [tuple((environment, groups, size) for environment, groups, size in part) for part in (contents, replayed)]
-    return BatchRecord(batch_id, step, formed_ms, relaxed, parts[0], parts[1], ranks)
+    portions, again = (tuple(Portion(*portion) for portion in part) for part in (contents, replayed))
+    return BatchRecord(batch_id, step, formed_ms, relaxed, portions, again, ranks)
 
 
 class BatchRecordStore:

@@ -340,7 +340,7 @@ class BatchStore:
         for first in range(0, len(batch_ids), OLDEST):
             ids = batch_ids[first : first + OLDEST]
             kept = await self.kept_leases(run, ids) if len(batch_ids) > 1 else []
-            sizes = {one.lease.batch_id: sum(groups for _, groups, _ in one.lease.contents) for one in kept}
+            sizes = {one.lease.batch_id: one.lease.groups for one in kept}
             for batch_id in ids:
                 own = sizes.get(batch_id, 0)
                 if part and groups + own > _GROUPS_RELEASED_AT_ONCE:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from app.core.groups.deletion import QUEUED, SearchPosition
@@ -353,12 +354,13 @@ class GroupStore:
         found = await self._connection.call("HGET", RunKeys(run).history, f"step:{ended.step}:{ended.clock_ms}")
         return None if found is None else str(found.decode())
 
-    async def where(self, run: str, group_id: str, lane: LaneId) -> str | None:
-        """Say where a group of this lane waits: ``queued``, ``buffered``, or None if it does not."""
+    async def where(self, run: str, group_id: str, lane: LaneId) -> Literal["queued", "buffered"] | None:
+        """Say where a group of this lane waits; None if it does not."""
         keys, name = RunKeys(run), lane_name(*lane)
-        for place, key in (("queued", keys.lane(name)), ("buffered", keys.buffer(name))):
-            if await self._connection.call("ZSCORE", key, group_id) is not None:
-                return place
+        if await self._connection.call("ZSCORE", keys.lane(name), group_id) is not None:
+            return "queued"
+        if await self._connection.call("ZSCORE", keys.buffer(name), group_id) is not None:
+            return "buffered"
         return None
 
     async def mark_abandoned(self, run: str, before_ms: int) -> int:

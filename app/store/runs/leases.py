@@ -6,7 +6,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, Portion
 from app.core.ranks.sharding import Balance, EndedBy, Sharding, ShardingSpec
 from lachesis.wire.states import LEASE_STATES
 
@@ -21,8 +21,7 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     fields: dict[str, Any] = json.loads(text)
     if fields["state"] not in LEASE_STATES:
         raise ValueError(f"{fields['state']!r} is not a state of a lease")
-    contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
-    replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
+    contents, replayed = (tuple(Portion(*portion) for portion in fields[name]) for name in ("contents", "replayed"))
     parsed: dict[str, Any] = {"sharding": _sharding(fields["sharding"])}
     parsed |= {"contents": contents, "replayed": replayed}
     parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])

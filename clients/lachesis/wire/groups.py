@@ -12,10 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 from lachesis.wire.blob import ITEM_BYTES
 from lachesis.wire.body import MAX_INTEGER, Body
 from lachesis.wire.limits import MAX_ANNOTATIONS
-from lachesis.wire.states import FilterName, GroupState, LeaseState
+from lachesis.wire.states import FilterName, GroupState, LeaseState, PlaceOfGroup
 from lachesis.wire.status import Warned
-
-PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
 
 SAFETENSORS = "application/x-safetensors"
 """Media type of groups and batches in binary."""

@@ -8,6 +8,9 @@ EVERY_WRITE = "every acknowledged write is fsynced"
 GroupState = Literal["queued", "buffered", "leased", "kept", "delivered", "dropped"]
 """Where a group is. ``kept``: it was delivered, and its batch is kept for a rewind."""
 
+PlaceOfGroup = Literal["queued", "buffered", "leased", "delivered", "dropped"]
+"""Where one group is. ``delivered`` stands for ``kept`` as well."""
+
 LeaseState = Literal["sending", "sent", "held", "returned", "quarantined"]
 """The state of a batch that was taken.
 

@@ -75,7 +75,7 @@ async def test_what_one_process_lost_on_its_way_another_serves(process: Callable
         await services.batches.dispatch.take(RUN)
     line.heal()
     assert (await other.batches.dispatch.take(RUN)).batch is None
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert marks(await other.batches.dispatch.take(RUN)) == [1]
 
 
@@ -109,7 +109,7 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     await services.runs.atropos.register(RUN, config(2))
     await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     answer = await services.batches.dispatch.take(RUN)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert (await services.batches.dispatch.take(RUN)).batch is None
     assert (await other.batches.dispatch.take(RUN)).batch is None
     await services.batches.atropos_delivery.finish(RUN, answer)
@@ -234,10 +234,10 @@ async def test_a_trainer_that_waits_keeps_its_run_awake(process: Callable[..., P
         assert answer.not_ready is not None
         return int(await redis_client.hget(RunKeys(RUN).run, "waited_ms"))  # type: ignore[misc, arg-type]
 
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await redis_client.hexists(RunKeys(RUN).run, "asleep_ms")  # type: ignore[misc]
     noted_ms = await waits()
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert not await redis_client.hexists(RunKeys(RUN).run, "asleep_ms")  # type: ignore[misc]
     assert await waits() == noted_ms, "it is noted once in ten seconds"
     await redis_client.hincrby(RunKeys(RUN).run, "clock_ms", 10_000)  # type: ignore[misc]

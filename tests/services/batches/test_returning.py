@@ -79,10 +79,10 @@ async def test_a_batch_whose_last_lease_ran_out_is_quarantined_without_a_request
     await submit(services, "a")
     await take(services)
     _, maintenance = process()
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await states(services) == ["held"]
     await run_out(redis_client)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await states(services) == ["quarantined"]
 
 

@@ -172,10 +172,10 @@ async def test_a_process_killed_while_it_loads_a_document_leaves_nothing_behind(
     during = await dump(redis_client)
     assert len(during) > len(before)
     assert {key: during[key] for key in before} == before
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert KEYS.curricula_loading.encode() in await dump(redis_client), "it may go on"
     await redis_client.hincrby(KEYS.run, "clock_ms", 600_001)  # type: ignore[misc]
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     after = await dump(redis_client)
     assert {key: after.get(key) for key in before} == before
     assert set(after) <= set(before)

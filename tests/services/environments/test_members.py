@@ -100,7 +100,7 @@ async def test_an_environment_without_members_groups_and_history_is_forgotten(
     async def names_after(seconds: float) -> list[str]:
         await pass_time(redis_client, seconds)
         await services.environments.allowances.heartbeat(RUN, 1, "one", 0)
-        await maintenance.look_after(RUN)
+        await maintenance.maintain(RUN)
         return await names(alone)
 
     assert await names_after(HISTORY_S - 60) == ["pod-1", "here"], "the history of its groups is still known"
@@ -117,7 +117,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
 
     async def stays() -> bool:
         await pass_time(redis_client, 3 * HISTORY_S)
-        await maintenance.look_after(RUN)
+        await maintenance.maintain(RUN)
         return await names(alone) == ["math"]
 
     assert await stays()
@@ -205,7 +205,7 @@ async def test_leaving_through_another_process_is_not_taken_back(process: Callab
     assert await services.environments.registry.register_environment(RUN, RegistrationRequest("math", 4, 512, 1.0, 0.5))
     await services.environments.allowances.pace(RUN, 0)
     assert await others.environments.registry.disconnect_environment(RUN, 0)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert not (await services.runs.atropos.view(RUN)).environments[0].connected
 
 
@@ -357,10 +357,10 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
             model[member] += told.started
             permits[member] += told.started
         elif what == "expire":
-            await maintenance.look_after(RUN)
+            await maintenance.maintain(RUN)
             await pass_time(redis_client, 121)
             await services.environments.allowances.heartbeat(RUN, 0, "always", None)
-            await maintenance.look_after(RUN)
+            await maintenance.maintain(RUN)
             model = {"always": model["always"]}
         view = await services.runs.atropos.view(RUN)
         assert (view.environments[0].members, view.running.get(0, 0)) == (len(model), sum(model.values()))

@@ -104,7 +104,7 @@ async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[...,
     for group in ("orphan", "young"):
         await redis_client.set(keys.payload(group), b"columns")
     await redis_client.hset(keys.run, "clock_ms", 100_000)  # type: ignore[misc]
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert [key async for key in redis_client.scan_iter(keys.payload("*"))] == [keys.payload("young").encode()]
 
 
@@ -160,7 +160,7 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
         await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, registered[0].environment)])
     await services.batches.dispatch.take(RUN)
     await services.runs.atropos.reset(RUN)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     await books_of(redis_client, RUN)
     left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter(f"{PREFIX}:*")}
     assert left <= {"run", "runs", "service", "processes"}

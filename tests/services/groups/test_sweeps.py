@@ -49,7 +49,7 @@ async def test_another_process_drops_what_the_request_left(
     first, second = await filled(process, max_staleness=0)
     assert await first[0].runs.administration.set_policy_version(RUN, 5) == FEW
     await books_of(redis_client, RUN)
-    await second[1].look_after(RUN)
+    await second[1].maintain(RUN)
     assert await dropped(second, "stale") == STALE
     assert len((await books_of(redis_client, RUN))["queued"]) == FRESH
     assert await redis_client.hget(KEYS.run, "unswept") is None  # type: ignore[misc]
@@ -89,7 +89,7 @@ async def test_a_request_says_that_groups_are_old_and_does_not_wait_for_the_swee
         assert why is not None
         assert why.blocker == "old_groups"
     assert 0 < await dropped((services, maintenance), "stale") < STALE
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await dropped((services, maintenance), "stale") == STALE, "the request has asked for a sweep"
     assert (await services.batches.dispatch.take(RUN)).batch is not None
 
@@ -101,7 +101,7 @@ async def test_groups_of_the_future_are_dropped_or_count_as_fresh(
     first, second = await filled(process, version=5, future_versions=future)
     refused = future == "refuse"
     assert await first[0].runs.administration.set_policy_version(RUN, 0) == FEW * refused
-    await second[1].look_after(RUN)
+    await second[1].maintain(RUN)
     assert await dropped(first, "future_version") == STALE * refused
     assert len((await books_of(redis_client, RUN))["queued"]) == FRESH + STALE * (not refused)
     assert await redis_client.zcount(KEYS.versions, "(0", "+inf") == 0
@@ -118,16 +118,16 @@ async def test_a_version_that_is_set_during_a_sweep_gets_a_sweep_of_its_own(
     await services.runs.administration.set_policy_version(RUN, 6)
     await runs.finish_sweep(RUN, sweep)
     assert await runs.requested_sweep(RUN) == sweep + 1
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await runs.requested_sweep(RUN) is None
     assert await dropped((services, maintenance), "stale") == STALE
 
 
 async def test_the_run_is_awake_until_the_sweep_is_done(process: Callable[..., Process], redis_client: Redis) -> None:
     (services, maintenance), _ = await filled(process, max_staleness=0)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
     await services.runs.administration.set_policy_version(RUN, 5)
     assert not await redis_client.hexists(KEYS.run, "asleep_ms")  # type: ignore[misc]
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await dropped((services, maintenance), "stale") == STALE

@@ -33,7 +33,7 @@ async def sleeping(process: Process, *runs: str, **policy: object) -> Services:
         await services.runs.administration.create(run, config(4), Policy(**policy))  # type: ignore[arg-type]
         await join(services, run=run)
         await services.environments.registry.leave(run, 0, None)
-        await maintenance.look_after(run)
+        await maintenance.maintain(run)
         assert await services.connection.call("HEXISTS", RunKeys(run).run, "asleep_ms")
     return services
 
@@ -53,7 +53,7 @@ async def forget(services: Services) -> None:
 async def make_again(services: Services) -> None:
     await services.runs.administration.delete(RUN)
     await services.runs.administration.create(RUN, config(4), Policy())
-    await services.maintenance.look_after(RUN)
+    await services.maintenance.maintain(RUN)
 
 
 async def add_item(services: Services) -> None:
@@ -88,7 +88,7 @@ async def test_what_happens_in_a_run_that_sleeps_is_shown(process: Start, change
     for _ in range(2):
         after = await metrics.page()
         assert after == await scraper(services).page() != before
-        await services.maintenance.look_after(RUN)
+        await services.maintenance.maintain(RUN)
 
 
 async def hashes_read(redis: Redis, metrics: Metrics) -> int:
@@ -120,7 +120,7 @@ async def test_damage_to_a_run_that_sleeps_shows_after_a_round_of_scrapes(proces
 async def test_an_environment_falls_silent_while_its_run_sleeps(process: Start, redis_client: Redis) -> None:
     services = await sleeping(process(), RUN)
     await register(services)
-    await services.maintenance.look_after(RUN)
+    await services.maintenance.maintain(RUN)
     assert await redis_client.hexists(RunKeys(RUN).run, "asleep_ms")  # type: ignore[misc]
     metrics = scraper(services)
     silent = b'lachesis_environments{run="run",state="silent"} 1'

@@ -337,7 +337,7 @@ class ReplayModel:
             raise Refused("invalid_field")
         self._put(self.it.rules, session)
         self._look_over()
-        self._look_after_workers(math.inf)
+        self._maintain_workers(math.inf)
 
     def change(self, **changes: Any) -> None:
         rules = replace(self.it.rules, **changes)
@@ -366,10 +366,10 @@ class ReplayModel:
         self.now += seconds
         for sample in [sample for sample, held in self.it.samples.items() if held.until <= self.now]:
             self._end(sample, "expired")
-        self._look_after_workers(self.now)
+        self._maintain_workers(self.now)
         self._look_over()
 
-    def _look_after_workers(self, until: float) -> None:
+    def _maintain_workers(self, until: float) -> None:
         due = sorted((worker.due, name) for name, worker in self.it.workers.items() if worker.due <= until)
         for _, name in due:
             draft = self._opened(name)

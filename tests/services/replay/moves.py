@@ -86,7 +86,7 @@ class Buffer:
     async def pass_time(self, ms: int) -> None:
         """Move the run clock on, and look after the run."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
-        await self.process[1].look_after(RUN)
+        await self.process[1].maintain(RUN)
 
     async def books(self) -> "Books":
         """Recount the buffer."""

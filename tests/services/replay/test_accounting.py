@@ -235,7 +235,7 @@ async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Proces
     for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.buffers.state(RUN)):
         with pytest.raises(LachesisError):
             await late
-    await buffer.process[1].look_after(RUN)
+    await buffer.process[1].maintain(RUN)
     assert await keys_of_runs(redis_client) == []
 
 
@@ -245,7 +245,7 @@ async def test_a_reset_leaves_no_payload_and_the_next_buffer_is_empty(
     buffer = await buffer_of(process(), redis_client)
     await buffer.put(0, 1)
     await buffer.process[0].runs.atropos.reset(RUN)
-    await buffer.process[1].look_after(RUN)
+    await buffer.process[1].maintain(RUN)
     assert [key async for key in redis_client.scan_iter(RunKeys(RUN).payload("*"))] == []
     again = await buffer_of(buffer.process, redis_client)
     await again.put(0)

@@ -146,7 +146,7 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
     await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     other = process()
     for _ in range(2):
-        await other[1].look_after(RUN)
+        await other[1].maintain(RUN)
         sample = await buffer.take(1)
         assert [record.fragment.fragment_id for record in sample.records] == [batch.groups[0].group_id]
         await buffer.nack(sample)
@@ -325,7 +325,7 @@ async def test_a_buffer_that_is_restored_gets_the_groups_that_it_has_not_seen(
     (after,) = await trained(services)
     own = [before, batch.groups[0].group_id, after]
     await services.replay.snapshots.restore(RUN, "step-2")
-    await buffer.process[1].look_after(RUN)
+    await buffer.process[1].maintain(RUN)
     assert set((await swept(buffer)).fragments) == set(own[:2])
     await services.batches.retention.rewind(RUN, 0)
     assert await trained(services, 3) == own

@@ -321,7 +321,7 @@ class ReplayMachine(RuleBasedStateMachine):
         for _ in range(times):
             self._advance(1000 * PASSES_S)
             self._call(lambda s: s.environments.registry._runs.tick(RUN))
-            self._call(lambda s: s.replay.buffers.look_after(RUN))
+            self._call(lambda s: s.replay.buffers.maintain(RUN))
             self._model.pass_time(PASSES_S)
 
     def _advance(self, ms: int) -> None:

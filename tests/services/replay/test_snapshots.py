@@ -231,7 +231,7 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
     for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay.snapshots.delete_buffer(RUN)):
         with pytest.raises(ReplayNotFound):
             await late
-    await buffer.process[1].look_after(RUN)
+    await buffer.process[1].maintain(RUN)
     assert set(await keys_of_runs(redis_client)) == bare - {KEYS.replay.encode()}
 
     again = await buffer_of(buffer.process, redis_client)

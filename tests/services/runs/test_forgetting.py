@@ -62,10 +62,10 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
         await services.groups.atropos.submit(RUN, [encoded(2), encoded(3, environment)])
     await services.batches.dispatch.take(RUN)
     await services.runs.atropos.reset(RUN)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await keys_of(redis_client), "a repeated submission is still recognised"
     await pass_time(redis_client, RECOGNISED_MS)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await keys_of(redis_client) == []
 
 
@@ -112,13 +112,13 @@ async def test_a_missing_or_forgotten_run_stays_away_whatever_still_arrives(
         lambda: runs.record_heartbeats({RUN: PendingHeartbeats({0: 0}, {(0, "one")})}),
         lambda: runs.tick(RUN),
         lambda: runs.forget(RUN),
-        lambda: maintenance.look_after(RUN),
+        lambda: maintenance.maintain(RUN),
     ]
     for does in late:
         await does()
         assert await keys_of(redis_client) == []
     await runs.announce(RUN)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     assert await keys_of(redis_client) == [], "the process that announced it died before it held anything"
 
 
@@ -171,9 +171,9 @@ async def test_knowledge_of_a_forgotten_run_is_outdated_in_a_new_one(
         assert receipt.buffered == (group_size == 4)
         if services is knows:
             await knows.runs.atropos.reset(RUN)
-            await maintenance.look_after(RUN)
+            await maintenance.maintain(RUN)
             await pass_time(redis_client, RECOGNISED_MS)
-            await maintenance.look_after(RUN)
+            await maintenance.maintain(RUN)
             assert await keys_of(redis_client) == []
 
 
@@ -236,7 +236,7 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
             await services.runs.atropos.reset(run)
             await redis_client.hdel(RunKeys(run).run, "reset_ms")  # type: ignore[misc]  # as if it were long ago
             for _ in range(2):  # one to sweep, one to forget
-                await maintenance.look_after(run)
+                await maintenance.maintain(run)
             await check(run)
 
     ends = [asyncio.create_task(end(index)) for index in range(3)]
@@ -262,8 +262,8 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     submission = PendingGroup("one", encoded(2), Placement(None))
     assert await GroupStore(one_by_one).admit(RUN, [[submission]], Preconditions(run.epoch)) == Stored([None])
     assert before < one_by_one.sent
-    await maintenance.look_after(RUN)
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
+    await maintenance.maintain(RUN)
     assert await keys_of(redis_client) == []
 
 
@@ -293,5 +293,5 @@ async def test_what_a_run_that_nobody_made_could_not_index_is_deleted_and_the_ru
     assert await redis_client.exists(KEYS.payload("one"))
     _, maintenance = process()
     for _ in range(2):  # the first pass deletes the payload
-        await maintenance.look_after(RUN)
+        await maintenance.maintain(RUN)
     assert await keys_of(redis_client) == []

@@ -168,9 +168,9 @@ async def test_heartbeats_that_redis_did_not_take_are_written_later(
     await redis_client.zadd(KEYS.members_heard, {member: 1})
     line.hold(scripts.load("record_heartbeats").digest.encode())
     with pytest.raises(StoreUnavailable):
-        await maintenance.look_after(RUN)
+        await maintenance.maintain(RUN)
     line.heal()
-    await maintenance.look_after(RUN)
+    await maintenance.maintain(RUN)
     heard_ms = await redis_client.zscore(KEYS.members_heard, member)
     assert heard_ms is not None
     assert heard_ms > 1
