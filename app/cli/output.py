@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from lachesis._cli.output import console
+from lachesis._cli.session import note
 from lachesis.wire.printable import printable
 
 
@@ -36,5 +37,5 @@ def show_json(text: str) -> None:
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Print one line to stderr, and exit."""
-    typer.echo(f"lachesis: {printable(' '.join(message.split()))}", err=True)
+    note(message)
     sys.exit(code)

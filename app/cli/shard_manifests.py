@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
@@ -12,6 +13,7 @@ import orjson
 from app.api.wire.shards import shown_plan
 from app.cli.output import NotWritten
 from app.services.datasets import DatasetPlan, episodes_of
+from app.store.server.data_dir import sync_folder
 
 SUMMARY = "summary.json"
 _OURS = re.compile(r"rank-\d+-of-\d+\.jsonl|summary\.json")
@@ -62,7 +64,7 @@ def write_manifests(planned: DatasetPlan, folder: Path, force: bool) -> None:
         _write_all(planned, new)
         check_target(folder, force)  # again: writing took a while
         _replace(folder, new, old)
-        _sync(folder.parent)
+        sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -94,21 +96,13 @@ def _write_all(planned: DatasetPlan, folder: Path) -> None:
     for rank, (ids, lengths, costs) in enumerate(episodes_of(planned)):
         rows = zip(ids, lengths.tolist(), costs.tolist(), strict=True)
         lines = (orjson.dumps({"episode": name, "length": length, "cost": cost}) for name, length, cost in rows)
-        with (folder / manifest_name(rank, ranks)).open("wb") as file:
-            file.writelines(line + b"\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-    with (folder / SUMMARY).open("wb") as file:
-        file.write(shown_plan(planned).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
+        _write(folder / manifest_name(rank, ranks), lines)
+    _write(folder / SUMMARY, [shown_plan(planned).model_dump_json(indent=2, exclude_none=True).encode()])
+    sync_folder(folder)
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> None:
+    with path.open("wb") as file:
+        file.writelines(line + b"\n" for line in lines)
         file.flush()
         os.fsync(file.fileno())
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    """Write the names of a folder's files to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

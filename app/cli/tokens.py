@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.cli.output import fail, show, show_json
 from app.settings import InvalidSettings, load_settings
-from lachesis._cli.output import console, cut, table
+from lachesis._cli.output import console, cut, span, table
 from lachesis.wire.access import TOKEN_ID, Role, TokenCreate, TokenInfo, TokenRotate
 from lachesis.wire.errors import LachesisError
 from lachesis.wire.printable import printable
@@ -274,13 +274,8 @@ def _seconds(text: str) -> float:
 
 def _row(token: TokenInfo, most: int) -> tuple[str, ...]:
     """Return the cells of a token, its name and runs at most so long: a long one must hide no column."""
-    ends = "never" if token.expires_s is None else f"in {_time(token.expires_s)}"
-    used = "never" if token.last_used_age_s is None else f"{_time(token.last_used_age_s)} ago"
+    ends = "never" if token.expires_s is None else f"in {span(token.expires_s)}"
+    used = "never" if token.last_used_age_s is None else f"{span(token.last_used_age_s)} ago"
     runs = ", ".join(token.runs) + (f" ({token.environment})" if token.environment else "")
     name, runs = (cut(printable(text), most) for text in (token.name, runs))
     return (token.id, name, token.role, runs, token.state, ends, used)
-
-
-def _time(seconds: float) -> str:
-    unit, length = next((one for one in reversed(_SECONDS.items()) if seconds >= one[1]), ("s", 1))
-    return f"{seconds / length:.0f} {unit}"

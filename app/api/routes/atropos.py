@@ -273,7 +273,7 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
 
     If replies that clients have not taken fill the memory for contents, the answer is `too_many_reads`.
     """
-    return await wire.example_reply(request, services.groups.store, services.contents, run)
+    return await wire.example_reply(request, services.groups.contents, services.contents, run)
 
 
 @direct.post(

@@ -18,7 +18,7 @@ from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import EnvironmentRegistry
 from app.services.groups.atropos_ingest import AtroposReceipt
-from app.store.groups.store import GroupStore
+from app.services.groups.contents import GroupContentReader
 from lachesis.wire.atropos import (
     Buffered,
     EnvironmentRegistered,
@@ -77,7 +77,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
     return WatchedReply(body, headers, sent, broke_off)
 
 
-async def example_reply(request: Request, groups: GroupStore, contents: ContentBudget, run: str) -> Response:
+async def example_reply(request: Request, groups: GroupContentReader, contents: ContentBudget, run: str) -> Response:
     """Answer `GET /latest_example` with the newest group, or with empty lists before there is one.
 
     Raises:
@@ -88,7 +88,7 @@ async def example_reply(request: Request, groups: GroupStore, contents: ContentB
         async def admit(size_bytes: int) -> None:
             await share.claim(_TEXT_COPIES * size_bytes)
 
-        payload = await groups.latest(run, admit)
+        payload = await groups.newest(run, admit)
         if payload is None:
             await share.release()
             return model_reply(NoExample())

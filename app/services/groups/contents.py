@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from app.services.groups.history import MOST_MOVES, GroupFacts, GroupHistories
 from app.store.groups.listing import GroupListStore
+from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.errors import GroupGone
 
@@ -25,7 +26,8 @@ class KeptContents:
 class GroupContentReader:
     """Reads groups that wait, are in batches, are kept for a rewind, or are in the replay buffer or its snapshots."""
 
-    def __init__(self, listed: GroupListStore, histories: GroupHistories) -> None:
+    def __init__(self, groups: GroupStore, listed: GroupListStore, histories: GroupHistories) -> None:
+        self._groups = groups
         self._listed = listed
         self._histories = histories
 
@@ -54,6 +56,15 @@ class GroupContentReader:
                 return KeptContents(facts, payload)
             if facts.ended_age_s is not None or is_kept:
                 raise GroupGone(f"group {given_id} {_why(facts)}")
+
+    async def newest(self, run: str, admit: Callable[[int], Awaitable[None]]) -> bytes | None:
+        """Return the columns of the newest group, even if it has left the run; None before there is one.
+
+        Args:
+            run: The run's name.
+            admit: Awaited with the bytes of the columns before they are read. An error of it is raised.
+        """
+        return await self._groups.latest(run, admit)
 
     async def item(self, run: str, facts: GroupFacts) -> str | None:
         """Return the item of a group; None if it names none, or if its contents are gone or their header is large."""

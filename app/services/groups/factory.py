@@ -19,12 +19,11 @@ from app.services.replay.eviction import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
-from app.store.groups.store import GroupStore
 
 
 @dataclass(frozen=True, slots=True)
 class GroupServices:
-    """The use cases of groups, and their store."""
+    """The use cases of groups."""
 
     native: NativeIngest
     atropos: AtroposIngest
@@ -36,7 +35,6 @@ class GroupServices:
     listing: GroupListing
     staleness: Staleness
     arrivals: Arrivals
-    store: GroupStore
 
     @classmethod
     def create(
@@ -52,7 +50,7 @@ class GroupServices:
         commits = GroupCommit(stores.groups, commit_lock)
         admission = Admission(stores.runs, commits, capacity, eviction, warnings, recorder)
         histories = GroupHistories(stores.runs, stores.groups, stores.batches)
-        contents = GroupContentReader(stores.listed_groups, histories)
+        contents = GroupContentReader(stores.groups, stores.listed_groups, histories)
         return cls(
             native=NativeIngest(stores.groups, admission),
             atropos=AtroposIngest(stores.runs, stores.groups, admission),
@@ -64,5 +62,4 @@ class GroupServices:
             listing=GroupListing(stores.runs, stores.groups, stores.listed_groups, stores.batches),
             staleness=Staleness(stores.runs, stores.groups),
             arrivals=Arrivals(),
-            store=stores.groups,
         )

@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from app.store.redis.keys import FORMAT
-from app.store.server.data_dir import ServerDir, private, write_whole
+from app.store.server.data_dir import ServerDir, private, sync_folder, write_whole
 from app.store.server.engine import Engine, find_server
 from lachesis.wire.errors import StoreUnavailable
 
@@ -109,7 +109,7 @@ def _back_up(client: Redis, snapshot: Path, target: Path, lachesis: str) -> Back
         sha256=digest,
     )
     write_whole(target / _MANIFEST, manifest.model_dump_json(indent=2))
-    _sync(target)
+    sync_folder(target)
     return manifest
 
 
@@ -147,10 +147,10 @@ def restore_backup(source: Path, data_dir: Path, binary: Path | None) -> BackupM
                 raise BackupFailed(f"{source / _DATA} has changed while it was read: repeat the command")
         write_whole(part / _REST, "")
         write_whole(part / "appendonly.aof.manifest", f"file {_BASE} seq 1 type b\nfile {_REST} seq 1 type i\n")
-        _sync(part)
+        sync_folder(part)
         directory.claim_data(written_by)
         part.rename(directory.home / "appendonlydir")
-        _sync(directory.home)
+        sync_folder(directory.home)
     except OSError as error:
         raise BackupFailed(f"cannot restore {source} into {data_dir}: {error}") from error
     finally:
@@ -243,12 +243,3 @@ def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
 
 def _new_file(path: Path) -> BinaryIO:
     return open(path, "wb", opener=private)
-
-
-def _sync(folder: Path) -> None:
-    """Flush the names of a directory to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -247,6 +247,15 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Flush the names of a directory to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def private(path: str, flags: int) -> int:
     """Open a file that only this user may read, whatever the umask is."""
     return os.open(path, flags, 0o600)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, Portion
 from app.core.batches.rewind import plan_rewind, restored_version
 from app.core.runs.counters import KeptBatches
 from app.core.runs.settings import Policy
@@ -33,7 +33,7 @@ leases = st.builds(
     deadline_ms=st.integers(0, 2),
     request_id=st.sampled_from(["", "request"]),
     trainer=st.sampled_from(["", "trainer"]),
-    contents=st.just(((0, 1, 4),)),
+    contents=st.just((Portion(0, 1, 4),)),
     debts=st.sampled_from([(), ((0, 2),)]),
     rewound=st.integers(0, REWINDS),
     given_back=st.sampled_from(["", "lease"]),

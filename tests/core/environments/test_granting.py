@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import Lease
+from app.core.batches.leases import Lease, Portion
 from app.core.environments.granting import Demand
 from app.core.numeric.subset_sum import reachable
 from app.core.replay.mixing import fresh_needed
@@ -15,7 +15,9 @@ from app.core.runs.settings import Policy, RunConfig
 from lachesis.wire.errors import RunNotFound
 from tests.core.views import EMPTY, TTL_MS, environment
 
-LEASE = Lease("batch", "held", "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
+LEASE = Lease(
+    "batch", "held", "worker", 1, 1, relaxed=False, contents=(Portion(None, 1, 2), Portion(0, 1, 4), Portion(7, 1, 2))
+)
 
 
 def test_queued_running_and_leased_groups_count_for_their_own_environment() -> None:
@@ -53,7 +55,7 @@ def test_while_intake_is_paused_nobody_may_start_a_group() -> None:
 
 def test_what_may_be_replayed_need_not_be_made() -> None:
     """Half of a batch of 8 is fresh, and of the batch with the trainer all but 4 sequences of environment 0."""
-    lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
+    lease = replace(LEASE, contents=(Portion(0, 2, 8),), replayed=(Portion(0, 1, 4),))
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
     grant = Demand("run", replace(EMPTY, leases=(lease,), **own)).of(0)
     assert (grant.credit.wanted, grant.credit.outstanding, grant.credit.sequences) == (12, 4, 8)
