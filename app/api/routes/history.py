@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.deps import MOST_SHOWN, NamedRun, ServicesDep
 from app.api.http.openapi import read_responses
@@ -13,7 +13,7 @@ from app.api.http.routing import NativeRoute, requires
 from app.api.wire.time_query import FromTime, ToTime
 from app.core.access.permissions import Permission
 from app.core.history.charts import Histograms
-from app.core.history.resolution import DAY_S, MOST_POINTS, Range
+from app.core.history.resolution import DAY_S, MOST_POINTS, AskedRange, Range
 from app.core.history.shares import Shares
 from app.core.history.wanted import WantedHistory
 from lachesis.wire import errors
@@ -37,13 +37,13 @@ _FIELDS = {"run": tuple(RunSeries.model_fields), "environments": tuple(Environme
 OneEnvironment = Annotated[
     str | None, Query(max_length=_MOST_NAME, description="Show only the environment of this name.")
 ]
-LeastStep = Annotated[
+_LeastStep = Annotated[
     int | None,
     Query(
         ge=1, le=DAY_S, description="The shortest span to return, seconds. Default: the finest that covers the range."
     ),
 ]
-MostSpans = Annotated[
+_MostSpans = Annotated[
     int,
     Query(
         ge=1, le=MOST_POINTS, description="The most spans to return: longer ones are taken as needed, up to a day each."
@@ -60,17 +60,24 @@ SomeFields = Annotated[
 ]
 
 
+def asked_range(
+    from_s: FromTime = None, to_s: ToTime = None, step_s: _LeastStep = None, most_spans: _MostSpans = MOST_POINTS
+) -> AskedRange:
+    """Return the range that a request asks for."""
+    return AskedRange(from_s, to_s, step_s or 0, most_spans)
+
+
+Asked = Annotated[AskedRange, Depends(asked_range)]
+
+
 @router.get("", summary="Read the history", response_model=History, responses=read_responses(errors.RunNotFound))
 @requires(Permission.READ)
 async def get_history(
     request: Request,
     run: NamedRun,
     services: ServicesDep,
-    from_s: FromTime = None,
-    to_s: ToTime = None,
+    asked: Asked,
     environment: OneEnvironment = None,
-    step_s: LeastStep = None,
-    most_spans: MostSpans = MOST_POINTS,
     fields: SomeFields = None,
 ) -> Response:
     """Return series of the run and its environments.
@@ -83,7 +90,7 @@ async def get_history(
     wanted = _wanted(fields, environment)
 
     async def series() -> bytes:
-        found = await services.history.reading.of(run, from_s, to_s, wanted, step_s or 0, most_spans)
+        found = await services.history.reading.series(run, asked, wanted)
         next_in_s = services.history.upkeep.next_in_s(run)
         contents = {"first_epoch": found.first_epoch, "run": found.run, "environments": found.environments}
         return await _text(found.shown, next_in_s, contents)
@@ -103,17 +110,13 @@ async def get_histograms(
     run: NamedRun,
     services: ServicesDep,
     value: Annotated[HistoryValue, Query(description="The value that is counted.")],
-    from_s: FromTime = None,
-    to_s: ToTime = None,
+    asked: Asked,
     environment: OneEnvironment = None,
-    step_s: LeastStep = None,
-    most_spans: MostSpans = MOST_POINTS,
 ) -> Response:
     """Return how a value of groups was distributed: of all accepted groups, and of those in new batches."""
 
     async def over_time() -> bytes:
-        reading = services.history.reading
-        shown, found = await reading.histograms(run, value, from_s, to_s, environment, step_s or 0, most_spans)
+        shown, found = await services.history.reading.histograms(run, value, asked, environment)
         next_in_s = services.history.upkeep.next_in_s(run)
         return await _text(shown, next_in_s, {"value": value, **_fields_of(found)})
 
@@ -131,11 +134,8 @@ async def get_shares(
     request: Request,
     run: NamedRun,
     services: ServicesDep,
+    asked: Asked,
     count: Annotated[HistoryCount, Query(description="What shares are counted in.")] = "sequences",
-    from_s: FromTime = None,
-    to_s: ToTime = None,
-    step_s: LeastStep = None,
-    most_spans: MostSpans = MOST_POINTS,
 ) -> Response:
     """Return the share of each environment in what was generated and in what was trained on.
 
@@ -144,7 +144,7 @@ async def get_shares(
     """
 
     async def compared() -> bytes:
-        shown, found = await services.history.reading.shares(run, count, from_s, to_s, step_s or 0, most_spans)
+        shown, found = await services.history.reading.shares(run, count, asked)
         about = {"from_s": shown.from_s, "to_s": shown.to_s, "next_in_s": services.history.upkeep.next_in_s(run)}
         answer = {**about, "count": count, **_fields_of(found)}
         return await asyncio.to_thread(orjson.dumps, answer)

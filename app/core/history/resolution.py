@@ -50,6 +50,23 @@ MOST_CELLS = 24_000
 
 
 @dataclass(frozen=True, slots=True)
+class AskedRange:
+    """The range of time that a reader asks for.
+
+    Attributes:
+        from_s: When it begins, seconds since 1970. None means `default_begin`.
+        to_s: When it ends. None means now.
+        least_step_s: The shortest span to show, at most the last of `STEPS_S`.
+        most_spans: The most spans to show, up to `MOST_POINTS`, if there are coarser ones.
+    """
+
+    from_s: float | None = None
+    to_s: float | None = None
+    least_step_s: int = 0
+    most_spans: int = MOST_POINTS
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """A range of time, in whole spans of ``step_s`` seconds: from ``from_s`` on, up to before ``to_s``."""
 

@@ -18,7 +18,7 @@ from app.core.history.joined import JoinedSpans, TimedSpan
 from app.core.history.resolution import (
     KEPT,
     MOST_CELLS,
-    MOST_POINTS,
+    AskedRange,
     Range,
     Resolution,
     chosen_range,
@@ -70,6 +70,9 @@ class _Closed:
     cells: int
 
 
+_DEFAULT = AskedRange()
+
+
 class Histories:
     """Reads histories. A range that ends now also includes what this process has counted and not yet written."""
 
@@ -81,91 +84,68 @@ class Histories:
         self._large = asyncio.Semaphore(1)
         self._locks: WeakValueDictionary[tuple[str, int, WantedHistory], asyncio.Lock] = WeakValueDictionary()
 
-    async def of(
-        self,
-        run: str,
-        from_s: float | None = None,
-        to_s: float | None = None,
-        wanted: WantedHistory = EVERYTHING,
-        least_step_s: int = 0,
-        most_spans: int = MOST_POINTS,
-    ) -> RunHistory:
+    async def series(self, run: str, asked: AskedRange = _DEFAULT, wanted: WantedHistory = EVERYTHING) -> RunHistory:
         """Read the series of a run, as finely as they are kept and the size of the answer allows.
 
         Args:
             run: The run's name.
-            from_s: When the range begins, seconds since 1970. None means `default_begin`.
-            to_s: When the range ends. None means now.
+            asked: The range.
             wanted: What to read. The less, the faster.
-            least_step_s: The shortest span to show.
-            most_spans: The most spans to show, up to `MOST_POINTS`, if there are coarser ones.
 
         Raises:
             RunNotFound: There is no such run.
             InvalidField: The range ends before it begins.
         """
         first_epoch = await self._histories.first_epoch(run)  # first: series that a reset clears never have its number
-        shown, (of_run, environments) = await self._shown(
-            run, from_s, to_s, wanted, most_spans, least_step_s, partial(_series, wanted=wanted)
-        )
+        shown, (of_run, environments) = await self._shown(run, asked, wanted, partial(_series, wanted=wanted))
         return RunHistory(shown, first_epoch, of_run, environments)
 
     async def histograms(
         self,
         run: str,
         value: HistoryValue,
-        from_s: float | None = None,
-        to_s: float | None = None,
+        asked: AskedRange = _DEFAULT,
         environment: str | None = None,
-        least_step_s: int = 0,
-        most_spans: int = MOST_POINTS,
     ) -> tuple[Range, Histograms]:
-        """Read how a value of groups was distributed over time, in one environment or (None) in all; see `of`."""
+        """Read how a value of groups was distributed over time, in one environment or (None) in all; see `series`."""
         # Those of all values: who looks at one looks at others, too.
-        wanted, most = WantedHistory((), SKETCHES, environment, together=True), min(most_spans, _MOST_HISTOGRAMS)
-        return await self._shown(run, from_s, to_s, wanted, most, least_step_s, partial(histograms, value=value))
+        wanted = WantedHistory((), SKETCHES, environment, together=True)
+        asked = replace(asked, most_spans=min(asked.most_spans, _MOST_HISTOGRAMS))
+        return await self._shown(run, asked, wanted, partial(histograms, value=value))
 
-    async def shares(
-        self,
-        run: str,
-        counted: HistoryCount,
-        from_s: float | None = None,
-        to_s: float | None = None,
-        least_step_s: int = 0,
-        most_spans: int = MOST_POINTS,
-    ) -> tuple[Range, Shares]:
-        """Read what of each environment was generated and trained on in a range; see `of`."""
+    async def shares(self, run: str, counted: HistoryCount, asked: AskedRange = _DEFAULT) -> tuple[Range, Shares]:
+        """Read what of each environment was generated and trained on in a range; see `series`."""
         wanted = WantedHistory((), (f"{counted}_in", f"{counted}_out"))
 
         def compared(spans: Mapping[int, HistorySpan], _points: int) -> Shares:
             return shares(spans.values(), counted)
 
-        return await self._shown(run, from_s, to_s, wanted, most_spans, least_step_s, compared)
+        return await self._shown(run, asked, wanted, compared)
 
     async def _shown(
         self,
         run: str,
-        from_s: float | None,
-        to_s: float | None,
+        asked: AskedRange,
         wanted: WantedHistory,
-        most_points: int,
-        least_step_s: int,
         compute: Callable[[Mapping[int, HistorySpan], int], Answer],
     ) -> tuple[Range, Answer]:
         """Read what is wanted, and compute an answer from the spans and their number."""
         if not await self._runs.is_made(run):
             raise RunNotFound(f"there is no run {run}")
-        if to_s is None or to_s > await self._histories.now_s():
+        if asked.to_s is None or asked.to_s > await self._histories.now_s():
             await self._upkeep.refresh(run)
         if wanted.environment is not None:
             wanted = replace(wanted, environment=wanted.environment[:MOST_NAME])
         now_s, environments = await self._histories.now_s(), await self._histories.environments(run)
-        to_s = now_s if to_s is None else to_s
+        to_s = now_s if asked.to_s is None else asked.to_s
+        from_s = asked.from_s
         if from_s is None:
             from_s = default_begin(to_s, await self._histories.firsts_s(run))
         if from_s >= to_s:
             raise InvalidField(f"is {from_s:.0f}, not before to = {to_s:.0f}", ("query", "from"))
-        choose = partial(chosen_range, from_s, to_s, now_s, most_points=most_points, least_step_s=least_step_s)
+        choose = partial(
+            chosen_range, from_s, to_s, now_s, most_points=asked.most_spans, least_step_s=asked.least_step_s
+        )
         is_of_many = wanted.has_environments and wanted.environment is None
         names = min(environments, MOST_ENVIRONMENTS) if is_of_many else 0
         while True:

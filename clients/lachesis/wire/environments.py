@@ -20,7 +20,10 @@ Weight = Annotated[
     Field(ge=0, le=1e12, description="Its part of the sequences beyond the minimums, relative to other environments."),
 ]
 MinShare = Annotated[_Share, Field(description="Minimum share in each batch. Null means no minimum.", examples=[0.25])]
-MaxShare = Annotated[_Share, Field(description="Maximum share in each batch. Null means no maximum. A larger minimum counts as this maximum.")]
+MaxShare = Annotated[
+    _Share,
+    Field(description="Maximum share in each batch. Null means no maximum. A larger minimum counts as this maximum."),
+]
 
 
 MemberId = Annotated[

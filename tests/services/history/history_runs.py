@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.api.deps import Services
+from app.core.history.resolution import AskedRange
 from app.core.history.wanted import WantedHistory
 from app.core.ranks.costs import Weight
 from app.core.runs.settings import Policy
@@ -50,8 +51,8 @@ async def keep(services: Services, *, maintains: bool = True) -> None:
 async def read(services: Services, environment: str | None = None, ago_s: float = 3600) -> RunHistory:
     """Read the history up to after the present span."""
     (now_s, _) = await services.connection.call("TIME")
-    return await services.history.reading.of(
-        RUN, int(now_s) - ago_s, int(now_s) + 1, WantedHistory(environment=environment)
+    return await services.history.reading.series(
+        RUN, AskedRange(int(now_s) - ago_s, int(now_s) + 1), WantedHistory(environment=environment)
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.history.resolution import DAY_S, KEPT
+from app.core.history.resolution import DAY_S, KEPT, AskedRange
 from app.core.history.series import Facts, HistorySpan
 from app.services.history.recorder import HistoryRecorder
 from app.services.history.upkeep import HistoryUpkeep
@@ -70,7 +70,7 @@ async def test_a_clock_that_was_ahead_hides_new_spans_for_minutes_only(
 
     await histories.append(RUN, span_of(2))
     now_s = await histories.now_s()
-    found = await services.history.reading.of(RUN, now_s - 600, now_s + 1)
+    found = await services.history.reading.series(RUN, AskedRange(now_s - 600, now_s + 1))
     assert [groups for groups in found.environments["math"]["groups_in"] if groups is not None] == [2]
     assert await histories.merge(RUN, KEPT[0], KEPT[1], int(now_s) // 60 * 60, span_of(2), now_s)
 

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.history.resolution import KEPT, MOST_CELLS, fresh_s, until_next_write_s
+from app.core.history.resolution import KEPT, MOST_CELLS, AskedRange, fresh_s, until_next_write_s
 from app.core.history.series import MOST_ENVIRONMENTS, OTHERS, Facts, HistorySpan, Tally
 from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
@@ -296,7 +296,8 @@ async def test_what_was_written_before_a_long_stop_is_added_up_after_it(
         await redis_client.xadd(KEYS.series(step_s), {"facts": text}, f"{(begin_s + after_s) * 1000}-0")
     await keep(services)
     for step_s in (900, 6 * 3600):
-        found = await services.history.reading.of(RUN, begin_s - 6 * 3600, begin_s + 6 * 3600, least_step_s=step_s)
+        asked = AskedRange(begin_s - 6 * 3600, begin_s + 6 * 3600, step_s)
+        found = await services.history.reading.series(RUN, asked)
         assert total(found.environments["math"]["groups_in"]) == 5
     assert await redis_client.xlen(KEYS.series(60)) == 0, "its spans are added up"
 
@@ -308,7 +309,7 @@ async def test_a_young_history_is_shown_from_its_begin(process: Callable[..., Pr
 
     async def begin_ago_s() -> float:
         (now_s, _) = await services.connection.call("TIME")
-        shown = (await reading.of(RUN)).shown
+        shown = (await reading.series(RUN)).shown
         of_histograms, _ = await reading.histograms(RUN, "reward")
         assert of_histograms.from_s - shown.from_s in (0, 10)
         return int(now_s) - shown.from_s
@@ -333,7 +334,8 @@ async def test_histograms_compare_what_came_with_what_was_trained_on(process: Ca
     assert (await services.batches.dispatch.take(RUN, BatchRequest("", 60, "trainer"))).batch is not None
     await keep(services)
     (now_s, _) = await services.connection.call("TIME")
-    of_reward = await services.history.reading.histograms(RUN, "reward", int(now_s) - 600, int(now_s) + 1)
+    asked = AskedRange(int(now_s) - 600, int(now_s) + 1)
+    of_reward = await services.history.reading.histograms(RUN, "reward", asked)
     shown, found = of_reward
     assert shown.points == len(found.generated) == len(found.trained)
     assert sum(map(sum, found.generated)) == 4
@@ -359,10 +361,10 @@ async def test_who_follows_a_history_reads_what_a_new_reader_reads(
         await redis_client.xadd(key, {"facts": encode_span(tally.close())}, f"{(begin_s + 60 * minute) * 1000}-0")
 
     async def found(services: Services, first: int = 0) -> list[Any]:
-        reading, asked = services.history.reading, (begin_s + 60 * first, begin_s + 1200)
-        shares = await reading.shares(RUN, "sequences", *asked, 60)
-        values = [await reading.histograms(RUN, value, *asked, "math", 60) for value in ("reward", "length")]
-        return [shares, *values, await reading.of(RUN, *asked, WantedHistory(("step",), ("reward_in",), "math"), 60)]
+        reading, asked = services.history.reading, AskedRange(begin_s + 60 * first, begin_s + 1200, 60)
+        shares = await reading.shares(RUN, "sequences", asked)
+        values = [await reading.histograms(RUN, value, asked, "math") for value in ("reward", "length")]
+        return [shares, *values, await reading.series(RUN, asked, WantedHistory(("step",), ("reward_in",), "math"))]
 
     for minute in range(4):
         await add(minute, minute + 1)
@@ -393,13 +395,13 @@ async def test_absurd_rewards_and_ranges_do_no_harm(process: Callable[..., Proce
     assert latest(reward["p50"]) == 1e18
     reading = services.history.reading
     with pytest.raises(InvalidField, match="before"):
-        await reading.of(RUN, 100, 50)
+        await reading.series(RUN, AskedRange(100, 50))
     for from_s, to_s in ((0, 2**53), (2**53 - 1, 2**53), (0, 1)):
-        found = await reading.of(RUN, from_s, to_s)
+        found = await reading.series(RUN, AskedRange(from_s, to_s))
         assert found.shown.points <= 3000
     for from_s, to_s in ((2**53 - 1, 2**53), (0, 1)):
-        assert (await reading.of(RUN, from_s, to_s)).shown.times_s == []
-        shown, none = await reading.histograms(RUN, "reward", from_s, to_s)
+        assert (await reading.series(RUN, AskedRange(from_s, to_s))).shown.times_s == []
+        shown, none = await reading.histograms(RUN, "reward", AskedRange(from_s, to_s))
         assert (shown.times_s, none.edges, none.generated) == ([], [], [])
 
 

@@ -3,11 +3,13 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from app.core.history.resolution import AskedRange
 from app.core.history.series import MOST_ENVIRONMENTS, Facts, HistorySpan
 from app.core.history.sketch import Sketch
 from app.core.history.wanted import SKETCHES
@@ -44,12 +46,12 @@ async def test_a_reading_takes_the_memory_of_what_it_shows(
         one = decode_span(text)
         span_bytes, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        asked = (begin_s, begin_s + 100 * 900)
+        asked = AskedRange(begin_s, begin_s + 100 * 900)
         if together:
-            _, found = await services.history.reading.histograms(RUN, "reward", *asked)
+            _, found = await services.history.reading.histograms(RUN, "reward", asked)
             assert sum(found.generated_total) == 100 * 12 * 60
         else:
-            series = await services.history.reading.of(RUN, *asked, least_step_s=3600)
+            series = await services.history.reading.series(RUN, replace(asked, least_step_s=3600))
             assert sum(groups or 0 for groups in series.environments["e7"]["groups_in"]) == 100 * 60
         _, peak = tracemalloc.get_traced_memory()
         gc.collect()
@@ -76,7 +78,8 @@ async def test_what_is_kept_for_followers_is_bounded(process: Callable[..., Proc
     tracemalloc.start()
     try:
         for count in counts:
-            _, found = await services.history.reading.shares(RUN, count, begin_s, begin_s + 70 * 900, 900)
+            asked = AskedRange(begin_s, begin_s + 70 * 900, 900)
+            _, found = await services.history.reading.shares(RUN, count, asked)
             assert found.generated == 70 * 1000 * MOST_ENVIRONMENTS
             del found
             gc.collect()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.history.resolution import AskedRange
 from app.core.history.series import MOST_ENVIRONMENTS, MOST_NAME, OTHERS, Facts, HistorySpan
 from app.core.history.wanted import WantedHistory
 from app.services.batches.request import BatchRequest
@@ -19,7 +20,7 @@ from tests.services.history.history_runs import group, make_run, sampler_of
 async def groups_in(services: Services, environment: str, from_s: int, to_s: int) -> list[float | None]:
     """Return the groups of the only environment that is found."""
     wanted = WantedHistory((), ("groups_in",), environment)
-    found = await services.history.reading.of(RUN, from_s, to_s, wanted)
+    found = await services.history.reading.series(RUN, AskedRange(from_s, to_s), wanted)
     (series,) = found.environments.values()
     groups: list[float | None] = series["groups_in"]
     return groups
@@ -68,7 +69,7 @@ async def test_processes_name_the_same_environments_whichever_sends_first(proces
     await one.history.upkeep.keep(RUN, maintained=True)
     await two.history.upkeep.keep(RUN, maintained=False)
     (now_s, _) = await one.connection.call("TIME")
-    _, found = await one.history.reading.shares(RUN, "groups", int(now_s) - 600, int(now_s) + 1)
+    _, found = await one.history.reading.shares(RUN, "groups", AskedRange(int(now_s) - 600, int(now_s) + 1))
     first = list(joined)[:MOST_ENVIRONMENTS]
     assert {share.name: share.generated for share in found.environments} == {OTHERS: 2, **dict.fromkeys(first, 1)}
     assert {share.name: share.trained for share in found.environments if share.trained} == {OTHERS: 1, "math": 1}
