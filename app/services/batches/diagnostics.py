@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import archived, expected_s, old_groups, serving_paused, undivided, unregistered
+from app.core.batches.diagnosis import archived, old_groups, serving_paused, undivided, unregistered
+from app.core.batches.forecast import expected_s
 from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
 from app.core.groups.filters import Arrived

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from app.core.batches.diagnosis import WINDOW_MS, rates
+from app.core.batches.forecast import WINDOW_MS, rates
 from app.core.groups.filters import Arrived, arrived_since
 from app.core.runs.view import QueueView, RunView
 from lachesis.wire.states import FILTERS

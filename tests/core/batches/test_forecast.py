@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.core.batches.diagnosis import WINDOW_MS, expected_s, explain, rates
+from app.core.batches.diagnosis import explain
+from app.core.batches.forecast import WINDOW_MS, expected_s, rates
 from app.core.model import Bounds, Lane, NotReady
 from lachesis.wire.blockers import Blocker
 

@@ -11,6 +11,7 @@ from app.core.runs.settings import Policy
 from app.services.batches import retrieval
 from app.services.batches.request import BatchRequest
 from app.services.batches.retrieval import Retrieval
+from app.store.groups.store import GroupStore
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from tests.core.views import TTL_MS
@@ -71,7 +72,7 @@ async def test_the_whole_order_of_lanes_is_read_only_if_its_beginning_is_too_sho
     await services.groups.native.submit(RUN, [encoded(1, 0, youngest)._replace(given_id="youngest")])
     view = await RunStore(services.connection, TTL_MS).queue(RUN)
     await redis_client.config_resetstat()
-    lanes = await Retrieval(services.groups.store).lanes(RUN, view)
+    lanes = await Retrieval(GroupStore(services.connection)).lanes(RUN, view)
     reads = (await redis_client.info("commandstats"))["cmdstat_zrange"]["calls"]
     assert reads == orders + len(lanes)
     assert (youngest, 1) in {(lane.environment, lane.size) for lane in lanes}

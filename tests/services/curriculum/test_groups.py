@@ -109,7 +109,7 @@ async def test_a_submission_whose_answer_is_lost_counts_once(
     line, url = lossy
     (here, _), (hasty, _), (there, _) = process(url), process(url, store_patience_s=0.3), process()
     for services in (here, hasty, there):
-        services.groups.store._connection.transacts = transacts
+        services.connection.transacts = transacts
     await run_with(there)
     line.lose_replies_to(ADMISSION)
     task = asyncio.create_task(here.groups.native.submit(RUN, [scored("g1", "a"), scored("g2", "b")]))
@@ -233,6 +233,6 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
         PendingGroup(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
         for position, item in enumerate(items)
     ]
-    assert await services.groups.store.admit(RUN, [submission], Preconditions(run.epoch), [told])
+    assert await GroupStore(services.connection).admit(RUN, [submission], Preconditions(run.epoch), [told])
     assert await counts(services) == (4, 2)
     assert set((await contents(redis_client, view.curriculum_id))["items"]) == {b"new", b"there"}

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from app.core.environments.registration import RegistrationRequest
 from app.services.environments import registry
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
+from app.store.groups.store import GroupStore
 from app.store.redis import scripts
 from app.store.redis.keys import PREFIX, RunKeys
 from app.store.runs import store
@@ -80,7 +81,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
     services, _ = process()
     submission = [PendingGroup("one", encoded(2, 1), Placement(None, buffered=False))]
     for _ in range(2):
-        assert await services.groups.store.admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
+        assert await GroupStore(services.connection).admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.runs.atropos.register(RUN, config(2))
@@ -90,7 +91,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         await services.batches.atropos_delivery.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.runs.atropos.view(RUN)).epoch
-    assert await services.groups.store.admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
+    assert await GroupStore(services.connection).admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 

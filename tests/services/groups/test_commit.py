@@ -23,6 +23,7 @@ from app.services.groups.commit_lock import PATH_VARIABLE, CommitLock
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
+from app.store.groups.store import GroupStore
 from app.store.redis.keys import RunKeys
 from lachesis.wire.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
 from lachesis.wire.limits import QueueLimitSettings
@@ -141,7 +142,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
     """Delete garbage, and return the books with a number for each set of ids. Only waiting groups have payloads."""
-    await services.groups.store.delete_marked(run)
+    await GroupStore(services.connection).delete_marked(run)
     books = await books_of(redis, run)
     keys = RunKeys(run)
     payloads = {key.decode().rpartition(":")[2] async for key in redis.scan_iter(keys.payload("*"))}
@@ -185,7 +186,7 @@ async def test_those_that_come_while_a_commit_is_in_progress_wait_and_share_the_
     services, _ = process()
     now = await context_of_a_new_run(services)
     lock = None if commits_alone else CommitLock(str(tmp_path / "lock"))
-    group_commit = GroupCommit(services.groups.store, lock, longest_wait_s)
+    group_commit = GroupCommit(GroupStore(services.connection), lock, longest_wait_s)
 
     async def submit_in_turn() -> None:
         await redis_client.client_pause(3_600_000, all=False)  # nothing is written until the test allows it
@@ -204,7 +205,7 @@ async def test_one_of_several_processes_waits_while_more_come_until_a_commit_is_
     services, _ = process()
     now = await context_of_a_new_run(services)
     sent = [placed(f"g{n}", now, payload_bytes) for n in range(groups)]
-    group_commit = GroupCommit(services.groups.store, CommitLock(str(tmp_path / "lock")))
+    group_commit = GroupCommit(GroupStore(services.connection), CommitLock(str(tmp_path / "lock")))
 
     async def submit_in_turn() -> None:
         senders = await commit_in_turn(group_commit, sent, 1)
@@ -220,7 +221,7 @@ async def test_those_that_come_while_another_process_commits_share_the_next(
     services, _ = process()
     now = await context_of_a_new_run(services)
     of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
-    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    group_commit = GroupCommit(GroupStore(services.connection), own, longest_wait_s=3600)
     await of_another_process.acquire(0)
 
     async def submit_in_turn() -> None:
@@ -242,7 +243,7 @@ async def test_a_large_one_and_one_that_waited_long_do_not_wait_for_another_proc
     now = await context_of_a_new_run(services)
     of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
     await of_another_process.acquire(0)
-    group_commit = GroupCommit(services.groups.store, own, longest_wait_s)
+    group_commit = GroupCommit(GroupStore(services.connection), own, longest_wait_s)
     for name in ("first", "second"):
         assert await asyncio.wait_for(group_commit.commit(RUN, placed(name, now, payload_bytes)), 60) == NEW
     of_another_process.release()
@@ -254,7 +255,7 @@ async def test_one_to_which_submissions_come_one_by_one_does_not_wait_for_anothe
     services, _ = process()
     now = await context_of_a_new_run(services)
     of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
-    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    group_commit = GroupCommit(GroupStore(services.connection), own, longest_wait_s=3600)
     for n in range(8):
         assert await group_commit.commit(RUN, placed(f"alone{n}", now)) == NEW
     await of_another_process.acquire(0)
@@ -344,7 +345,7 @@ async def test_those_that_come_as_a_commit_ends_do_not_wait_long_for_the_next(
     line, url = lossy
     services, _ = process(url)
     now = await context_of_a_new_run(services)
-    group_commit = GroupCommit(services.groups.store, longest_wait_s=0.05)
+    group_commit = GroupCommit(GroupStore(services.connection), longest_wait_s=0.05)
     line.hold(rb"never-stored")
     first = asyncio.create_task(group_commit.commit(RUN, placed("first", now)))
     slow = asyncio.create_task(group_commit.commit(OTHER_RUN, placed("never-stored", now)))
@@ -365,7 +366,7 @@ async def test_they_go_on_without_a_lock_if_no_thread_can_start(
     services, _ = process()
     now = await context_of_a_new_run(services)
     of_another_process, own = (CommitLock(str(tmp_path / "lock")) for _ in range(2))
-    group_commit = GroupCommit(services.groups.store, own, longest_wait_s=3600)
+    group_commit = GroupCommit(GroupStore(services.connection), own, longest_wait_s=3600)
     await of_another_process.acquire(0)
 
     def start(_: Thread) -> None:
@@ -405,7 +406,7 @@ async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(pro
     services, _ = process()
     now = await context_of_a_new_run(services)
     before = replace(now, epoch=now.epoch - 1)
-    commits = GroupCommit(services.groups.store)
+    commits = GroupCommit(GroupStore(services.connection))
     views = [now, before, now, now, before]
     told = await asyncio.gather(*(commits.commit(RUN, placed(f"g{n}", view)) for n, view in enumerate(views)))
     assert told == [NEW, None, NEW, NEW, None]
@@ -415,7 +416,7 @@ async def test_the_error_of_a_store_that_cannot_be_reached_goes_to_all_that_ask(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
-    commits = GroupCommit(services.groups.store)
+    commits = GroupCommit(GroupStore(services.connection))
     senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", AdmissionContext(0, 0, {})))) for n in range(4)]
     await asyncio.sleep(0)
     senders[1].cancel()

@@ -13,6 +13,7 @@ from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest, OutgoingBatch
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
+from app.store.groups.store import GroupStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -77,7 +78,7 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
     ]
     books = await books_of(redis_client, RUN)
     assert (len(books["buffered"]), len(books["queued"]), books["dropped"]) == (1, 1, {"zero_variance": 1})
-    (entry,) = await services.groups.store.entries(RUN, list(books["buffered"]))
+    (entry,) = await GroupStore(services.connection).entries(RUN, list(books["buffered"]))
     assert entry is not None
     assert entry.mark is not None, "a group of one sequence has a pass rate, though no variance"
     await services.runs.administration.change(RUN, {"filter_pass_rate": {}})

@@ -1,0 +1,59 @@
+"""Forecast when a batch should form, at the rates at which groups arrive."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from app.core.model import NotReady
+from lachesis.wire.blockers import Blocker
+
+WINDOW_MS = 60_000
+"""How far back arrivals count, milliseconds of run clock."""
+
+_SHORTAGES = (Blocker.TOO_FEW_SEQUENCES, Blocker.MINIMUM_SHORT)
+
+Sample = tuple[int, Mapping[int, int]]
+"""(run clock in ms, sequences each environment has sent in all)."""
+
+
+def rates(samples: Sequence[Sample]) -> dict[int, float]:
+    """Return each environment's arrival rate over the window, sequences per second.
+
+    Args:
+        samples: What environments had sent at several times, oldest first.
+
+    Returns:
+        Rates by environment. Empty if no time passed between the oldest sample in the window and the newest.
+    """
+    if not samples:
+        return {}
+    now_ms, newest = samples[-1]
+    oldest_ms, oldest = next(sample for sample in samples if sample[0] >= now_ms - WINDOW_MS)
+    if now_ms <= oldest_ms:
+        return {}
+    seconds = (now_ms - oldest_ms) / 1000
+    return {environment: max(0, total - oldest.get(environment, 0)) / seconds for environment, total in newest.items()}
+
+
+def expected_s(not_ready: NotReady, arriving: Mapping[int, float], gone: Collection[int] = ()) -> float | None:
+    """Return the seconds until the missing sequences should have arrived, or None if that is unknown.
+
+    Args:
+        not_ready: Why there is no batch now.
+        arriving: Sequences per second, by environment. An environment without an entry is not known to send any.
+        gone: The environments that are no longer alive. They send nothing, whatever they sent until now.
+    """
+    if not_ready.blocker not in _SHORTAGES:
+        return None
+    left_out = {*gone, *not_ready.at_maximum}
+    arriving = {environment: rate for environment, rate in arriving.items() if environment not in left_out}
+    waits = [
+        _wait(missing, arriving.get(environment, 0.0))
+        for environment, missing in not_ready.missing_by_environment.items()
+    ]
+    waits.append(_wait(not_ready.missing_sequences, sum(arriving.values())))
+    return None if None in waits else max(wait for wait in waits if wait is not None)
+
+
+def _wait(missing: int, rate: float) -> float | None:
+    if missing <= 0:
+        return 0.0
+    return missing / rate if rate > 0 else None
