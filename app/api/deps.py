@@ -1,8 +1,7 @@
 """Dependencies of routes: the services, the run's name, the body."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from app.api.codec.decoder import Decoder
-from app.api.codec.json_reader import check_structure, parse_in_python
+from app.api.codec.json_reader import check_structure, parse_in_python, unknown
 from app.api.http.body import read_body
 from app.api.http.body_budget import BodyBudget, BodyShare
 from app.api.http.caller import IDENTITY, account_of, sender_of
@@ -230,14 +229,6 @@ async def parse_large(model: type[M], request: Request) -> M:
     """Read a body of up to 1 MiB as ``model``, like `parse`, without blocking the event loop."""
     async with SubmittedBody(request, _LARGE_BYTES) as (_, services, text):
         return await services.decoder.json(partial(parse, model), text, request.scope)
-
-
-def unknown(name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown field or parameter, with a suggestion."""
-    near = get_close_matches(name[:MOST_SHOWN], sorted(known))
-    if near:
-        return f"is unknown here; did you mean {' or '.join(near)}?"
-    return "is unknown here" + (f"; known are {', '.join(sorted(known))}" if known else "")
 
 
 Run = Annotated[str, Depends(run_name)]

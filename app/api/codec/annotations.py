@@ -8,7 +8,7 @@ import orjson
 
 from app.api.codec.atropos_batch import column_rows
 from app.api.codec.json_columns import read_column
-from app.api.codec.json_reader import OBJECTS, described, members, parse_json
+from app.api.codec.json_reader import OBJECTS, as_object, check_known, described, members, parse_json
 from app.core.groups.annotations import ANNOTATIONS, Rows
 from app.store.groups.annotations import Annotations
 from lachesis.wire.columns import Column, Ragged
@@ -28,15 +28,8 @@ def decode_annotations(body: bytes) -> dict[str, Rows]:
     if not isinstance(document, OBJECTS):
         raise MalformedBody(f"expected a JSON object, not {described(document)}")
     fields = dict(members(document, ()))
-    for name in fields:
-        if name != ANNOTATIONS:
-            raise InvalidField(f"is unknown here; known are {ANNOTATIONS}", (name,))
-    given = fields.get(ANNOTATIONS)
-    if not isinstance(given, OBJECTS):
-        raise InvalidField(
-            "is required" if given is None else f"should be an object, not {described(given)}", (ANNOTATIONS,)
-        )
-    rows = dict(members(given, (ANNOTATIONS,)))
+    check_known(fields, {ANNOTATIONS}, ())
+    rows = dict(members(as_object(fields.get(ANNOTATIONS), (ANNOTATIONS,)), (ANNOTATIONS,)))
     if not 1 <= len(rows) <= MAX_ANNOTATIONS:
         raise InvalidField(f"{len(rows)} annotations; send 1 to {MAX_ANNOTATIONS}", (ANNOTATIONS,))
     for name in rows:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.codec.json_reader import Path, check_structure, described, minified, parse_in_python
+from app.api.codec.json_reader import Path, check_known, check_structure, described, minified, parse_in_python
 from app.api.codec.policy_versions import oldest_version
 from app.core.replay.buffer import Versions
 from app.store.groups.codec import Payload
@@ -46,9 +46,8 @@ def values_of(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
         InvalidField: One is not JSON, or unknown.
     """
     values: dict[str, Any] = {}
+    check_known(metadata, FRAGMENT_KEYS, path)
     for name, text in metadata.items():
-        if name not in FRAGMENT_KEYS:
-            raise InvalidField(f"is unknown here; known are {', '.join(FRAGMENT_KEYS)}", (*path, name))
         try:
             values[name] = text if name == _TEXT else parse_in_python(text.encode())
         except MalformedBody as error:

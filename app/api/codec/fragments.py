@@ -16,6 +16,8 @@ from app.api.codec.json_reader import (
     OBJECTS,
     PROXIES,
     Path,
+    as_object,
+    check_known,
     described,
     listed,
     members,
@@ -80,9 +82,7 @@ def _of_json(fragment: Any, path: Path) -> EncodedFragment:
     if not isinstance(fragment, OBJECTS):
         raise InvalidField(f"should be a fragment, not {described(fragment)}", path)
     given = dict(members(fragment, path))
-    for name in given:
-        if name not in FRAGMENT_KEYS and name != _TENSORS:
-            raise InvalidField(f"is unknown here; known are {', '.join((*FRAGMENT_KEYS, _TENSORS))}", (*path, name))
+    check_known(given, {*FRAGMENT_KEYS, _TENSORS}, path)
     tensors = _tensors(given.pop(_TENSORS, None), (*path, _TENSORS))
     versions = None
     if POLICY_VERSIONS in tensors:
@@ -103,9 +103,7 @@ def _in_python(value: Any, path: Path) -> Any:
 
 
 def _tensors(given: Any, path: Path) -> dict[str, NDArray[Any]]:
-    if not isinstance(given, OBJECTS):
-        raise InvalidField("is required" if given is None else f"should be an object, not {described(given)}", path)
-    if not 1 <= len(given) <= MAX_TENSORS:
+    if not 1 <= len(as_object(given, path)) <= MAX_TENSORS:
         raise InvalidField(f"{len(given)} tensors; send 1 to {MAX_TENSORS}", path)
     tensors = {}
     for name, tensor in members(given, path):

@@ -15,7 +15,7 @@ from app.api.codec.group_details import NATIVE_DETAILS, check_details
 from app.api.codec.group_fields import read_fields
 from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
 from app.api.codec.group_layout import ColumnPlace, layout_of
-from app.api.codec.json_reader import Path, members
+from app.api.codec.json_reader import Path, check_known, members
 from app.api.codec.scored_data import check_rows
 from app.core.numeric.short_sums import total
 from app.core.ranks.costs import weigh
@@ -232,7 +232,6 @@ def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
     if text == _NO_DETAILS:
         return
     document = parse_object(text, path)
-    for name, value in members(document, path):
-        if name not in NATIVE_DETAILS and (name, value) != ("env_id", None):  # null in contents of groups sent in JSON
-            raise InvalidField(f"is unknown here; known are {', '.join(sorted(NATIVE_DETAILS))}", (*path, name))
+    names = [name for name, value in members(document, path) if (name, value) != ("env_id", None)]
+    check_known(names, NATIVE_DETAILS, path)  # `env_id` is null in contents of groups that were sent in JSON
     check_details(read_fields(document, path))

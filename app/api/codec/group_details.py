@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.api.codec.group_fields import GroupFields
-from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members, minified, parse_json
+from app.api.codec.json_reader import Path, as_array, as_object, members, minified, parse_json
 from lachesis.wire.columns import DETAIL_FIELDS
 from lachesis.wire.errors import InvalidField
 
@@ -55,34 +55,23 @@ def check_details(fields: GroupFields) -> None:
 
 
 def _check_messages(conversations: Any, path: Path) -> None:
-    for row, conversation in enumerate(_array(conversations, path)):
-        for position, message in enumerate(_array(conversation, (*path, row))):
+    for row, conversation in enumerate(as_array(conversations, path)):
+        for position, message in enumerate(as_array(conversation, (*path, row))):
             place = (*path, row, position)
-            _check_object(message, place)
+            as_object(message, place)
             for key in ("role", "content"):
                 if key not in message:
                     raise InvalidField(f"a message without {key}", place)
 
 
 def _check_objects(items: Any, path: Path) -> None:
-    for position, item in enumerate(_array(items, path)):
-        _check_object(item, (*path, position))
+    for position, item in enumerate(as_array(items, path)):
+        as_object(item, (*path, position))
 
 
-def _check_object(value: Any, path: Path) -> None:
-    if not isinstance(value, OBJECTS):
-        raise InvalidField(f"should be an object, not {described(value)}", path)
-
-
-def _array(value: Any, path: Path) -> Any:
-    if not isinstance(value, ARRAYS):
-        raise InvalidField(f"should be an array, not {described(value)}", path)
-    return value
-
-
-_DETAIL_CHECKS: dict[str, Callable[[Any, Path], None]] = {
+_DETAIL_CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "messages": _check_messages,
-    "generation_params": _check_object,
+    "generation_params": as_object,
     "overrides": _check_objects,
-    "group_overrides": _check_object,
+    "group_overrides": as_object,
 }

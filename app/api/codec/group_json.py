@@ -14,7 +14,7 @@ from app.api.codec.group_details import NATIVE_DETAILS
 from app.api.codec.group_fields import GroupFields
 from app.api.codec.group_keys import read_keys
 from app.api.codec.group_layout import MAX_TENSORS, check_name
-from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, listed, members
+from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, as_object, check_known, listed, members
 from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
 from app.store.groups.codec import EncodedGroup
 from lachesis.wire.blob import DTYPES, LABELLED, MAX_DIMENSIONS, METADATA, is_shape
@@ -52,9 +52,7 @@ def _groups_of(document: Any) -> list[tuple[Path, Any]]:
 
 def _encoded(group: CheckedGroup) -> EncodedGroup:
     fields = group.fields
-    for name in fields.values:
-        if name not in KNOWN:
-            raise InvalidField("is unknown here", (*fields.path, name))
+    check_known(fields.values, KNOWN, fields.path)
     keys = read_keys(
         {name: fields.values[name] for name in GROUP_KEYS if name in fields.values},
         group.columns.get("policy_versions"),
@@ -70,9 +68,7 @@ def _tensors(fields: GroupFields) -> dict[str, Any]:
     path = (*fields.path, _TENSORS)
     if given is None:
         return {}
-    if not isinstance(given, OBJECTS):
-        raise InvalidField(f"should be an object, not {described(given)}", path)
-    if len(given) > MAX_TENSORS // 2:
+    if len(as_object(given, path)) > MAX_TENSORS // 2:
         raise InvalidField(f"{len(given)} tensors; the limit is {MAX_TENSORS // 2}", path)
     return {name: _own_tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse_json
+from app.api.codec.json_reader import OBJECTS, Path, check_known, check_structure, described, minified, parse_json
 from app.api.codec.policy_versions import oldest_version
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged, place_of
@@ -50,9 +50,7 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path, *,
     Raises:
         InvalidField: A key is wrong or unknown.
     """
-    for name in values:
-        if name not in GROUP_KEYS:
-            raise InvalidField(f"is unknown here; known are {', '.join(GROUP_KEYS)}", (*path, name))
+    check_known(values, GROUP_KEYS, path)
     given = {name: value for name, value in values.items() if value is not None}
     if "id" not in given:
         given["id"] = str(uuid.uuid4())

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.api.codec.json_reader import ARRAYS, Path, described
+from app.api.codec.json_reader import Path, as_array, described
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Column, Ragged, narrowed
 from lachesis.wire.errors import InvalidField
@@ -57,8 +57,7 @@ class _ColumnReader:
 
     def read(self, rows: Any, level: int, path: Path) -> int:
         """Read the rows at ``level`` of nesting; return how many elements there are."""
-        if not isinstance(rows, ARRAYS):
-            raise InvalidField(f"should be an array, not {described(rows)}", path)
+        as_array(rows, path)
         if level == len(self.lengths):
             return self._read_values(rows, path)
         before = len(self.lengths[level])

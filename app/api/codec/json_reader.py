@@ -11,7 +11,8 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -44,6 +45,7 @@ No other request is served in the meantime: up to 0.2 s a MiB. Python lists take
 """
 
 _MANY_KEYS = 32  # a proxy finds a key by scanning, so an object with more keys is read as a dict
+_MOST_COMPARED = 80  # characters of an unknown name
 _MAX_WIDE_BYTES = 16 * 1024 * 1024  # the largest such object
 _PLAIN = (str, int, type(None))
 _BOM = b"\xef\xbb\xbf"
@@ -156,9 +158,48 @@ def listed(document: Any, name: str) -> Any:
     for other in fields:
         if other != name:
             raise InvalidField(f"is unknown beside {name}", (other,))
-    if not isinstance(fields[name], ARRAYS):
-        raise InvalidField(f"should be an array, not {described(fields[name])}", (name,))
-    return fields[name]
+    return as_array(fields[name], (name,))
+
+
+def as_object(value: Any, path: Path) -> Any:
+    """Return a value that is an object.
+
+    Raises:
+        InvalidField: It is missing (None), or it is not an object.
+    """
+    if not isinstance(value, OBJECTS):
+        raise InvalidField("is required" if value is None else f"should be an object, not {described(value)}", path)
+    return value
+
+
+def as_array(value: Any, path: Path) -> Any:
+    """Return a value that is an array.
+
+    Raises:
+        InvalidField: It is not an array.
+    """
+    if not isinstance(value, ARRAYS):
+        raise InvalidField(f"should be an array, not {described(value)}", path)
+    return value
+
+
+def check_known(names: Iterable[str], known: Collection[str], path: Path) -> None:
+    """Check the names of fields.
+
+    Raises:
+        InvalidField: One is not among the known names.
+    """
+    for name in names:
+        if name not in known:
+            raise InvalidField(unknown(name, known), (*path, name))
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Return the message for an unknown field or parameter, with a suggestion."""
+    near = get_close_matches(name[:_MOST_COMPARED], sorted(known))
+    if near:
+        return f"is unknown here; did you mean {' or '.join(near)}?"
+    return "is unknown here" + (f"; known are {', '.join(sorted(known))}" if known else "")
 
 
 def minified(value: Any) -> bytes:

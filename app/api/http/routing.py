@@ -14,7 +14,8 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import BaseRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.deps import MOST_SHOWN, Services, unknown
+from app.api.codec.json_reader import unknown
+from app.api.deps import MOST_SHOWN, Services
 from app.api.http.access import identity_of, permit
 from app.api.http.audit import Handler, Wanted, audited
 from app.api.http.connections import OPEN_CONNECTION, OpenConnection

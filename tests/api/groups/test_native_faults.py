@@ -221,6 +221,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "too many groups": ({"groups": [{}] * (MAX_GROUPS + 1)}, 422, f"groups[{MAX_GROUPS}]: more than"),
     "an unknown field": (GROUP | {"reward": 1}, 422, "reward: is unknown here"),
     "an env_id": (GROUP | {"env_id": 1}, 422, "env_id: is unknown here"),
+    "a misspelt field": (GROUP | {"masc": []}, 422, "masc: is unknown here; did you mean masks or images?"),
     "an id that is a number": (GROUP | {"id": 7}, 422, "id: "),
     "metadata that is no object": (GROUP | {"metadata": [1]}, 422, "metadata: should be a JSON object"),
     "metadata that is a text": (GROUP | {"metadata": "x"}, 422, "metadata: not JSON"),
