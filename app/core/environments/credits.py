@@ -9,7 +9,7 @@ by hand changes one of them and not the other (AReaL issue 1345). So we count th
 
 With one batch per version, acknowledged before or after its version is set, this is AReaL's number. `after_version` and
 `Trained` count the batches between an acknowledgement and the next version. A trainer may also make several versions of
-a batch, such as one for each mini-batch. Then the batches to look ahead begin with
+a batch, such as one for each mini-batch, at once or one after the other. Then the batches to look ahead begin with
 
     max_staleness // versions per batch + 1
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from app.core.model import Bounds
-from app.core.runs.counters import Trained
+from app.core.runs.counters import Trained, VersionCycle
 
 UNLIMITED_HORIZON = 4
 """Batches to look ahead if staleness is not limited. A trainer should never wait, and groups should not be sampled by a
@@ -94,13 +94,38 @@ def after_version(trained: Trained, before: int, after: int, held: int) -> Train
         held: Batches held by trainers. Each may be trained on already, and be in these versions.
     """
     if after <= before:
-        return replace(trained, batches=0, last_ms=0)
-    versions, trained_on = after - before, max(0, trained.batches)
-    per_version = ceil(trained_on / versions) if trained_on else trained.per_version
-    made_of = trained_on or held  # without a batch, somebody sets a version by hand: it says nothing of batches
-    per_batch = ceil(versions / made_of) if made_of else trained.versions_per_batch
-    ahead = min(0, trained.batches - ceil(versions / per_batch))
-    return Trained(max(-held, ahead), trained.last_ms, per_version, per_batch)
+        return replace(trained, batches=0, last_ms=0, cycle=VersionCycle())
+    per_batch, cycle = trained.versions_per_batch, trained.cycle
+    if trained.batches > cycle.after:
+        per_batch, cycle = _next_cycle(trained)
+    made_of = cycle.batches or held
+    if not made_of:  # somebody sets a version by hand: it says nothing of batches
+        return replace(trained, batches=0, cycle=cycle._replace(after=0))
+    if not cycle.versions:
+        per_batch = max(per_batch, ceil((after - before) / made_of))
+    versions = cycle.versions + after - before
+    per_version = ceil(cycle.before / versions) if cycle.before > 0 else trained.per_version
+    batches = max(-held, min(0, cycle.before - ceil(versions / per_batch)))
+    return Trained(batches, trained.last_ms, per_version, per_batch, cycle._replace(versions=versions, after=batches))
+
+
+def _next_cycle(trained: Trained) -> tuple[int, VersionCycle]:
+    """Return the versions per batch that two cycles agree on, and the cycle that begins after an acknowledgement.
+
+    A trainer may set versions at odd times, such as two between two acknowledgements and none between the next. So one
+    cycle with more versions than the others does not count.
+    """
+    last, acknowledged = trained.cycle, trained.batches - trained.cycle.after
+    if not last.versions:
+        begun = last._replace(batches=acknowledged, before=trained.batches, before_by_batch=trained.batches)
+        return trained.versions_per_batch, begun
+    last_batches = max(1, last.batches)
+    last_per_batch = ceil(last.versions / last_batches)
+    per_batch = min(last_per_batch, last.last_per_batch)
+    by_batch = min(0, last.before_by_batch - min(last_batches, last.versions)) + acknowledged
+    # With too low a number until now, the versions of one batch counted for several.
+    before = by_batch if per_batch > trained.versions_per_batch else trained.batches
+    return per_batch, VersionCycle(0, acknowledged, before, by_batch, last_per_batch=last_per_batch)
 
 
 class RunCredits:

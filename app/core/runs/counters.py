@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,29 @@ class KeptBatches:
     checkpoint_version: int | None = None
 
 
+class VersionCycle(NamedTuple):
+    """The policy versions that were set since a batch was acknowledged.
+
+    Attributes:
+        versions: The number of these versions.
+        batches: Batches acknowledged between the last version before them and the first of them.
+        before: `Trained.batches` before the first of them.
+        before_by_batch: The same, if each earlier cycle had versions for its own batches, however many.
+        after: `Trained.batches` after the last of them. More now means that a batch was acknowledged since.
+        last_per_batch: Versions per batch in the cycle before this one, rounded up, ``>= 1``.
+    """
+
+    versions: int = 0
+    batches: int = 0
+    before: int = 0
+    before_by_batch: int = 0
+    after: int = 0
+    last_per_batch: int = 1
+
+
+_NO_VERSIONS = VersionCycle()
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """Batches that were trained on and are in no policy version yet, for `app.core.environments.credits`.
@@ -47,12 +71,14 @@ class Trained:
         last_ms: Run clock at the last of them, milliseconds.
         per_version: Batches per version, as last seen, ``>= 1``.
         versions_per_batch: Versions that a trainer makes of a batch, as last seen, ``>= 1``.
+        cycle: The versions since the last acknowledgement before a version.
     """
 
     batches: int = 0
     last_ms: int = 0
     per_version: int = 1
     versions_per_batch: int = 1
+    cycle: VersionCycle = _NO_VERSIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def set_policy_version(
     trained_batches: int,
     trained_per_version: int,
     versions_per_batch: int,
+    version_cycle: str,
     rewinds: int | None,
 ) -> None: ...
 

@@ -23,6 +23,7 @@ from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import RUNS, CurriculumKeys, RunKeys, member_name, parse_member_name, run_names
 from app.store.redis.pipeline import Command
+from app.store.redis.scripts import json_text
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
 from app.store.runs.leases import lease_text
@@ -297,6 +298,7 @@ class RunStore:
             trained_batches=trained.batches,
             trained_per_version=trained.per_version,
             versions_per_batch=trained.versions_per_batch,
+            version_cycle=json_text(trained.cycle),
             rewinds=rewinds,
         )
         if await self._connection.run(command) < 0:

@@ -11,7 +11,7 @@ from app.core.batches.leases import Lease
 from app.core.environments.record import EnvironmentRecord
 from app.core.model import LaneId
 from app.core.ranks.sharding import Balance, BalanceHistory, Undivided
-from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
+from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained, VersionCycle
 from app.core.runs.settings import Policy, RunConfig
 from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
@@ -161,6 +161,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
             int(run.get("trained_ms", 0)),
             int(run.get("trained_per_version", 1)),
             int(run.get("versions_per_batch", 1)),
+            VersionCycle(*json.loads(run.get("version_cycle", "[]"))),
         ),
     }
 

@@ -92,19 +92,61 @@ def test_without_new_versions_a_trainer_gets_its_next_batch_after_a_pause() -> N
 
 def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None:
     three = after_version(Trained(batches=3), 0, 1, held=0)
-    assert three == Trained(batches=0, per_version=3)
+    assert (three.batches, three.per_version) == (0, 3)
     assert [ahead(0, replace(three, batches=batches)) for batches in range(4)] == [3, 2, 1, 0]
     assert after_version(replace(three, batches=1), 1, 2, held=0).per_version == 1
     assert after_version(Trained(batches=2), 0, 2, held=0).per_version == 1, "two versions were set for two batches"
+    one_by_one = after_version(after_version(Trained(batches=2), 0, 1, held=0), 1, 2, held=0)
+    assert (one_by_one.batches, one_by_one.per_version) == (0, 1)
 
 
 def test_several_versions_a_batch_are_expected_again_once_they_were_seen() -> None:
     four = after_version(Trained(batches=1), 0, 4, held=2)
-    assert four == Trained(batches=0, versions_per_batch=4)
+    assert (four.batches, four.versions_per_batch) == (0, 4)
     assert [ahead(staleness, four) for staleness in (0, 3, 4, 7, 8)] == [1, 1, 2, 2, 3]
-    assert after_version(Trained(), 0, 4, held=1) == Trained(batches=-1, versions_per_batch=4), "the version came first"
-    assert after_version(four, 4, 1000, held=0).versions_per_batch == 4, "set by hand"
+    first = after_version(Trained(), 0, 4, held=1)
+    assert (first.batches, first.versions_per_batch) == (-1, 4), "the version came first"
+    by_hand = after_version(four, 4, 1000, held=0)
+    assert by_hand.versions_per_batch == 4
+    assert after_version(replace(by_hand, batches=1), 1000, 1004, held=0).versions_per_batch == 4
+    assert after_version(Trained(), 0, 1000, held=0).versions_per_batch == 1, "before the first batch"
     assert after_version(replace(four, batches=1), 4, 5, held=0).versions_per_batch == 1
+
+
+@given(
+    versions=st.integers(1, 6),
+    are_set_first=st.booleans(),
+    prefetched=st.integers(0, 3),
+    max_staleness=st.integers(0, 20),
+    batches=st.integers(4, 6),
+)
+def test_versions_that_are_set_one_by_one_count_as_those_that_are_set_at_once(
+    versions: int, are_set_first: bool, prefetched: int, max_staleness: int, batches: int
+) -> None:
+    """After three batches, at each moment between a batch and the next."""
+    version, trained = 0, Trained()
+    for batch in range(batches):
+        for step in ["ack", *["version"] * versions][:: -1 if are_set_first else 1]:
+            if step == "ack":
+                trained = replace(trained, batches=trained.batches + 1)
+            else:
+                held = prefetched + (1 if are_set_first else 0)
+                version, trained = version + 1, after_version(trained, version, version + 1, held)
+            if batch >= 3:
+                behind = (step == "ack") - are_set_first  # until the acknowledgement, or until the first version
+                assert ahead(max_staleness, trained) == max_staleness // versions + 1 - behind
+
+
+@given(order=st.lists(st.sampled_from("AV"), max_size=40), held=st.integers(0, 2))
+def test_one_cycle_with_more_versions_than_the_others_changes_no_credits(order: list[str], held: int) -> None:
+    """A trainer sets a version for each batch, at most one of them before its acknowledgement."""
+    version, acknowledged, trained = 0, 0, Trained()
+    for step in order:
+        if step == "A" and acknowledged <= version:
+            acknowledged, trained = acknowledged + 1, replace(trained, batches=trained.batches + 1)
+        if step == "V" and version <= acknowledged:
+            version, trained = version + 1, after_version(trained, version, version + 1, max(1, held))
+        assert trained.versions_per_batch == 1
 
 
 @given(

@@ -59,7 +59,7 @@ for _, batch in ipairs(batches) do
     redis.call('ZREM', KEPT_STEPS, batch.batch_id)
   end
 end
-redis.call('HDEL', RUN, 'trained_batches')
+redis.call('HDEL', RUN, 'trained_batches', 'version_cycle')
 put_policy_version(RUN, REPLAY, policy_version)
 redis.call('HINCRBY', RUN, 'rewinds', 1)
 redis.call('HSET', RUN, 'rewound_by', request_id, 'rewound_to', step)
