@@ -34,6 +34,8 @@ UNLIMITED_HORIZON = 4
 """Batches to look ahead if staleness is not limited. A trainer should never wait, and groups should not be sampled by a
 policy that is long replaced."""
 
+_FLOAT_ERROR = 1e-9  # 3 * (1 / 3) counts as 1
+
 VERSION_PATIENCE_MS = 60_000
 """How long credits wait for the version of an acknowledged batch, milliseconds of run clock.
 
@@ -75,9 +77,8 @@ def horizon_of(max_staleness: int | None, trained: Trained, clock_ms: int) -> in
     """
     if max_staleness is None:
         return UNLIMITED_HORIZON
-    batches = max_staleness // trained.versions_per_batch + 1
-    if trained.versions_per_batch == 1:
-        batches *= trained.per_version
+    at_once = max(1, ceil(trained.in_a_row * trained.versions_per_batch - _FLOAT_ERROR))  # versions, by then
+    batches = (max_staleness // at_once + 1) * trained.in_a_row
     if trained.batches > batches:
         return batches  # the trainer continues without a version: it may never set one
     stalled = trained.batches == batches and clock_ms - trained.last_ms >= VERSION_PATIENCE_MS
@@ -101,15 +102,14 @@ def after_version(trained: Trained, before: int, after: int, held: int) -> Train
     made_of = cycle.batches or held
     if not made_of:  # somebody sets a version by hand: it says nothing of batches
         return replace(trained, batches=0, cycle=cycle._replace(after=0))
-    if not cycle.versions:
-        per_batch = max(per_batch, ceil((after - before) / made_of))
     versions = cycle.versions + after - before
-    per_version = ceil(cycle.before / versions) if cycle.before > 0 else trained.per_version
-    batches = max(-held, min(0, cycle.before - ceil(versions / per_batch)))
-    return Trained(batches, trained.last_ms, per_version, per_batch, cycle._replace(versions=versions, after=batches))
+    per_batch = max(per_batch, versions / made_of if not cycle.versions else min(1, versions / made_of))
+    batches = max(-held, min(0, cycle.before - _batches_of(versions, per_batch)))
+    cycle = cycle._replace(versions=versions, after=batches)
+    return Trained(batches, trained.last_ms, max(1, cycle.before), per_batch, cycle)
 
 
-def _next_cycle(trained: Trained) -> tuple[int, VersionCycle]:
+def _next_cycle(trained: Trained) -> tuple[float, VersionCycle]:
     """Return the versions per batch that two cycles agree on, and the cycle that begins after an acknowledgement.
 
     A trainer may set versions at odd times, such as two between two acknowledgements and none between the next. So one
@@ -118,14 +118,19 @@ def _next_cycle(trained: Trained) -> tuple[int, VersionCycle]:
     last, acknowledged = trained.cycle, trained.batches - trained.cycle.after
     if not last.versions:
         begun = last._replace(batches=acknowledged, before=trained.batches, before_by_batch=trained.batches)
-        return trained.versions_per_batch, begun
+        return last.last_per_batch, begun
     last_batches = max(1, last.batches)
-    last_per_batch = ceil(last.versions / last_batches)
+    last_per_batch = last.versions / last_batches
     per_batch = min(last_per_batch, last.last_per_batch)
     by_batch = min(0, last.before_by_batch - min(last_batches, last.versions)) + acknowledged
     # With too low a number until now, the versions of one batch counted for several.
-    before = by_batch if per_batch > trained.versions_per_batch else trained.batches
+    before = by_batch if per_batch > max(1, trained.versions_per_batch) else trained.batches
     return per_batch, VersionCycle(0, acknowledged, before, by_batch, last_per_batch=last_per_batch)
+
+
+def _batches_of(versions: int, per_batch: float) -> int:
+    """Return how many batches versions were made of; a version counts for one at most."""
+    return ceil(versions / max(1, per_batch) - _FLOAT_ERROR)
 
 
 class RunCredits:

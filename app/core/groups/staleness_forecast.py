@@ -33,7 +33,7 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
 
         batches ahead = batches with trainers + batches trained on and in no version yet
                         + (waiting sequences + running sequences) / sequences of a batch from the queue
-        staleness     = batches ahead / batches per version, or batches ahead * versions per batch
+        staleness     = batches ahead * versions per batch
 
     A quarantined batch does not count: no trainer gets it. With `fresh_fraction`, a batch takes only its fresh part
     from the queue (`app.core.replay.mixing`). A run of R sequences at a time and an empty queue is thus
@@ -55,7 +55,7 @@ def staleness_forecast(view: DemandView) -> ExpectedStaleness | None:
     leased = sum(lease.state != "quarantined" for lease in view.leases)
     begun = leased + max(0, view.trained.batches)
     batches = begun + (waiting + running) / _needed_from_queue(view.config.batch_size, view)
-    versions = batches * view.trained.versions_per_batch / view.trained.per_version
+    versions = batches * view.trained.versions_per_batch
     return ExpectedStaleness(versions, waiting, running, batches, _detail(view, versions, waiting, running, begun))
 
 

@@ -47,7 +47,7 @@ class VersionCycle(NamedTuple):
         before: `Trained.batches` before the first of them.
         before_by_batch: The same, if each earlier cycle had versions for its own batches, however many.
         after: `Trained.batches` after the last of them. More now means that a batch was acknowledged since.
-        last_per_batch: Versions per batch in the cycle before this one, rounded up, ``>= 1``.
+        last_per_batch: Versions per batch in the cycle before this one; 0: unknown.
     """
 
     versions: int = 0
@@ -55,7 +55,7 @@ class VersionCycle(NamedTuple):
     before: int = 0
     before_by_batch: int = 0
     after: int = 0
-    last_per_batch: int = 1
+    last_per_batch: float = 0
 
 
 _NO_VERSIONS = VersionCycle()
@@ -69,15 +69,15 @@ class Trained:
         batches: Acknowledged batches with groups that name a version, minus those that a version was set for. Below 0
             while a trainer that sets the version first has not acknowledged its batch yet.
         last_ms: Run clock at the last of them, milliseconds.
-        per_version: Batches per version, as last seen, ``>= 1``.
-        versions_per_batch: Versions that a trainer makes of a batch, as last seen, ``>= 1``.
+        in_a_row: Batches acknowledged one after the other before a version, as last seen, ``>= 1``.
+        versions_per_batch: Versions that a trainer makes of a batch, as last seen, ``> 0``.
         cycle: The versions since the last acknowledgement before a version.
     """
 
     batches: int = 0
     last_ms: int = 0
-    per_version: int = 1
-    versions_per_batch: int = 1
+    in_a_row: int = 1
+    versions_per_batch: float = 1
     cycle: VersionCycle = _NO_VERSIONS
 
 

@@ -83,8 +83,8 @@ def set_policy_version(
     *,
     policy_version: int,
     trained_batches: int,
-    trained_per_version: int,
-    versions_per_batch: int,
+    trained_in_a_row: int,
+    versions_per_batch: float,
     version_cycle: str,
     rewinds: int | None,
 ) -> None: ...

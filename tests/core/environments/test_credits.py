@@ -39,6 +39,10 @@ def credit(batch_size: int, horizon: int, claims: dict[int, Claim], caller: int,
     return RunCredits(batch_size, horizon, claims, others_outstanding).of(caller)
 
 
+def allowed(batch_size: int, horizon: int, outstanding: int) -> int:
+    return credit(batch_size, horizon, {0: claim(outstanding=outstanding)}, 0).sequences
+
+
 def ahead(max_staleness: int | None, trained: Trained | None = None, clock_ms: int = 0) -> int:
     return horizon_of(max_staleness, trained or Trained(), clock_ms)
 
@@ -92,12 +96,35 @@ def test_without_new_versions_a_trainer_gets_its_next_batch_after_a_pause() -> N
 
 def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None:
     three = after_version(Trained(batches=3), 0, 1, held=0)
-    assert (three.batches, three.per_version) == (0, 3)
+    assert (three.batches, three.in_a_row) == (0, 3)
     assert [ahead(0, replace(three, batches=batches)) for batches in range(4)] == [3, 2, 1, 0]
-    assert after_version(replace(three, batches=1), 1, 2, held=0).per_version == 1
-    assert after_version(Trained(batches=2), 0, 2, held=0).per_version == 1, "two versions were set for two batches"
-    one_by_one = after_version(after_version(Trained(batches=2), 0, 1, held=0), 1, 2, held=0)
-    assert (one_by_one.batches, one_by_one.per_version) == (0, 1)
+    assert after_version(replace(three, batches=1), 1, 2, held=0).in_a_row == 1
+
+
+@given(
+    batches=st.integers(1, 5),
+    versions=st.integers(1, 10),
+    one_by_one=st.booleans(),
+    prefetched=st.integers(0, 2),
+    max_staleness=st.integers(0, 12),
+)
+def test_several_versions_of_several_batches_stop_no_trainer_and_leave_groups_fresh(
+    batches: int, versions: int, one_by_one: bool, prefetched: int, max_staleness: int
+) -> None:
+    """A trainer acknowledges batches, sets versions, and so on. Each batch is made of the oldest groups."""
+    batch_size, version, trained, queue = 2, 0, Trained(), list[int]()
+    for cycle in range(max_staleness + 6):
+        for _ in range(batches):
+            while allowed(batch_size, ahead(max_staleness, trained), len(queue)):
+                queue.append(version)
+            assert cycle < 3 or len(queue) >= batch_size, "the trainer gets its next batch without a wait"
+            queue += [version] * (batch_size - len(queue))  # after the wait that ends by itself
+            fresh = [sampled for sampled in queue if version - sampled <= max_staleness]
+            assert cycle <= max_staleness + 3 or fresh == queue
+            queue = fresh[batch_size:]
+            trained = replace(trained, batches=trained.batches + 1)
+        for more in [1] * versions if one_by_one else [versions]:
+            version, trained = version + more, after_version(trained, version, version + more, prefetched)
 
 
 def test_several_versions_a_batch_are_expected_again_once_they_were_seen() -> None:
@@ -146,7 +173,8 @@ def test_one_cycle_with_more_versions_than_the_others_changes_no_credits(order: 
             acknowledged, trained = acknowledged + 1, replace(trained, batches=trained.batches + 1)
         if step == "V" and version <= acknowledged:
             version, trained = version + 1, after_version(trained, version, version + 1, max(1, held))
-        assert trained.versions_per_batch == 1
+        assert trained.in_a_row == 1
+        assert trained.versions_per_batch <= 1
 
 
 @given(
@@ -161,7 +189,7 @@ def test_groups_within_credits_are_fresh_when_the_trainer_makes_several_versions
     """A trainer takes the oldest groups, and trains on them one batch after the other."""
     batch_size, version, trained, queue = 4, 0, Trained(), list[int]()
     for batch in range(max_staleness + 8):
-        while credit(batch_size, ahead(max_staleness, trained), {0: claim(outstanding=len(queue))}, 0).sequences > 0:
+        while allowed(batch_size, ahead(max_staleness, trained), len(queue)):
             queue += [version] * group_size
         fresh = [sampled for sampled in queue if version - sampled <= max_staleness]
         assert batch <= max_staleness + 2 or fresh == queue, "only groups from before the second version are too old"
@@ -176,7 +204,7 @@ def test_groups_within_credits_are_fresh_when_the_trainer_makes_several_versions
 
 @given(
     start=st.builds(
-        Trained, batches=st.integers(-3, 9), per_version=st.integers(1, 4), versions_per_batch=st.integers(1, 4)
+        Trained, batches=st.integers(-3, 9), in_a_row=st.integers(1, 4), versions_per_batch=st.floats(0.1, 4)
     ),
     before=st.integers(0, 50),
     after=st.integers(0, 50),

@@ -38,7 +38,7 @@ def view_of(
 def test_a_trainer_that_takes_the_oldest_first_is_that_many_versions_further(
     batch_groups: int, queued: int, running: int, begun: int, per_version: int
 ) -> None:
-    view = view_of(batch_groups * SIZE, queued, running, Trained(begun, 0, per_version))
+    view = view_of(batch_groups * SIZE, queued, running, Trained(begun, versions_per_batch=1 / per_version))
     found = staleness_forecast(view)
     assert found is not None
     mine, batches = queued + running, begun  # the place of the group among all that are trained on

@@ -8,7 +8,7 @@ local RUN = KEYS[1]  -- hash: policy version, rewinds, `trained_batches`, and wh
 local REPLAY = KEYS[2]  -- hash: the replay buffer's configuration, revision, `unsettled`: revision to check chunks for
 local policy_version = ARGV[1]
 local trained_batches = ARGV[2]  -- trained batches that no version includes yet
-local trained_per_version = ARGV[3]  -- batches per version, as last seen
+local trained_in_a_row = ARGV[3]  -- batches acknowledged before a version, as last seen
 local versions_per_batch = ARGV[4]  -- as last seen
 local version_cycle = ARGV[5]  -- JSON of the versions since a batch was acknowledged
 local rewinds = ARGV[6]  -- number of rewinds when the trainer began, or '' for any
@@ -19,7 +19,7 @@ local rewinds = ARGV[6]  -- number of rewinds when the trainer began, or '' for 
 if redis.call('EXISTS', RUN) == 0 then return 0 end
 if rewinds ~= '' and rewinds ~= (redis.call('HGET', RUN, 'rewinds') or '0') then return -1 end
 if tonumber(policy_version) ~= tonumber(redis.call('HGET', RUN, 'policy_version') or 0) then
-  redis.call('HSET', RUN, 'trained_batches', trained_batches, 'trained_per_version', trained_per_version,
+  redis.call('HSET', RUN, 'trained_batches', trained_batches, 'trained_in_a_row', trained_in_a_row,
     'versions_per_batch', versions_per_batch, 'version_cycle', version_cycle)
 end
 put_policy_version(RUN, REPLAY, policy_version)
