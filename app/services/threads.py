@@ -7,6 +7,9 @@ from typing import ParamSpec, TypeVar
 MANY_PLACES = 100_000
 """A random draw from so many takes at most some ten milliseconds."""
 
+MANY_LANES = 128
+"""So many lanes are not all read, and decisions about them are made in a thread."""
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.core.environments.overflow import LEAST
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
@@ -80,7 +81,7 @@ async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.Asyn
     await trained(client)
 
 
-async def test_a_full_run_takes_the_groups_that_complete_a_batch(client: httpx.AsyncClient) -> None:
+async def test_a_full_run_takes_the_groups_that_a_minimum_needs(client: httpx.AsyncClient) -> None:
     """A fast environment fills the queue, and batches wait for the minimum of a slow one."""
     await make_run(client, batch_size=8, max_queued_groups=5)
     for name in ("fast", "slow"):
@@ -93,7 +94,7 @@ async def test_a_full_run_takes_the_groups_that_complete_a_batch(client: httpx.A
     for name in ("s0", "s1"):
         fast = await client.post(f"{RUN}/groups", json=group("f5", environment=0))
         assert (fast.status_code, fast.json()["code"]) == (429, "queue_full")
-        assert "are refused (`queue_full`), except those that complete a batch" in await said()
+        assert "are refused (`queue_full`), except those that a batch needs" in await said()
         await accepted(client, group(name, environment=1))
     full = await client.post(f"{RUN}/groups", json=group("s2", environment=1))
     assert (full.status_code, full.json()["code"]) == (429, "queue_full"), "a batch is there"
@@ -109,12 +110,11 @@ async def test_a_full_run_takes_the_size_that_sums_to_a_batch(client: httpx.Asyn
     assert ids(await trained(client)) == ["f0", "f1", "f2", "t0"]
 
 
-async def test_a_full_run_takes_no_more_than_a_batch_of_groups_that_complete_none(client: httpx.AsyncClient) -> None:
+async def test_a_full_run_refuses_more_groups_of_a_size_than_help(client: httpx.AsyncClient) -> None:
     """The environment says that its groups have two sequences, and sends groups of six."""
     await make_run(client, batch_size=20, max_queued_groups=5)
     await join(client, "math", group_size=2)
-    sent = 5 + 20 // 6
-    for number in range(sent):
+    for number in range(LEAST):
         await accepted(client, group(f"g{number}", 6, environment=0))
     for _ in range(3):
         refused = await client.post(f"{RUN}/groups", json=group("more", 6, environment=0))
@@ -124,7 +124,7 @@ async def test_a_full_run_takes_no_more_than_a_batch_of_groups_that_complete_non
     assert len(ids(await trained(client))) == 4
 
 
-async def test_a_full_run_takes_a_group_that_runs_although_others_could_complete_the_batch(
+async def test_a_full_run_takes_the_group_that_comes_first(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=8, max_queued_groups=1, max_staleness=0)
@@ -137,6 +137,19 @@ async def test_a_full_run_takes_a_group_that_runs_although_others_could_complete
     await submit(client, group("large", 7, environment=2))
     await accepted(client, group("slow", 1, environment=1))
     assert ids(await trained(client)) == ["large", "slow"]
+
+
+async def test_a_full_run_takes_the_minimum_of_one_although_one_that_left_could_have_helped(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=6, max_queued_groups=3)
+    for name, size, share in (("math", 3, 0.25), ("code", 2, 0.25), ("gone", 1, None)):
+        await join(client, name, group_size=size, min_share=share)
+    assert (await client.delete(f"{RUN}/environments/2")).status_code == 204
+    await submit(client, *(group(f"c{number}", 2, environment=1) for number in range(3)))
+    await accepted(client, group("m0", 3, environment=0))
+    detail = (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+    assert "relaxing in" in detail, "all have their minimum, and only sizes prevent the batch"
 
 
 async def test_a_full_run_takes_a_group_without_environment_that_completes_a_batch(client: httpx.AsyncClient) -> None:

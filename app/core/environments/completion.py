@@ -12,19 +12,17 @@ exist, the environments before it suffice. So each environment is asked at most 
 sizes (`app.core.numeric.subset_sum`), never the queue.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from app.core.environments.shares import (
     account_of,
-    is_oversized,
     limit_of,
     supplies_of,
     usable_groups,
     without_minimums,
 )
-from app.core.model import Bounds, Lane, LaneId
+from app.core.model import Bounds, Lane
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import attainable
 
@@ -51,12 +49,10 @@ class Completion(NamedTuple):
     Attributes:
         possible: Whether the environments can complete a batch at all with groups of their sizes.
         needed: The groups to make, and by whom. None if a batch is possible already, or never.
-        keeps_minimums: Whether the batch keeps all minimums.
     """
 
     possible: bool
     needed: Needed | None = None
-    keeps_minimums: bool = False
 
 
 def completion(
@@ -74,31 +70,13 @@ def completion(
         makers: The environments that can make groups, without duplicates.
     """
     for sizes in ([(one.declared,) for one in makers], [(one.declared, *one.seen) for one in makers]):
-        for keeps_minimums in (True, False):
-            chain = _Chain(batch_size, lanes, bounds if keeps_minimums else without_minimums(bounds), makers, sizes)
+        for within in (bounds, without_minimums(bounds)):
+            chain = _Chain(batch_size, lanes, within, makers, sizes)
             if chain.possible(0):
-                return Completion(True, None, keeps_minimums)
+                return Completion(True)
             if chain.possible(len(makers)):
-                return Completion(True, chain.needed(), keeps_minimums)
+                return Completion(True, chain.needed())
     return Completion(possible=False)
-
-
-def completing_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], lane: LaneId) -> int:
-    """Return the fewest groups of one lane that complete a batch with the existing groups. 0 if no number does.
-
-    The result is 0, too, if the existing groups complete a batch. The other arguments are those of `completion`.
-    """
-    environment, size = lane
-    supply, account = usable_groups(batch_size, lanes, bounds), account_of(environment, batch_size, bounds)
-
-    def possible(groups: int) -> bool:
-        own = Counter(supply.get(account, {})) + Counter({size: groups})
-        return attainable(batch_size, supplies_of(batch_size, {**supply, account: own}, bounds))
-
-    most = 0 if is_oversized(lane, batch_size, bounds) else batch_size // size
-    if possible(0) or not possible(most):
-        return 0
-    return 1 + last(0, most - 1, lambda groups: not possible(groups))
 
 
 class _Chain:

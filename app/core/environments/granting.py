@@ -1,19 +1,19 @@
 """Compute the credits of environments from a view of their run, by the rules of `app.core.environments.credits`."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
 from app.core.batches.leases import expires_s
-from app.core.environments.completion import Completion, Maker, Needed, completing_groups, completion
+from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import limit_of, supplies_of, usable_groups, without_minimums
-from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId
+from app.core.environments.shares import limit_of, supplies_of, usable_groups
+from app.core.model import NO_BOUNDS, Bounds, Lane
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import DemandView
@@ -206,16 +206,6 @@ class Demand:
 
     def _completion_of(self, batch_size: int) -> Completion:
         return completion(batch_size, self._lanes, self._limits, _makers(self.view, self._alive))
-
-    def completion_by_first(self, first: Collection[int]) -> Completion:
-        """Return the environment that completes a batch if some environments make groups before all others."""
-        makers = sorted(_makers(self.view, self._alive), key=lambda maker: maker.environment not in first)
-        return completion(self._batch_size, self._lanes, self._limits, makers)
-
-    def completing_groups(self, lane: LaneId) -> int:
-        """Return the fewest groups of one lane that complete a batch with the existing groups. 0 if no number does."""
-        bounds = self._limits if self.completion.keeps_minimums else without_minimums(self._limits)
-        return completing_groups(self._batch_size, self._lanes, bounds, lane)
 
     @cached_property
     def _lanes(self) -> Sequence[Lane]:

@@ -1,92 +1,67 @@
-"""Decide which groups a full run takes: those that bring it nearer to a batch.
+"""Decide which groups a full run takes: those that a batch may still need.
 
 Otherwise all would wait for each other: the trainer for a group, the group for room, and room comes only with a batch.
-If the waiting groups hold no batch, a full run takes a group
 
-- if groups of its environment and size complete a batch together with those that wait, or
-- if it is of the environment that `app.core.environments.completion` asks for groups. Environments that run groups are
-  asked first, because these groups come without new credits.
+- If the waiting groups hold a batch that keeps all minimums, a full run takes no group.
+- If they hold a batch without the minimums only, it takes groups of environments that have less than their minimum.
+  Once all have it, only sizes make the minimums impossible, and `app.core.batches.planning` relaxes them.
+- If they hold no batch, it takes as many groups of each environment and size as one batch can use. More never help.
+  But a worker that is refused makes no other group, and the next one may have another size. So it takes at least
+  `LEAST` of each.
 
-Running groups do not count as existing ones: the run may refuse them. Their environments are asked before all others.
-So if waiting and running groups hold a batch, the run always takes one of the running groups next.
-
-A waiting group never makes a batch impossible. So the run takes no more in this way than one batch can use. Groups of
-a size that their environment has not declared are an exception, which `app.core.runs.capacity` limits.
+If each environment makes groups of one size, its limit never costs a run a batch.
 """
 
-from dataclasses import replace
-from functools import cached_property
-from typing import NamedTuple
+from app.core.environments.shares import limit_of, supplies_of, usable_groups
+from app.core.model import Lane, LaneId
+from app.core.numeric.subset_sum import Supply, attainable
+from app.core.replay.mixing import needed_from_queue
+from app.core.runs.view import QueueView
 
-from app.core.environments.completion import Needed
-from app.core.environments.granting import Demand
-from app.core.model import LaneId
-from app.core.runs.view import DemandView
-
-
-class Overflow(NamedTuple):
-    """What a full run takes of one lane.
-
-    Attributes:
-        groups: The number of groups.
-        is_certain: Whether these groups bring a batch nearer. False: the environment must make groups of another size.
-    """
-
-    groups: int
-    is_certain: bool = True
-
-
-NOTHING = Overflow(0)
+LEAST = 16
+"""Groups of an environment and size that a run without a batch takes in any case."""
 
 
 class FullRun:
-    """A run whose limits are reached.
-
-    The cost of the first answer is about that of choosing a batch. Further lanes cost less, unless their environment is
-    not alive.
+    """A run whose limits are reached. The cost is about that of choosing a batch.
 
     Args:
-        run: The run's name.
-        view: The run.
+        view: The run; ``view.config`` must be set.
     """
 
-    def __init__(self, run: str, view: DemandView) -> None:
-        self._run = run
-        self._running = frozenset(key for key, groups in view.running.items() if groups > 0)
-        self._view = replace(view, running={})
-        self._asked: dict[Demand, Needed | None] = {}
-        self._known: dict[LaneId, Overflow] = {}
-
-    @cached_property
-    def _demand(self) -> Demand:
-        return Demand(self._run, self._view)
+    def __init__(self, view: QueueView) -> None:
+        assert view.config is not None, "only a configured run can be full"  # noqa: S101
+        self._batch_size = view.config.batch_size
+        self._lanes = view.lanes
+        self._bounds = view.live.binding(self._batch_size)
+        self._wanted = _wanted(view, self._batch_size)
 
     @property
     def needs_groups(self) -> bool:
-        """Whether groups of live environments complete a batch, and the waiting groups alone do not."""
-        return self._demand.completion.needed is not None
+        """Whether there are groups that the run takes."""
+        return self._wanted is None or bool(self._wanted)
 
-    def takes(self, lane: LaneId) -> Overflow:
-        """Return how many groups of a lane the run takes."""
-        if lane not in self._known:
-            self._known[lane] = self._taken(lane)
-        return self._known[lane]
-
-    def _taken(self, lane: LaneId) -> Overflow:
+    def takes(self, lane: LaneId) -> bool:
+        """Return whether the run takes another group of a lane."""
         environment, size = lane
-        demand = self._demand
-        if environment is not None and environment in self._view.environments:
-            demand = demand.seen_by(environment)
-        if demand.completion.possible and demand.completion.needed is None:
-            return NOTHING
-        if groups := demand.completing_groups(lane):
-            return Overflow(groups)
-        needed = self._asked_of(demand)
-        if needed is None or needed.environment != environment:
-            return NOTHING
-        return Overflow(needed.groups) if needed.size == size else Overflow(1, is_certain=False)
+        if self._wanted is not None:
+            return environment in self._wanted
+        useful = limit_of(environment, self._batch_size, self._bounds) // size
+        return useful > 0 and self._lanes.get(lane, 0) < max(LEAST, useful)
 
-    def _asked_of(self, demand: Demand) -> Needed | None:
-        if demand not in self._asked:
-            self._asked[demand] = demand.completion_by_first(self._running).needed
-        return self._asked[demand]
+
+def _wanted(view: QueueView, batch_size: int) -> frozenset[int | None] | None:
+    """Return the environments that a batch lacks groups of; None for all."""
+    fresh_part = needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
+    supplies = _supplies(view, batch_size)
+    if attainable(batch_size, supplies) or attainable(fresh_part, _supplies(view, fresh_part)):
+        return frozenset()
+    if attainable(batch_size, [supply._replace(least=0) for supply in supplies]):
+        return frozenset(supply.environment for supply in supplies if supply.available < supply.least)
+    return None
+
+
+def _supplies(view: QueueView, batch_size: int) -> list[Supply]:
+    lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
+    bounds = view.live.binding(batch_size)
+    return supplies_of(batch_size, usable_groups(batch_size, lanes, bounds), bounds)

@@ -35,15 +35,6 @@ def reached_limit(policy: Policy, waiting: WaitingGroups) -> str | None:
     return None
 
 
-def is_exceeded(policy: Policy, waiting: WaitingGroups, groups: int) -> bool:
-    """Return whether the waiting groups exceed a limit by this many groups of their mean size."""
-    most, most_bytes = policy.max_queued_groups, policy.max_queued_bytes
-    more_bytes = groups * waiting.payload_bytes // max(1, waiting.groups)
-    return (most is not None and waiting.groups >= most + groups) or (
-        most_bytes is not None and waiting.payload_bytes >= most_bytes + more_bytes
-    )
-
-
 def limits_for(policy: Policy, oversized: WaitingGroups, *, brings_oversized: bool) -> AdmissionLimits:
     """Return the limits for a submission.
 

@@ -19,14 +19,14 @@ from app.core.runs.view import QueueView
 from app.events import BatchRelaxed, BatchTaken, emit
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.request import BatchRequest, OutgoingBatch
-from app.services.batches.retrieval import MANY_LANES, Retrieval, Retrieved
+from app.services.batches.retrieval import Retrieval, Retrieved
 from app.services.groups.arrivals import Arrivals
 from app.services.history.recorder import HistoryRecorder
 from app.services.ranks.lookahead import Lookahead
 from app.services.ranks.sharding import BatchSharding
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.services.replay.reservations import UseReservations
-from app.services.threads import in_thread_if
+from app.services.threads import MANY_LANES, in_thread_if
 from app.services.timing import Timing
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore

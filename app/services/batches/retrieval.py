@@ -10,13 +10,11 @@ from app.core.batches.leases import LeasedGroup
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
 from app.services.groups.staleness import drop_reason_now
+from app.services.threads import MANY_LANES
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
 from lachesis.wire.states import DropReason
-
-MANY_LANES = 128
-"""So many lanes are not all read, and rules that look at them delay other requests."""
 
 _GONE: DropReason = "payload_lost"  # of a group without an entry
 _LANES_AT_FIRST = 2  # for each sequence of a batch: mostly, the oldest lanes are enough

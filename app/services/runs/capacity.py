@@ -1,6 +1,6 @@
 """Check whether a run's limits leave room. Groups that can never enter a batch are counted separately.
 
-A full run whose groups hold no batch takes groups that bring one nearer (`app.core.environments.overflow`). Otherwise
+A full run whose groups hold no batch takes groups that one may need (`app.core.environments.overflow`). Otherwise
 trainers and workers would wait for each other.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.environments.overflow import FullRun
-from app.core.environments.reused_readings import CPU_FRACTION, reuse_for_s
+from app.core.environments.reused_readings import reuse_for_s
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
-from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, is_exceeded, limits_for, reached_limit
-from app.core.runs.settings import Policy
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, WaitingGroups, limits_for, reached_limit
 from app.core.runs.view import RunView
+from app.services.threads import MANY_LANES, in_thread_if
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
@@ -63,12 +63,8 @@ class RunCapacity:
         ):
             check = await self._check(run)
         brings_oversized = _any_oversized(check, lanes)
-        if check.full is not None and not brings_oversized:
-            began_s = asyncio.get_running_loop().time()
-            more = _overflow(check, check.full, policy, lanes)
-            check.again_s += (asyncio.get_running_loop().time() - began_s) / CPU_FRACTION
-            if more:
-                return AdmissionLimits(max_groups=check.waiting.groups + more)
+        if check.full is not None and not brings_oversized and any(map(check.full.takes, set(lanes))):
+            return AdmissionLimits(max_groups=check.waiting.groups + 1)  # the next submission, if no other was faster
         return limits_for(policy, check.oversized, brings_oversized=brings_oversized)
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
@@ -88,11 +84,11 @@ class RunCapacity:
     async def reached(self, run: str, view: RunView) -> str | None:
         """Return the limit for which a run refuses groups, with its value; None if it refuses none."""
         waiting = _waiting(view)
-        if reached_limit(view.policy, waiting) is None:
+        if view.config is None or reached_limit(view.policy, waiting) is None:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
-            but = ", except those that complete a batch" if FullRun(run, view).needs_groups else ""
+            but = ", except those that a batch needs" if (await _full_run(view)).needs_groups else ""
             return f"{limit} is reached: groups are refused (`queue_full`){but}"
         limit = reached_limit(view.policy, oversized)
         return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
@@ -114,7 +110,7 @@ class RunCapacity:
             bounds,
             waiting,
             oversized,
-            FullRun(run, view) if is_full else None,
+            await _full_run(view) if is_full else None,
         )
         return check
 
@@ -133,6 +129,10 @@ class RunCapacity:
         return WaitingGroups(groups, await self._groups.payload_bytes(run, queued, buffered))
 
 
+async def _full_run(view: RunView) -> FullRun:
+    return await in_thread_if(len(view.lanes) + len(view.environments) >= MANY_LANES, FullRun, view)
+
+
 def _waiting(view: RunView) -> WaitingGroups:
     totals = view.totals
     return WaitingGroups(totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes)
@@ -140,15 +140,6 @@ def _waiting(view: RunView) -> WaitingGroups:
 
 def _without(waiting: WaitingGroups, oversized: WaitingGroups) -> WaitingGroups:
     return WaitingGroups(waiting.groups - oversized.groups, waiting.payload_bytes - oversized.payload_bytes)
-
-
-def _overflow(check: _CapacityCheck, full: FullRun, policy: Policy, lanes: Sequence[LaneId]) -> int:
-    """Return how many groups a full run takes of a submission. It takes none unless it takes some of each lane."""
-    usable, taken = _without(check.waiting, check.oversized), {lane: full.takes(lane) for lane in set(lanes)}
-    for (_, size), overflow in taken.items():
-        if not overflow.is_certain and is_exceeded(policy, usable, check.batch_size // size):
-            return 0
-    return min((overflow.groups for overflow in taken.values()), default=0)
 
 
 def _any_oversized(check: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:

@@ -19,7 +19,7 @@ def lanes(queue: Queue) -> list[Lane]:
 
 
 def completed(batch_size: int, queue: Queue, bounds: dict[int, Bounds], makers: list[Maker]) -> Completion:
-    return completion(batch_size, lanes(queue), bounds, makers)._replace(keeps_minimums=False)
+    return completion(batch_size, lanes(queue), bounds, makers)
 
 
 def holds_a_batch(batch_size: int, queue: Queue, bounds: dict[int, Bounds]) -> bool:

@@ -1,26 +1,27 @@
-"""A full run takes what brings a batch nearer: checked against every batch, and played until a batch is there."""
+"""A full run takes what a batch may need: checked against every batch, and played until the planner has one."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.environments.overflow import NOTHING, FullRun, Overflow
-from app.core.model import Bounds, LaneId
+from app.core.batches.planning import decide
+from app.core.environments.overflow import LEAST, FullRun
+from app.core.model import Bounds, Lane, LaneId, QueuedGroup
 from app.core.runs.settings import Policy
-from app.core.runs.view import DemandView
+from app.core.runs.view import QueueView
 from tests.core.batches import oracle
 from tests.core.views import EMPTY, TTL_MS, environment
 from tests.properties import examples
 
 BATCH_SIZE = 8
+RELAX_MS = 1000
 
 
 @st.composite
-def views(draw: st.DrawFn) -> DemandView:
-    """Draw a run of three environments at most, of which some run groups."""
+def views(draw: st.DrawFn) -> QueueView:
+    """Draw a run with live, silent and departed environments, and groups of any of them or of none."""
     shares = st.sampled_from((None, None, 0.25, 0.5))
     environments = {
         key: environment(
@@ -39,12 +40,12 @@ def views(draw: st.DrawFn) -> DemandView:
         EMPTY,
         clock_ms=2 * TTL_MS,
         environments=environments,
-        lanes=draw(st.dictionaries(st.tuples(owners, st.integers(1, 7)), st.integers(1, 2), max_size=2)),
-        running={key: draw(st.integers(0, BATCH_SIZE // one.group_size)) for key, one in environments.items()},
+        policy=Policy(relax_scarce_after_s=draw(st.sampled_from((None, 1.0)))),
+        lanes=draw(st.dictionaries(st.tuples(owners, st.integers(1, 7)), st.integers(1, 2), max_size=3)),
     )
 
 
-def with_groups(view: DemandView, lane: LaneId, groups: int = 1) -> DemandView:
+def with_groups(view: QueueView, lane: LaneId, groups: int = 1) -> QueueView:
     return replace(view, lanes={**view.lanes, lane: view.lanes.get(lane, 0) + groups})
 
 
@@ -53,57 +54,77 @@ def holds_a_batch(lanes: Mapping[LaneId, int], bounds: Mapping[int, Bounds]) -> 
     return oracle.oldest_batch(queue, BATCH_SIZE, bounds) is not None
 
 
-def free(view: DemandView) -> dict[int, Bounds]:
+def free(view: QueueView) -> dict[int, Bounds]:
     return {key: Bounds(0, bound.maximum) for key, bound in view.live.bounds(BATCH_SIZE).items()}
 
 
+def has_a_batch_in_time(view: QueueView) -> bool:
+    """Return whether the planner finds a batch, at once or after the times that it waits for minimums."""
+    heads = {lane: tuple(QueuedGroup(n, f"{lane}{n}") for n in range(count)) for lane, count in view.lanes.items()}
+    lanes = [Lane(*lane, len(own), own) for lane, own in heads.items()]
+    for _ in range(4):
+        decision = decide(view, lanes, RELAX_MS)
+        if decision.plan is not None:
+            return True
+        view = replace(
+            view,
+            clock_ms=view.clock_ms + 2 * RELAX_MS,
+            conflict_since_ms=decision.conflict_since_ms,
+            scarce=decision.scarce,
+        )
+    return False
+
+
 @examples(300)
-@given(views())
-def test_of_running_groups_that_complete_a_batch_one_is_always_taken(view: DemandView) -> None:
-    alive = {key: groups for key, groups in view.running.items() if key in view.live.records}
-    running = Counter({(key, view.environments[key].group_size): groups for key, groups in alive.items()})
-    bounds = view.live.bounds(BATCH_SIZE)
-    while holds_a_batch(Counter(view.lanes) + running, bounds) and not holds_a_batch(view.lanes, bounds):
-        full = FullRun("run", view)
-        lane = next(lane for lane, groups in running.items() if groups > 0 and full.takes(lane).groups)
-        running[lane] -= 1
-        view = replace(with_groups(view, lane), running={key: running[key, size] for key, size in running})
-
-
 @given(views(), st.data())
-def test_taken_groups_end_in_a_batch_in_any_order_of_senders(view: DemandView, data: st.DataObject) -> None:
+def test_senders_that_a_full_run_refuses_would_get_no_batch_without_a_limit(
+    view: QueueView, data: st.DataObject
+) -> None:
+    """Each live environment sends groups of the size that it declared, in any order."""
     senders = [(key, record.group_size) for key, record in view.live.records.items()]
-    for _ in range(BATCH_SIZE * len(view.environments) + 1):
-        full = FullRun("run", view)
-        taken = {lane: full.takes(lane) for lane in senders}
-        assert all(one.is_certain for one in taken.values()), "these sizes are declared"
-        if not any(one.groups for one in taken.values()):
+    for _ in range((BATCH_SIZE + LEAST) * len(view.environments) + 1):
+        full = FullRun(view)
+        taken = [lane for lane in senders if full.takes(lane)]
+        assert full.needs_groups or not taken
+        if not taken or has_a_batch_in_time(view):
             break
-        lane = data.draw(st.sampled_from([lane for lane, one in taken.items() if one.groups]))
-        view = with_groups(view, lane, taken[lane].groups)
+        view = with_groups(view, data.draw(st.sampled_from(taken)))
     else:
         raise AssertionError("it takes groups without end")
-    most = Counter({(key, size): BATCH_SIZE // size for key, size in senders}) + Counter(view.lanes)
-    bounds = next((one for one in (view.live.bounds(BATCH_SIZE), free(view)) if holds_a_batch(most, one)), None)
-    assert bounds is None or holds_a_batch(view.lanes, bounds)
+    if not has_a_batch_in_time(view):
+        for lane in senders:
+            view = with_groups(view, lane, BATCH_SIZE)
+            assert not has_a_batch_in_time(view)
 
 
 @examples(300)
-@given(views(), st.sampled_from((None, 0)), st.integers(1, 9))
-def test_a_group_that_completes_a_batch_is_taken_from_every_sender(
-    view: DemandView, sender: int | None, size: int
+@given(views(), st.sampled_from((None, 0, 1)), st.integers(1, 9))
+def test_a_full_run_takes_what_makes_a_batch_possible_and_nothing_beside_a_batch(
+    view: QueueView, sender: int | None, size: int
 ) -> None:
-    awaited = replace(view, running={}, environments={**view.environments, 0: replace(view.environments[0], members=1)})
-    bounds = (awaited if sender == 0 else view).live.bounds(BATCH_SIZE)
-    held = holds_a_batch(view.lanes, free(view))
-    if not held and holds_a_batch(with_groups(view, (sender, size)).lanes, bounds):
-        assert FullRun("run", view).takes((sender, size)) == Overflow(1)
+    lane, full = (sender, size), FullRun(view)
+    if holds_a_batch(view.lanes, view.live.bounds(BATCH_SIZE)):
+        assert not full.takes(lane)
+        assert not full.needs_groups
+    elif not holds_a_batch(view.lanes, free(view)) and holds_a_batch(with_groups(view, lane).lanes, free(view)):
+        assert full.takes(lane)
 
 
-def test_other_sizes_of_the_environment_that_is_asked_are_uncertain() -> None:
-    view = replace(EMPTY, environments={0: environment(0, 1)}, lanes={(0, 5): 3}, policy=Policy(max_staleness=0))
-    full = FullRun("run", view)
-    assert full.needs_groups
-    assert full.takes((0, 1)) == Overflow(3)
-    assert full.takes((0, 5)) == Overflow(1, is_certain=False)
-    assert full.takes((None, 5)) == NOTHING
+def test_an_environment_below_its_minimum_is_taken_although_others_hold_a_batch() -> None:
+    """The size of one that has left does not make the minimum impossible, so batches wait for it."""
+    gone = replace(environment(2, 1), left_ms=0)
+    environments = {0: environment(0, 3, 0.25), 1: environment(1, 2, 0.25), 2: gone}
+    full = FullRun(replace(EMPTY, clock_ms=TTL_MS, environments=environments, lanes={(1, 2): 4}))
+    assert [full.takes(lane) for lane in ((0, 3), (1, 2), (2, 1), (None, 1))] == [True, False, False, False]
+
+
+def test_without_a_batch_it_takes_as_many_of_each_size_as_one_can_use() -> None:
+    many = replace(EMPTY, environments={0: environment(0, 5)}, lanes={(0, 5): LEAST, (None, 6): LEAST - 1})
+    full = FullRun(many)
+    assert [full.takes(lane) for lane in ((0, 5), (0, 9), (None, 5), (None, 6))] == [False, False, True, True]
+
+
+def test_with_a_replay_buffer_the_fresh_part_of_a_batch_is_enough() -> None:
+    mixed = replace(EMPTY, policy=Policy(fresh_fraction=0.5), lanes={(None, 4): 1})
+    assert not FullRun(mixed).takes((None, 4))
+    assert FullRun(replace(mixed, unfilled=True)).takes((None, 4))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from app.core.environments.overflow import FullRun
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis
@@ -75,11 +76,10 @@ class CreditsMachine(RuleBasedStateMachine):
                 self._call(lambda services: services.groups.native.submit(RUN, [group]))
             except QueueFull:
                 why = self._call(lambda services: services.batches.diagnostics.of(RUN)).not_ready
-                completes = why is not None and f"except those of environment {environment} that" in why.detail
-                may_repeat = completes and size == self._view().environments[environment or 0].group_size
-                if why is None or ("max_queued_groups = " in why.detail and not may_repeat):
+                is_taken = FullRun(self._view()).takes((environment, size))
+                if why is None or ("max_queued_groups = " in why.detail and not is_taken):
                     return False
-                # A process looks seldom at what fits no batch: it takes the group within a second.
+                # A process looks seldom at what a batch needs: it takes the group within a second.
             else:
                 return True
 
