@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, fields
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -11,13 +10,42 @@ from app.core.ranks.sharding import Balance, EndedBy, Sharding, ShardingSpec
 from lachesis.wire.states import LEASE_STATES
 
 _FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
-_MOST_REMEMBERED = 2048  # leases with as many ranks have some 10 kB
+_MOST_REMEMBERED_CHARACTERS = 8 * 1024 * 1024  # of the texts of leases
 _values = attrgetter(*_FIELDS)  # `asdict` would copy them, at ten times the cost
 
 
-@lru_cache(maxsize=_MOST_REMEMBERED)
+class _Remembered:
+    """The leases that were read last. Of each batch or sample only the newest text: no older one is read again."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, tuple[str, Lease]] = {}  # by id, the last one that was read at the end
+        self._characters = 0
+
+    def get(self, batch_id: str, text: str) -> Lease:
+        known = self._leases.pop(batch_id, None)
+        self._characters -= 0 if known is None else len(known[0])
+        lease = known[1] if known is not None and known[0] == text else _parse(batch_id, text)
+        self._leases[batch_id] = text, lease
+        self._characters += len(text)
+        while self._characters > _MOST_REMEMBERED_CHARACTERS:
+            oldest, _ = self._leases.pop(next(iter(self._leases)))
+            self._characters -= len(oldest)
+        return lease
+
+
+_remembered = _Remembered()
+
+
 def parse_lease(batch_id: str, text: str) -> Lease:
-    """Read the JSON of a lease. A lease that was read before costs little: each view of a run reads all of them."""
+    """Read the JSON of a lease. A lease that was read before costs little: each view of a run reads all of them.
+
+    Raises:
+        ValueError: It is not the text of a lease.
+    """
+    return _remembered.get(batch_id, text)
+
+
+def _parse(batch_id: str, text: str) -> Lease:
     fields: dict[str, Any] = json.loads(text)
     if fields["state"] not in LEASE_STATES:
         raise ValueError(f"{fields['state']!r} is not a state of a lease")
