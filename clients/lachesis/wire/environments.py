@@ -19,7 +19,12 @@ Weight = Annotated[
     float,
     Field(ge=0, le=1e12, description="Its part of the sequences beyond the minimums, relative to other environments."),
 ]
-MinShare = Annotated[_Share, Field(description="Minimum share in each batch. Null means no minimum.", examples=[0.25])]
+MinShare = Annotated[
+    _Share,
+    Field(
+        description="Minimum share in each batch, rounded down to sequences. Null means no minimum.", examples=[0.25]
+    ),
+]
 MaxShare = Annotated[
     _Share,
     Field(description="Maximum share in each batch. Null means no maximum. A larger minimum counts as this maximum."),
