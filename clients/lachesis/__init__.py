@@ -48,7 +48,17 @@ if TYPE_CHECKING:
     from lachesis.curriculum.curriculum import AsyncCurriculum
     from lachesis.environments.environment import AsyncEnvironment
     from lachesis.environments.permits import AsyncPermit
-    from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
+    from lachesis.errors import (
+        LachesisError,
+        LeaseLost,
+        NoBatch,
+        NoItem,
+        NoPermit,
+        NotSent,
+        ServiceError,
+        Unreachable,
+        UntrustedCertificate,
+    )
     from lachesis.groups.group import Group
     from lachesis.groups.views import GroupView, SequenceView
     from lachesis.rank import Rank
@@ -69,7 +79,17 @@ _HOMES = {
     "curriculum.curriculum": ("AsyncCurriculum",),
     "environments.environment": ("AsyncEnvironment",),
     "environments.permits": ("AsyncPermit",),
-    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
+    "errors": (
+        "LachesisError",
+        "LeaseLost",
+        "NoBatch",
+        "NoItem",
+        "NoPermit",
+        "NotSent",
+        "ServiceError",
+        "Unreachable",
+        "UntrustedCertificate",
+    ),
     "groups.group": ("Group",),
     "groups.views": ("GroupView", "SequenceView"),
     "rank": ("Rank",),
@@ -115,6 +135,7 @@ __all__ = [
     "Settings",
     "Trainer",
     "Unreachable",
+    "UntrustedCertificate",
     "Worker",
     "errors",
 ]

@@ -13,6 +13,10 @@ class Unreachable(LachesisError):
     """No reply came, although the request was repeated. The outcome of the request is unknown."""
 
 
+class UntrustedCertificate(Unreachable):
+    """The certificate of the service cannot be verified. The request was not sent."""
+
+
 class NoBatch(LachesisError, TimeoutError):
     """No batch or sample came in time. The message says what the service waits for."""
 

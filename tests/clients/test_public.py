@@ -120,7 +120,7 @@ async def test_every_public_object_shows_what_it_is(run: Settings) -> None:
     show(Rank(1, 2), f"Rank(rank=1, world_size=2, {rank}, equal_micro_batches=True)")
     show(LeaseLost("it is gone"), "LeaseLost('it is gone', status=409, code='lease_lost')")
     show(ServiceError("it is gone"), "ServiceError('it is gone', status=500, code='error')")
-    for name in ("LachesisError", "NoBatch", "NoItem", "NoPermit", "Unreachable"):
+    for name in ("LachesisError", "NoBatch", "NoItem", "NoPermit", "Unreachable", "UntrustedCertificate"):
         show(getattr(lachesis, name)("no answer"), f"{name}('no answer')")
     show(NotSent({"g": LachesisError("no")}), "NotSent('group g was not sent: no')")
 

@@ -28,6 +28,7 @@ from lachesis.errors import (
     RunNotFound,
     ServiceError,
     Unauthorized,
+    UntrustedCertificate,
 )
 from lachesis.wire.address import is_readable_by_others, split_run, without_password
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
@@ -135,7 +136,7 @@ def _no_answer(settings: Settings, error: LachesisError) -> Finding:
         return problem(
             "host name", text, f"correct the name in LACHESIS_URL; getent hosts {parts.hostname} must find it"
         )
-    if "CERTIFICATE_VERIFY_FAILED" in text:
+    if isinstance(error, UntrustedCertificate):
         return problem("certificate", text, "set LACHESIS_CA_FILE to the file of the CA that signed the certificate")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     remedy = f"start the service (make run), or correct LACHESIS_URL; a firewall may close port {port}"

@@ -14,7 +14,14 @@ from lachesis._exit_codes import INTERRUPTED, NOT_ALLOWED, UNHEALTHY, UNREACHABL
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
-from lachesis.errors import InvalidField, LachesisError, PermissionDenied, RunNotFound, Unauthorized, Unreachable
+from lachesis.errors import (
+    InvalidField,
+    LachesisError,
+    PermissionDenied,
+    RunNotFound,
+    Unauthorized,
+    Unreachable,
+)
 from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
 
@@ -93,7 +100,7 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]], *
     except KeyboardInterrupt:
         code = WELL if is_endless else INTERRUPTED
     except LachesisError as error:
-        advice = ". Start the service, or correct --url or LACHESIS_URL" if isinstance(error, Unreachable) else ""
+        advice = ". Start the service, or correct --url or LACHESIS_URL" if type(error) is Unreachable else ""
         fail(f"{error}{advice}", code_of(error))
     raise typer.Exit(code)
 

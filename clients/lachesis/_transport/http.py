@@ -25,7 +25,15 @@ from lachesis._transport.retry import Backoff
 from lachesis._transport.settings import Settings
 from lachesis._transport.tls import tls_context
 from lachesis._transport.tracing import trace_headers
-from lachesis.errors import LachesisError, NotFound, ReplayNotFound, RunNotFound, Unauthorized, Unreachable
+from lachesis.errors import (
+    LachesisError,
+    NotFound,
+    ReplayNotFound,
+    RunNotFound,
+    Unauthorized,
+    Unreachable,
+    UntrustedCertificate,
+)
 from lachesis.wire.blob import Buffer
 
 T = TypeVar("T")
@@ -157,7 +165,7 @@ class Sender:
     def log_trouble(self, error: LachesisError, next_step: str) -> None:
         """Log an error after which the SDK continues, and what it does next. One line a minute at most."""
         if self._trouble_log.due(time.monotonic()):
-            ends = f"; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else "."
+            ends = f"; is Lachesis running at {self._url}?" if type(error) is Unreachable else "."
             log.warning("%s %s", str(error).rstrip(".") + ends, next_step)
 
     def log_late(self, lease_s: float, late_s: float) -> None:
@@ -287,7 +295,11 @@ async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:
 
 def _unreachable(call: Call[Any], request: httpx.Request, error: Exception) -> Unreachable:
     """Return the error of a failed attempt. Its cause is left out: that has 40 lines and says no more."""
-    return Unreachable(f"{call.method} {request.url.copy_with(userinfo=b'')}: {_reason(error)}")
+    failed = f"{call.method} {request.url.copy_with(userinfo=b'')}: {_reason(error)}"
+    if "CERTIFICATE_VERIFY_FAILED" in failed:
+        advice = "the certificate must be valid for this host, and of a CA that the system or LACHESIS_CA_FILE names"
+        return UntrustedCertificate(f"{failed}: {advice}")
+    return Unreachable(failed)
 
 
 def _reason(error: Exception) -> str:

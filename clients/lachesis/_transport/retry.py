@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from lachesis._transport.protocol import is_from_gateway
-from lachesis.errors import BodyTooLarge, LachesisError, ServiceError, Unauthorized, Unreachable
+from lachesis.errors import BodyTooLarge, LachesisError, ServiceError, Unauthorized, Unreachable, UntrustedCertificate
 from lachesis.wire.errors import BY_CODE
 
 _OF_PROXIES = frozenset({502, 504})
@@ -54,16 +54,16 @@ class Backoff:
 def passes(error: LachesisError) -> bool:
     """Return whether the same request may succeed a moment later."""
     if not isinstance(error, ServiceError):
-        return isinstance(error, Unreachable)
+        return isinstance(error, Unreachable) and not isinstance(error, UntrustedCertificate)
     known = BY_CODE.get(error.code)
     return error.status in PASSING if known is None else known.retry_after_s is not None
 
 
 def is_mendable(error: LachesisError) -> bool:
-    """Return whether an operator can make the same request succeed: with a new token, or by mending a gateway.
+    """Return whether an operator can make the same request succeed: with a token, a certificate, or another gateway.
 
     A gateway that finds the request too large refuses it for good, as the service does.
     """
-    if isinstance(error, Unauthorized):
+    if isinstance(error, Unauthorized | UntrustedCertificate):
         return True
     return isinstance(error, ServiceError) and is_from_gateway(error) and error.status != BodyTooLarge.status

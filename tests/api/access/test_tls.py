@@ -4,6 +4,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,16 @@ async def test_bodies_of_many_records_pass_both_ways(start: Start, lab: Lab) -> 
         batch = await client.post("/v1/runs/math-1/batches", json={"trainer": "t"})
         assert batch.status_code == 201, batch.text
         assert len(batch.content) > 1_000_000
+
+
+async def test_the_sdk_says_at_once_that_it_does_not_trust_a_certificate(start: Start, lab: Lab) -> None:
+    service = await start(**lab.plain_tls)
+    settings = lachesis.Settings(str(service.base_url), run="math-1", retry_budget_s=3600)
+    with pytest.raises(lachesis.UntrustedCertificate, match="LACHESIS_CA_FILE"):
+        async with lachesis.AsyncTrainer(settings) as trainer:
+            await trainer.status()
+    async with lachesis.AsyncTrainer(replace(settings, ca_file=str(lab.authority.file))) as trainer:
+        await trainer.create_run(batch_size=4)
 
 
 @pytest.mark.parametrize(
