@@ -132,13 +132,17 @@ class TlsTransport(asyncio.Transport):
         self.writelines([data])
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Encrypt and send several pieces."""
+        """Encrypt and send several pieces. If the client closed without saying so in TLS, end the connection."""
         if not self.secure:
             return
-        for data in list_of_data:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._tls.write(rest) :]
+        try:
+            for data in list_of_data:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[self._tls.write(rest) :]
+        except ssl.SSLError:  # after such an end, OpenSSL encrypts nothing more
+            self.abort()
+            return
         self.send()
 
     def send(self) -> None:

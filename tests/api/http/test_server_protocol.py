@@ -352,6 +352,17 @@ def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: S
     assert service.broken.get(timeout=60) == "/unfinished"
 
 
+def test_a_client_that_leaves_before_an_unwatched_reply_makes_no_error(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/unwatched")
+        assert service.arrived.get(timeout=10)
+    service.release()
+    assert service.answered.get(timeout=10) == "/unwatched"
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("requests", [1, 2])
 def test_a_client_that_half_closes_gets_an_unwatched_reply(service: Service, requests: int) -> None:
     with service.connect() as client:
