@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import resource
+import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -138,10 +139,10 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
             yield problem("tokens", f"no tokens, and LACHESIS_HOST={settings.host} is not a loopback address", TWO_WAYS)
         return
     valid = [one for one in records if not one.has_ended(state.now_ms)]
-    ending = [one for one in valid if one.expires_ms is not None and one.expires_ms < state.now_ms + _SOON_MS]
+    ending = [one for one in valid if _ends_soon(one, state.now_ms)]
     for one in ending:
-        detail = f"token {one.token_id} ({one.role} {one.name}) expires within a week"
-        yield warning("tokens", detail, f"python -m app token create --role {one.role}")
+        detail = f"token {one.token_id} ({' '.join(filter(None, (one.role, one.name)))}) expires within a week"
+        yield warning("tokens", detail, _successor(one))
     if others:
         yield ok("tokens", f"{len(valid)} are valid, beside the credentials of {' and '.join(others)}")
     elif not any(one.role == "operator" for one in valid):
@@ -149,6 +150,27 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         yield warning("tokens", detail, "python -m app token create --role operator")
     elif not ending:
         yield ok("tokens", f"{len(valid)} are valid")
+
+
+def _ends_soon(token: "TokenRecord", now_ms: int) -> bool:
+    """Return whether a token ends within a week, and was made for a longer time."""
+    if token.expires_ms is None or token.expires_ms - token.created_ms <= _SOON_MS:
+        return False
+    return token.expires_ms < now_ms + _SOON_MS
+
+
+def _successor(token: "TokenRecord") -> str:
+    """Return the command that creates a token with the same rights. It has no limits and does not expire."""
+    options = ["--role", token.role]
+    for run in token.runs:
+        options += ["--run", run]
+    if token.environment is not None:
+        options += ["--environment", token.environment]
+    if token.contents:
+        options += ["--contents"]
+    if token.name:
+        options += ["--name", token.name]
+    return f"python -m app token create {shlex.join(options)}"
 
 
 def _port(settings: ServiceSettings) -> Finding:

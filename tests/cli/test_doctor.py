@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from app.settings import ServiceSettings
 from app.store.access.store import AccessStore
 from app.store.redis.keys import ACCESS
 from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.access import TokenCreated
 from lachesis.wire.errors import StoreMisconfigured
 from tests.api.access.conftest import Tokens
 from tests.api.conftest import Start, start
@@ -183,11 +185,44 @@ async def test_missing_and_ending_tokens_are_found(own_server: EmbeddedRedis, tm
     (operator,) = [one for one in await tokens.administration.list() if one.record.role == "operator"]
     await tokens.administration.revoke(operator.record.token_id)
     assert "no token of an operator" in (await examined(tmp_path, **open_to_all))[1]["tokens"]["detail"]
-    await tokens.make("operator")
-    await tokens.make("trainer", "math", expires_s=3600)
-    _, found = await examined(tmp_path, **open_to_all)
-    assert "expires within a week" in found["tokens"]["detail"]
     await tokens.connection.aclose()
+
+
+@pytest.mark.parametrize(
+    ("options", "holder"),
+    [
+        (["--role", "trainer", "--run", "math"], "trainer"),
+        (
+            ["--role", "environment", "--run", "a-*", "--run", "b", "--environment", "it's", "--name", "x y"],
+            "environment x y",
+        ),
+        (["--role", "viewer", "--run", "*", "--contents"], "viewer"),
+    ],
+)
+async def test_the_command_for_an_ending_token_makes_one_with_the_same_rights(
+    own_server: EmbeddedRedis, tmp_path: Path, options: list[str], holder: str
+) -> None:
+    def create(*given: str) -> TokenCreated:
+        done = CliRunner().invoke(
+            cli, ["token", "create", *given, "--json"], env={"LACHESIS_REDIS_URL": own_server.url}
+        )
+        assert done.exit_code == 0, done.output
+        return TokenCreated.model_validate_json(done.stdout)
+
+    settings = {"redis_url": own_server.url}
+    await asyncio.to_thread(create, "--role", "operator")
+    ending = await asyncio.to_thread(create, *options, "--expires", "7d")
+    assert (await examined(tmp_path, **settings))[1]["tokens"]["state"] == "ok"  # it was made for a week
+    with Redis.from_url(own_server.url) as redis:
+        record = json.loads(redis.hget(ACCESS, f"token:{ending.id}"))
+        redis.hset(ACCESS, f"token:{ending.id}", json.dumps(record | {"created_ms": record["created_ms"] - 1000}))
+    _, found = await examined(tmp_path, **settings)
+    assert found["tokens"]["detail"] == f"token {ending.id} ({holder}) expires within a week"
+    command = shlex.split(found["tokens"]["remedy"])
+    assert command[:5] == ["python", "-m", "app", "token", "create"]
+    successor = await asyncio.to_thread(create, *command[5:])
+    rights = {"role", "runs", "environment", "contents", "name"}
+    assert successor.model_dump(include=rights) == ending.model_dump(include=rights)
 
 
 @pytest.mark.parametrize("setting", [{"published_on": "0.0.0.0"}, {"host": "127.1"}])
