@@ -20,7 +20,7 @@ from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError, ServiceError
+from lachesis.errors import LachesisError, ServiceError, UntrustedCertificate
 from lachesis.wire.address import without_password
 from lachesis.wire.printable import printable
 from lachesis.wire.status import RunStatus
@@ -152,6 +152,8 @@ async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResu
             version = (await sender.send(Call("GET", "/version", model_reader(ServiceVersion)))).version
         except ServiceError as error:
             return replace(answer, code=UNHEALTHY, error=f"{answer.url} answered with an error: {error}")
+        except UntrustedCertificate as error:
+            return replace(answer, code=UNREACHABLE, error=str(error))
         except LachesisError as error:
             return replace(answer, code=UNREACHABLE, error=f"no Lachesis answers at {answer.url}: {error}")
         answer = replace(answer, version=version, answered_ms=answered_ms)
