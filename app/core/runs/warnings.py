@@ -49,13 +49,12 @@ def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
     maximums = live.maximums(batch_size).items()
     limits = {key: bound.maximum for key, bound in maximums if bound.maximum is not None}
     sizes = _known_sizes(view)
-    own_sizes = {key: one.group_size for key, one in live.records.items()}
     found = (
         groups_too_large(batch_size, sizes, limits),
         sizes_do_not_fit(batch_size, sizes, limits) if view.policy.fresh_fraction >= 1 else None,
         minimums_above_one(live.shares),
         _sequences_too_long(view),
-        never_taken(batch_size, own_sizes, view.served, view.dropped),
+        never_taken(batch_size, view),
     )
     return tuple(warning for warning in found if warning is not None)
 
@@ -136,32 +135,36 @@ def _sequences_too_long(view: RunView) -> RunWarning | None:
     return RunWarning(WarningKind.SEQUENCES_TOO_LONG, detail, _ordered(counts))
 
 
-def never_taken(
-    batch_size: int,
-    sizes: Mapping[int, int],
-    served: Mapping[int | None, int],
-    dropped: Mapping[tuple[str, int | None], int],
-) -> RunWarning | None:
+def never_taken(batch_size: int, view: RunView) -> RunWarning | None:
     """Warn of environments without a sequence in any batch, after groups for a whole batch became too old in the queue.
 
     An environment without a minimum share starves if batches of the groups of others are always complete first.
+    So batches must have formed since it joined. Groups that were too old on arrival never waited, so they do not count.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        sizes: The group size of each live environment.
-        served: Sequences handed out, by environment.
-        dropped: Groups dropped, by reason and environment.
+        view: The run.
     """
-    too_old = {key: sum(dropped.get((reason, key), 0) for reason in ("stale", "expired")) for key in sizes}
-    whose = tuple(key for key in sorted(sizes) if not served.get(key) and too_old[key] * sizes[key] >= batch_size)
-    if not whose:
+    waiting = Counter[int | None]()
+    for (owner, size), groups in (*view.lanes.items(), *view.buffers.items()):
+        waiting[owner] += size * groups
+    too_old = dict[int, int]()
+    for key, one in view.live.records.items():
+        if view.served.get(key) or view.last_batch_ms is None or view.last_batch_ms < one.registered_ms:
+            continue
+        gone = view.sent[key].sequences - waiting[key] if key in view.sent else 0
+        dropped = sum(view.dropped.get((reason, key), 0) for reason in ("stale", "expired"))
+        groups = min(dropped, gone // one.group_size)
+        if groups * one.group_size >= batch_size:
+            too_old[key] = groups
+    if not too_old:
         return None
-    named = listed([f"{too_old[key]} groups of environment {key}" for key in whose])
+    named = listed([f"{groups} groups of environment {key}" for key, groups in sorted(too_old.items())])
     detail = (
         f"no batch ever took a group of these environments, and their groups became too old: {named}. "
         "Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s"
     )
-    return RunWarning(WarningKind.NEVER_TAKEN, detail, whose)
+    return RunWarning(WarningKind.NEVER_TAKEN, detail, tuple(sorted(too_old)))
 
 
 def _known_sizes(view: RunView) -> dict[int | None, set[int]]:

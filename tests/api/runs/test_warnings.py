@@ -89,16 +89,32 @@ async def test_an_environment_that_never_gets_into_a_batch_is_warned_of_until_it
     client: httpx.AsyncClient, log_lines: LogLines
 ) -> None:
     await make_run(client, batch_size=4, max_staleness=0)
+    assert await join(client, "fast", group_size=2) == []
     assert await join(client, "game", group_size=2) == []
-    for version in (1, 2):
-        await send(client, group(f"old{version}", environment=0, policy_version=version - 1))
+    for version in range(2):
+        await send(client, *(group(f"fast{version}{n}", environment=0, policy_version=version) for n in range(2)))
+        await send(client, group(f"old{version}", environment=1, policy_version=version))
+        await taken(client)
         assert await told(client) == []
-        await set_version(client, version)
+        await set_version(client, version + 1)
     assert await told(client) == ["never_taken"]
-    await send(client, *(group(f"new{number}", environment=0, policy_version=2) for number in range(2)))
+    await send(client, *(group(f"new{number}", environment=1, policy_version=2) for number in range(2)))
     await taken(client)
     assert await told(client) == []
     assert len(log_lines.of("run warned")) == 1
+
+
+async def test_a_worker_with_old_weights_is_not_told_to_change_its_share(client: httpx.AsyncClient) -> None:
+    """Its groups never waited for a batch."""
+    await make_run(client, batch_size=4, max_staleness=0)
+    assert await join(client, "fast", group_size=2) == []
+    assert await join(client, "game", group_size=2) == []
+    await set_version(client, 5)
+    await submit(client, *(group(f"fast{n}", environment=0, policy_version=5) for n in range(2)))
+    await taken(client)
+    late = [group(f"old{number}", environment=1, policy_version=0) for number in range(3)]
+    assert await submit(client, *late) == ["stale"] * 3
+    assert await told(client) == []
 
 
 async def test_environments_of_atropos_are_warned_of_in_the_log_and_in_the_status(

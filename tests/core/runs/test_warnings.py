@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.environments.shares import ShareLimits
+from app.core.runs.counters import Sent
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.core.runs.warnings import (
@@ -82,6 +83,8 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
         environments={0: environment(0, group_size=12, min_share=0.5), 1: environment(1, group_size=3, min_share=0.75)},
         lanes={(None, 6): 1},
         dropped={("too_long", 1): 2, ("stale", 0): 5},
+        sent={0: Sent(0, 12, 60)},
+        last_batch_ms=0,
     )
     assert [warning.detail for warning in warnings_of(view)] == [
         "groups are too large for any batch: groups of environment 0 have 12 sequences, more than the 8 that fit "
@@ -120,6 +123,17 @@ def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_grou
     assert kinds(none) == [WarningKind.GROUPS_TOO_LARGE]
 
 
+def starved(served: Mapping[int | None, int], dropped: Mapping[tuple[str, int | None], int]) -> RunView:
+    """Two environments that have sent much. Batches formed since they joined."""
+    sent = {key: Sent(0, 4, 1000) for key in range(2)}
+    environments = {0: environment(0), 1: environment(1)}
+    return replace(EMPTY, environments=environments, served=served, dropped=dropped, sent=sent, last_batch_ms=0)
+
+
+def never_taken_of(view: RunView) -> list[tuple[int | None, ...]]:
+    return [one.environments for one in warnings_of(view) if one.kind is WarningKind.NEVER_TAKEN]
+
+
 @pytest.mark.parametrize(
     ("served", "dropped", "warned"),
     [
@@ -135,12 +149,31 @@ def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_grou
 def test_an_environment_whose_groups_all_become_too_old_is_named(
     served: dict[int | None, int], dropped: dict[tuple[str, int | None], int], warned: bool
 ) -> None:
-    view = replace(EMPTY, environments={0: environment(0), 1: environment(1)}, served=served, dropped=dropped)
-    found = [one for one in warnings_of(view) if one.kind is WarningKind.NEVER_TAKEN]
-    assert [one.environments for one in found] == ([(0,)] if warned else [])
+    assert never_taken_of(starved(served, dropped)) == ([(0,)] if warned else [])
+
+
+def test_groups_that_were_too_old_on_arrival_say_nothing_about_shares() -> None:
+    view = starved({1: 8}, {("stale", 0): 100})
+    stored = {count: replace(view, sent={0: Sent(0, 4, count)}) for count in (4, 8, 12)}
+    assert never_taken_of(replace(view, sent={})) == []
+    assert never_taken_of(stored[4]) == []
+    assert never_taken_of(stored[8]) == [(0,)]
+    assert never_taken_of(replace(stored[12], lanes={(0, 4): 2})) == [], "two of three groups still wait"
+    assert never_taken_of(replace(stored[12], lanes={(1, 4): 2})) == [(0,)]
+
+
+def test_an_environment_is_not_named_if_no_batch_formed_since_it_joined() -> None:
+    view = starved({1: 8}, {("expired", 0): 100})
+    late = replace(view, environments={0: environment(0, registered_ms=5)}, clock_ms=9)
+    assert never_taken_of(replace(view, last_batch_ms=None)) == []
+    assert never_taken_of(replace(late, last_batch_ms=4)) == []
+    assert never_taken_of(replace(late, last_batch_ms=6)) == [(0,)]
 
 
 def test_a_warning_about_many_environments_names_some() -> None:
     many = {key: environment(key, group_size=9, min_share=0.5) for key in range(100)}
-    view = replace(EMPTY, environments=many, dropped={("stale", key): 1 for key in many})
+    dropped: dict[tuple[str, int | None], int] = {("stale", key): 1 for key in many}
+    sent = {key: Sent(0, 9, 9) for key in many}
+    view = replace(EMPTY, environments=many, dropped=dropped, sent=sent, last_batch_ms=0)
+    assert len(warnings_of(view)) == 3
     assert all(len(warning.detail) < 800 for warning in warnings_of(view))
