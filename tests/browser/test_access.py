@@ -3,6 +3,7 @@
 import re
 
 import httpx
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.api.access.conftest import Tokens, bearer
@@ -49,6 +50,19 @@ async def test_the_page_asks_for_a_token_once(
     stored = await page.evaluate("[JSON.stringify(localStorage), document.cookie, JSON.stringify(sessionStorage)]")
     assert [viewer in one for one in stored] == [False, False, True]
     assert [url for url in watch.asked if viewer in url] == []
+
+
+@pytest.mark.parametrize("wrong", ["lachesis_abc…", "lachesis_\u200babc", "lachesis abc"])
+async def test_a_token_that_no_header_can_hold_is_not_sent(operator: str, show: Open, watch: Watch, wrong: str) -> None:
+    watch.expected.append("401")
+    page = await show("/runs/run/now")
+    await enter(page, wrong)
+    field = page.locator("input[name=token]")
+    assert await field.evaluate("field => field.validity.patternMismatch")
+    assert "only visible ASCII characters" in str(await field.get_attribute("title"))
+    assert await page.evaluate("sessionStorage.length") == 0
+    await enter(page, f" {operator} ")
+    await expect(page.get_by_role("region", name="Progress")).to_be_visible()
 
 
 async def test_the_bar_says_who_the_reader_is_and_signs_out(

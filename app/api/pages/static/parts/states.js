@@ -11,6 +11,8 @@ const ROLES = {
   operator: ["operator", "--role operator"],
   everywhere: ["operator of all runs", "--role operator"],
 };
+/** Tokens that a header can hold: a browser sends no request with another one. */
+const TOKEN = "\\s*[\\x21-\\x7e]+\\s*";
 const nameOf = (role) => ROLES[role]?.[0] ?? role;
 
 /**
@@ -74,6 +76,8 @@ function TokenForm({ error, role }) {
       name="token"
       autocomplete="current-password"
       required
+      pattern=${TOKEN}
+      title="A token has only visible ASCII characters, and no space. Copy it again."
       value=${token}
       onInput=${(event) => setToken(event.target.value)}
     /></label>
