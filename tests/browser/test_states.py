@@ -1,6 +1,6 @@
 """Each view says in what state it is: it loads, is empty, has failed, has lost the service, or is not allowed.
 
-Each state is brought about in a live service, and is looked at in both themes and three widths: nothing sticks out of
+Each state is brought about in a live service, and is looked at in both themes and several widths: nothing sticks out of
 the page. The pictures go to the folder that SCREENSHOTS names, of the whole page, and otherwise to pytest's own. They
 are for people: no test compares pixels, because fonts differ between machines.
 
@@ -33,7 +33,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCREENSHOTS = "SCREENSHOTS"
-SIZES = {360: 640, 1440: 700, 3840: 600}
+# Phones and screens, and windows that are just too wide for the layout of a narrower one.
+SIZES = {360: 640, 481: 640, 1440: 700, 3840: 600}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ALWAYS = ((1440, "light"), (360, "dark"))  # pictures that are taken without the variable, too
 OF_A_RUN = ("now", "shares", "freshness", "rewards", "groups", "batches", "replay", "curriculum", "workers")
