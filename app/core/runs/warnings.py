@@ -154,7 +154,7 @@ def never_taken(batch_size: int, view: RunView) -> RunWarning | None:
             continue
         gone = view.sent[key].sequences - waiting[key] if key in view.sent else 0
         dropped = sum(view.dropped.get((reason, key), 0) for reason in ("stale", "expired"))
-        groups = min(dropped, gone // one.group_size)
+        groups = min(dropped, gone // max(1, one.group_size))
         if groups * one.group_size >= batch_size:
             too_old[key] = groups
     if not too_old:
