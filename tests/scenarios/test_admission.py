@@ -25,6 +25,15 @@ async def explained(client: httpx.AsyncClient) -> dict[str, Any]:
     return answer
 
 
+async def test_a_trainer_without_a_batch_hears_that_filters_drop_the_groups(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, filter_zero_variance={})
+    await submit(client, *(solved(f"e{number}") for number in range(3)))
+    reply = await client.post(f"{RUN}/batches")
+    assert reply.status_code == 204
+    why = reply.headers["lachesis-waiting"]
+    assert why.endswith("; filters dropped 3 of the last 3 groups (100 %): zero_variance 3")
+
+
 async def test_a_filter_drops_groups_of_solved_prompts_and_batches_stay_exact(
     client: httpx.AsyncClient,
 ) -> None:

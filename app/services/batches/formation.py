@@ -176,7 +176,9 @@ class BatchFormation:
             return Planned(decision, decision.plan, mixture)
         if decision.scarce != view.scarce:
             await self._runs.note_scarce(run, decision.scarce)
-        why = decision.not_ready
+        why, arrived = decision.not_ready, self._arrivals.last_noted(run)
+        if why is not None and arrived.filtered:
+            why = why.adding(str(arrived))
         return why if why is None or request.shard_request is None else awaiting(why, view.leases)
 
     async def _rebalance(self, run: str, view: QueueView, request: BatchRequest, planned: Planned) -> Planned:

@@ -61,8 +61,16 @@ class Arrivals:
 
     def lately(self, run: str, view: RunView) -> Arrived:
         """Return the groups that came in the last minute as this process saw them; all groups so far if none did."""
-        now, looks = _arrived(view), self._looks.get(run, ())
-        before = next((look.arrived for look in looks if look.clock_ms >= view.clock_ms - WINDOW_MS), now)
+        return self._until(run, view.clock_ms, _arrived(view))
+
+    def last_noted(self, run: str) -> Arrived:
+        """Return what `lately` returned when the counts were last recorded. It reads nothing."""
+        looks = self._looks.get(run)
+        return self._until(run, looks[-1].clock_ms, looks[-1].arrived) if looks else Arrived()
+
+    def _until(self, run: str, clock_ms: int, now: Arrived) -> Arrived:
+        looks = self._looks.get(run, ())
+        before = next((look.arrived for look in looks if look.clock_ms >= clock_ms - WINDOW_MS), now)
         lately = arrived_since(before, now)
         return lately if lately.groups else arrived_since(Arrived(), now)
 
