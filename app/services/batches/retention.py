@@ -206,7 +206,11 @@ def _check_repeated(view: RunView, step: int) -> None:
 
 def _check_taken(view: QueueView, step: int) -> None:
     if step > view.step:
-        raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
+        message = (
+            f"the run is at step {view.step}: {step} is yet to come. If the service was restored to an earlier state, "
+            f"rewind to step {view.step}, then set the policy version of your own state"
+        )
+        raise InvalidField(message, ("step",))
 
 
 def _check_kept(view: RunView, step: int) -> None:

@@ -201,6 +201,19 @@ async def test_a_checkpoint_of_a_step_that_is_yet_to_come_takes_no_rewind_away(s
     assert await rewound_to(services, 0) == [batch.lease.batch_id]
 
 
+async def test_a_trainer_ahead_of_a_restored_service_follows_the_message_and_continues(services: Services) -> None:
+    await services.groups.native.submit(RUN, [named("a")])
+    batch = await taken(services)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    remedy = "If the service was restored to an earlier state, rewind to step 1, then set the policy version"
+    for ahead in (services.batches.retention.rewind(RUN, 9), services.batches.retention.checkpoint(RUN, 9)):
+        with pytest.raises(InvalidField, match=remedy):
+            await ahead
+    assert await rewound_to(services, 1) == []
+    await services.runs.administration.set_policy_version(RUN, 9)
+    assert (await services.runs.administration.get(RUN)).policy_version == 9
+
+
 async def test_a_run_that_is_set_to_keep_less_releases_the_rest_at_once(
     services: Services, redis_client: Redis
 ) -> None:
