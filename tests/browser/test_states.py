@@ -34,7 +34,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCREENSHOTS = "SCREENSHOTS"
 # Phones and screens, and windows that are just too wide for the layout of a narrower one.
-SIZES = {360: 640, 481: 640, 1440: 700, 3840: 600}
+SIZES = {360: 640, 481: 640, 801: 640, 1440: 700, 3840: 600}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ALWAYS = ((1440, "light"), (360, "dark"))  # pictures that are taken without the variable, too
 OF_A_RUN = ("now", "shares", "freshness", "rewards", "groups", "batches", "replay", "curriculum", "workers")
