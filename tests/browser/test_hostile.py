@@ -31,13 +31,18 @@ async def check_inert(page: Page) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-@pytest.mark.parametrize("path", ["/", "/runs/run/now", "/runs/run/shares", "/runs/run/workers?environment=0"])
-async def test_hostile_names_of_environments_are_inert(client: httpx.AsyncClient, show: Open, path: str) -> None:
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    "path", ["/", "/runs/run/now", "/runs/run/shares", "/runs/run/batches", "/runs/run/workers?environment=0"]
+)
+async def test_hostile_names_of_environments_are_inert(
+    client: httpx.AsyncClient, show: Open, path: str, width: int
+) -> None:
     await make_run(client, batch_size=10)
     for name in NAMES:
         settings = {"name": name, "min_share": 0.2}
         assert (await client.post("/v1/runs/run/environments", json=settings)).status_code == 201
-    page = await show(path)
+    page = await show(path, width=width)
     await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
     await check_inert(page)
     assert "n" * 300 not in await page.content()
