@@ -48,6 +48,16 @@ async def test_hostile_names_of_environments_are_inert(
     assert "n" * 300 not in await page.content()
 
 
+async def test_a_character_is_shown_whole_or_not_at_all(show: Open) -> None:
+    """In JavaScript, an emoji is two units of a string."""
+    page = await show("/")
+    cut = await page.evaluate("""async () => {
+        const { shown, shownLines } = await import(new URL("lib/text.js", document.querySelector("script[src]").src));
+        return [shown("ab😀c", 3), shown("ab😀c", 4), shownLines("ab😀c", 3)];
+    }""")
+    assert cut == ["ab…", "ab😀…", "ab… (5 characters)"]
+
+
 async def test_hostile_names_of_rows_are_inert(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client, batch_size=10)
     for number, name in enumerate(NAMES):

@@ -8,10 +8,13 @@ const MUCH = 1000;
 const UNSEEN =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
+/** The start of a text. It does not end with half of a character. */
+const startOf = (text, most) => text.slice(0, most).replace(/[\ud800-\udbff]$/, "");
+
 /** Write text of others: unseen characters as escapes, and no more than `most` characters. */
 export function shown(value, most = MOST) {
   const text = String(value);
-  const start = text.slice(0, most).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const start = startOf(text, most).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
   if (text.length <= most) return start;
   return text.length > MUCH ? `${start}… (${number(text.length)} characters)` : `${start}…`;
 }
@@ -19,8 +22,7 @@ export function shown(value, most = MOST) {
 /** Write text of others on several lines, as it is. */
 export function shownLines(value, most) {
   const text = String(value);
-  const lines = text
-    .slice(0, most)
+  const lines = startOf(text, most)
     .split("\n")
     .map((line) => shown(line.replaceAll("\t", "  "), most));
   return lines.join("\n") + (text.length > most ? `… (${number(text.length)} characters)` : "");
