@@ -1,8 +1,8 @@
 """Each view says in what state it is: it loads, is empty, has failed, has lost the service, or is not allowed.
 
-Each state is brought about in a live service, and is looked at in both themes and several widths: nothing sticks out of
-the page. The pictures go to the folder that SCREENSHOTS names, of the whole page, and otherwise to pytest's own. They
-are for people: no test compares pixels, because fonts differ between machines.
+Each state is brought about in a live service, and is looked at in both themes and several widths: nothing sticks out
+of the page, and titles of columns are whole. The pictures go to the folder that SCREENSHOTS names, of the whole page,
+and otherwise to pytest's own. They are for people: no test compares pixels, because fonts differ between machines.
 
 All tests share one page and three services: an open one with runs, a closed one, and one whose Redis has stopped.
 CI looks at a few views (`IN_CI`); `make test-browser` looks at all.
@@ -176,6 +176,10 @@ async def watch(shared: tuple[Page, Watch]) -> AsyncIterator[Watch]:
     watch.check()
 
 
+FITS = """[document.documentElement, ...document.querySelectorAll("[role=columnheader]")]
+    .every(one => one.scrollWidth <= one.clientWidth)"""
+
+
 class Look:
     """Looks at a page in all themes and widths, and keeps pictures."""
 
@@ -187,8 +191,7 @@ class Look:
         await page.evaluate("scrollTo(0, 0)")
         for width, height in SIZES.items():
             await page.set_viewport_size({"width": width, "height": height})
-            root = "document.documentElement"
-            await wait_until(partial(page.evaluate, f"{root}.scrollWidth <= {root}.clientWidth"))
+            await wait_until(partial(page.evaluate, FITS))
             for theme in THEMES:
                 if self._wants_all or (width, theme) in ALWAYS:
                     await page.emulate_media(color_scheme=theme)
