@@ -203,7 +203,13 @@ async def _contents(sender: Sender, calls: RunCalls, groups: Sequence[Exported])
                 return None
         return as_submitted(content, one.id, one.environment)
 
-    return await asyncio.gather(*map(read, groups))
+    reads = [asyncio.create_task(read(one)) for one in groups]
+    try:
+        return await asyncio.gather(*reads)
+    finally:  # after an error, no read goes on while the connections close
+        for one in reads:
+            one.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
 
 
 async def _environments(sender: Sender, calls: RunCalls, listing: Sequence[Exported]) -> dict[int, int]:
