@@ -51,7 +51,7 @@ def warnings_of(view: RunView) -> tuple[RunWarning, ...]:
     sizes = _known_sizes(view)
     found = (
         groups_too_large(batch_size, sizes, limits),
-        sizes_do_not_fit(batch_size, sizes, limits) if view.policy.fresh_fraction >= 1 else None,
+        sizes_do_not_fit(batch_size, sizes, limits) if _sizes_must_fit(view) else None,
         minimums_above_one(live.shares),
         _sequences_too_long(view),
         never_taken(batch_size, view),
@@ -104,10 +104,11 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     sent = {key: usable(own, _limit(key, batch_size, limits)) for key, own in sizes.items()}
     whose = _ordered(key for key, own in sent.items() if own)
     known = listed(sorted({size for own in sent.values() for size in own}))
-    within = " within every max_share" if any(key in limits for key in whose) else ""
+    limited = any(key in limits for key in whose)
+    within, change = (" within every max_share", "max_share or batch_size") if limited else ("", "batch_size")
     detail = (
         f"no groups of the sizes that environments declared or sent ({known}) sum to exactly {batch_size} sequences"
-        f"{within}, however many arrive. Send other sizes or change batch_size"
+        f"{within}, however many arrive. Send other sizes or change {change}"
     )
     return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
 
@@ -165,6 +166,14 @@ def never_taken(batch_size: int, view: RunView) -> RunWarning | None:
         "Give them a min_share, send groups of other sizes, or raise max_staleness or max_age_s"
     )
     return RunWarning(WarningKind.NEVER_TAKEN, detail, tuple(sorted(too_old)))
+
+
+def _sizes_must_fit(view: RunView) -> bool:
+    """Return whether batches need groups of sizes that are known by now.
+
+    Before the first group, other environments may still be about to join. A replay buffer fills batches up.
+    """
+    return view.totals.accepted_groups > 0 and view.policy.fresh_fraction >= 1
 
 
 def _known_sizes(view: RunView) -> dict[int | None, set[int]]:

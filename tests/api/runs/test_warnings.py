@@ -53,14 +53,17 @@ async def test_a_group_larger_than_the_batch_is_warned_of_in_its_receipt(
     assert await told(client) == []
 
 
-async def test_sizes_that_fit_no_batch_are_warned_of_when_an_environment_joins(
+async def test_sizes_that_fit_no_batch_are_warned_of_once_groups_arrive(
     client: httpx.AsyncClient, log_lines: LogLines
 ) -> None:
     await make_run(client, batch_size=8)
-    assert await join(client, "math", group_size=3) == ["sizes_do_not_fit"]
+    assert await join(client, "math", group_size=3) == [], "others may be about to join"
+    assert await told(client) == []
+    assert len(log_lines.of("run warned")) == 0
+    assert await send(client, group("a", size=3, environment=0)) == ["sizes_do_not_fit"]
     assert await told(client) == ["sizes_do_not_fit"]
     assert await told(client, batch_size=9) == []
-    assert await send(client, group("a", size=3, environment=0)) == ["sizes_do_not_fit"]
+    assert await join(client, "also", group_size=3) == ["sizes_do_not_fit"]
     assert await send(client, group("b", size=2, environment=0)) == [], "3 + 3 + 2"
     assert len(log_lines.of("run warned")) == 1
 
@@ -125,15 +128,14 @@ async def test_environments_of_atropos_are_warned_of_in_the_log_and_in_the_statu
     assert set(answer) == {
         *("status", "env_id", "wandb_name", "checkpoint_dir", "starting_step", "checkpoint_interval", "num_steps")
     }
-    (line,) = log_lines.of("run warned")
-    assert line["kind"] == "sizes_do_not_fit"
+    assert log_lines.of("run warned") == []
     for mark in range(3):
         assert await atropos_calls.post(client, atropos_calls.group(9, mark, env_id=answer["env_id"])) == {
             "status": "buffered",
             "buffer_size": 0,
         }
     assert kinds(await atropos_calls.status(client)) == ["groups_too_large", "sizes_do_not_fit"]
-    assert [line["kind"] for line in log_lines.of("run warned")] == ["sizes_do_not_fit", "groups_too_large"]
+    assert [line["kind"] for line in log_lines.of("run warned")] == ["groups_too_large", "sizes_do_not_fit"]
 
 
 async def test_a_flood_of_sizes_is_one_line_of_the_log(client: httpx.AsyncClient, log_lines: LogLines) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.environments.shares import ShareLimits
-from app.core.runs.counters import Sent
+from app.core.runs.counters import RunTotals, Sent
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.core.runs.warnings import (
@@ -21,6 +21,8 @@ from app.core.runs.warnings import (
 )
 from tests.core.views import EMPTY, TTL_MS, environment
 from tests.properties import examples
+
+BEGUN = replace(EMPTY, totals=RunTotals(accepted_groups=1))
 
 sizes_of_a_run = st.dictionaries(
     st.sampled_from([None, 0, 1]), st.sets(st.integers(1, 7), min_size=1, max_size=3), min_size=1
@@ -79,7 +81,7 @@ def test_a_maximum_that_no_group_fits_into_is_named_as_the_cause() -> None:
 
 def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> None:
     view = replace(
-        EMPTY,
+        BEGUN,
         environments={0: environment(0, group_size=12, min_share=0.5), 1: environment(1, group_size=3, min_share=0.75)},
         lanes={(None, 6): 1},
         dropped={("too_long", 1): 2, ("stale", 0): 5},
@@ -102,24 +104,34 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
 
 def test_environments_that_are_gone_do_not_count_but_their_queued_groups_do() -> None:
     gone = {key: environment(key, group_size=12, min_share=0.8, heard_ms=-2 * TTL_MS) for key in range(2)}
-    assert kinds(replace(EMPTY, environments=gone)) == []
-    assert kinds(replace(EMPTY, environments=gone, lanes={(0, 12): 1})) == [WarningKind.GROUPS_TOO_LARGE]
-    assert kinds(replace(EMPTY, config=None, lanes={(0, 12): 1})) == []
+    assert kinds(replace(BEGUN, environments=gone)) == []
+    assert kinds(replace(BEGUN, environments=gone, lanes={(0, 12): 1})) == [WarningKind.GROUPS_TOO_LARGE]
+    assert kinds(replace(BEGUN, config=None, lanes={(0, 12): 1})) == []
 
 
 def test_sizes_are_not_warned_of_where_the_replay_buffer_fills_batches_up() -> None:
-    view = replace(EMPTY, lanes={(None, 3): 1})
+    view = replace(BEGUN, lanes={(None, 3): 1})
     assert kinds(view) == [WarningKind.SIZES_DO_NOT_FIT]
     assert kinds(replace(view, policy=Policy(fresh_fraction=0.5))) == []
 
 
+def test_sizes_are_not_warned_of_before_the_first_group_because_others_may_still_join() -> None:
+    first = {0: environment(0, group_size=3, max_share=0.5)}
+    assert kinds(replace(EMPTY, environments=first)) == []
+    (warned,) = warnings_of(replace(BEGUN, environments=first))
+    assert warned.detail == (
+        "no groups of the sizes that environments declared or sent (3) sum to exactly 8 sequences within every "
+        "max_share, however many arrive. Send other sizes or change max_share or batch_size"
+    )
+
+
 def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_groups() -> None:
     capped = environment(0, group_size=6, max_share=0.5)
-    view = replace(EMPTY, environments={0: capped, 1: environment(1, group_size=8)})
+    view = replace(BEGUN, environments={0: capped, 1: environment(1, group_size=8)})
     assert kinds(view) == [WarningKind.GROUPS_TOO_LARGE]
-    alone = replace(EMPTY, environments={0: replace(capped, group_size=2)})
+    alone = replace(BEGUN, environments={0: replace(capped, group_size=2)})
     assert kinds(alone) == [WarningKind.SIZES_DO_NOT_FIT], "half of each batch is nobody's"
-    none = replace(EMPTY, environments={0: replace(capped, max_share=0.0)})
+    none = replace(BEGUN, environments={0: replace(capped, max_share=0.0)})
     assert kinds(none) == [WarningKind.GROUPS_TOO_LARGE]
 
 
@@ -127,7 +139,7 @@ def starved(served: Mapping[int | None, int], dropped: Mapping[tuple[str, int | 
     """Two environments that have sent much. Batches formed since they joined."""
     sent = {key: Sent(0, 4, 1000) for key in range(2)}
     environments = {0: environment(0), 1: environment(1)}
-    return replace(EMPTY, environments=environments, served=served, dropped=dropped, sent=sent, last_batch_ms=0)
+    return replace(BEGUN, environments=environments, served=served, dropped=dropped, sent=sent, last_batch_ms=0)
 
 
 def never_taken_of(view: RunView) -> list[tuple[int | None, ...]]:
@@ -174,6 +186,6 @@ def test_a_warning_about_many_environments_names_some() -> None:
     many = {key: environment(key, group_size=9, min_share=0.5) for key in range(100)}
     dropped: dict[tuple[str, int | None], int] = {("stale", key): 1 for key in many}
     sent = {key: Sent(0, 9, 9) for key in many}
-    view = replace(EMPTY, environments=many, dropped=dropped, sent=sent, last_batch_ms=0)
+    view = replace(BEGUN, environments=many, dropped=dropped, sent=sent, last_batch_ms=0)
     assert len(warnings_of(view)) == 3
     assert all(len(warning.detail) < 800 for warning in warnings_of(view))
