@@ -208,7 +208,7 @@ class Status:
         if not heads:  # it has left in the meantime
             return None
         (entry,) = await self._groups.entries(run, [min(heads).group_id])
-        return None if entry is None else view.clock_ms - entry.accepted_ms
+        return None if entry is None else max(0, view.clock_ms - entry.accepted_ms)  # it may be newer than the view
 
 
 def oversized_groups(view: RunView, fitting: Mapping[LaneId, int]) -> int:
