@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from lachesis._exit_codes import UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
+from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL, WRONG_USE, code_of
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, get_json, model_reader
 from lachesis._transport.run_calls import RunCalls
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="ask a service whether it is well",
         description="Ask a service whether it is there and ready, and how a run is doing.",
         epilog=f"Exits with {WELL} if all is well, {UNHEALTHY} if it is not ready or has no such run, "
-        f"{WRONG_USE} after wrong use, {UNREACHABLE} if it does not answer.",
+        f"{WRONG_USE} after wrong use, {UNREACHABLE} if it does not answer, {NOT_ALLOWED} if the token does not "
+        f"allow it.",
     )
     ping.add_argument("url", nargs="?", help="such as http://127.0.0.1:8000, which is the default; or LACHESIS_URL")
     ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
@@ -151,9 +152,9 @@ async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResu
             answered_ms = 1000 * (time.monotonic() - began_s)
             version = (await sender.send(Call("GET", "/version", model_reader(ServiceVersion)))).version
         except ServiceError as error:
-            return replace(answer, code=UNHEALTHY, error=f"{answer.url} answered with an error: {error}")
+            return replace(answer, code=code_of(error), error=f"{answer.url} answered with an error: {error}")
         except UntrustedCertificate as error:
-            return replace(answer, code=UNREACHABLE, error=str(error))
+            return replace(answer, code=code_of(error), error=str(error))
         except LachesisError as error:
             return replace(answer, code=UNREACHABLE, error=f"no Lachesis answers at {answer.url}: {error}")
         answer = replace(answer, version=version, answered_ms=answered_ms)
@@ -164,7 +165,7 @@ async def _ping(settings: Settings, sender: Sender, with_run: bool) -> _PingResu
                 found = await sender.send(RunCalls(settings.run).status())
                 answer = replace(answer, run=found)
         except LachesisError as error:
-            return replace(answer, code=UNHEALTHY, error=f"not well: {error}")
+            return replace(answer, code=code_of(error), error=f"not well: {error}")
     return answer
 
 

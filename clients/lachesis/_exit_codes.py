@@ -1,5 +1,7 @@
 """The exit codes of the command line. `ping`, which works without the extra ``cli``, has the same ones."""
 
+from lachesis.errors import InvalidField, LachesisError, PermissionDenied, Unauthorized, Unreachable
+
 WELL = 0
 """All is well."""
 
@@ -17,3 +19,12 @@ NOT_ALLOWED = 4
 
 INTERRUPTED = 130
 """Ctrl+C ended it before it was done: 128 and the number of the signal, as shells have it."""
+
+
+def code_of(error: LachesisError) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    if isinstance(error, InvalidField):
+        return WRONG_USE
+    return NOT_ALLOWED if isinstance(error, Unauthorized | PermissionDenied) else UNHEALTHY

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import typer
 
 from lachesis._cli import output, status_output
-from lachesis._cli.session import InJson, Url, carry_out, code_of, settings_of
-from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, WELL
+from lachesis._cli.session import InJson, Url, carry_out, settings_of
+from lachesis._exit_codes import NOT_ALLOWED, UNHEALTHY, WELL, code_of
 from lachesis._transport.credentials import Credentials
 from lachesis._transport.http import Sender
 from lachesis._transport.protocol import Call, Reply, get_json, model_reader

@@ -10,18 +10,11 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from lachesis._exit_codes import INTERRUPTED, NOT_ALLOWED, UNHEALTHY, UNREACHABLE, WELL, WRONG_USE
+from lachesis._exit_codes import INTERRUPTED, UNHEALTHY, WELL, WRONG_USE, code_of
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import list_runs
 from lachesis._transport.settings import Settings
-from lachesis.errors import (
-    InvalidField,
-    LachesisError,
-    PermissionDenied,
-    RunNotFound,
-    Unauthorized,
-    Unreachable,
-)
+from lachesis.errors import LachesisError, RunNotFound, Unreachable
 from lachesis.wire.address import is_readable_by_others, without_password
 from lachesis.wire.printable import printable
 
@@ -103,15 +96,6 @@ def carry_out(settings: Settings, command: Callable[[Sender], Awaitable[int]], *
         advice = ". Start the service, or correct --url or LACHESIS_URL" if type(error) is Unreachable else ""
         fail(f"{error}{advice}", code_of(error))
     raise typer.Exit(code)
-
-
-def code_of(error: LachesisError) -> int:
-    """Return the exit code of an error."""
-    if isinstance(error, Unreachable):
-        return UNREACHABLE
-    if isinstance(error, InvalidField):
-        return WRONG_USE
-    return NOT_ALLOWED if isinstance(error, Unauthorized | PermissionDenied) else UNHEALTHY
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from tests.api.conftest import running_service
 from tests.clients.groups.test_atropos import Env, scored
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group
+from tests.clients.transport.test_ping import ping
 from tests.waiting import wait_until
 
 CANARY = "lch_op_0000000000000000_CANARYCANARYCANARY"
@@ -86,6 +87,10 @@ async def test_an_atropos_environment_sends_the_token_with_groups_in_binary(
         await env.send(scored(1))
         await env.close_lachesis()
         assert (await trainer.status()).groups.queued == 1
+
+
+async def test_a_refused_token_has_an_exit_code_of_its_own(url: str, operator: str) -> None:
+    assert [(await ping(url, "--run", "none", LACHESIS_TOKEN=token))[0] for token in (CANARY, operator)] == [4, 1]
 
 
 async def test_a_rotated_file_is_read_again(url: str, tokens: TokenAdministration, tmp_path: Path) -> None:
