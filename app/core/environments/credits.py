@@ -1,4 +1,4 @@
-"""Compute how many groups an environment may start, so that they are still fresh and needed when trained on.
+"""Compute how many sequences an environment may start, so that they are still fresh and needed when trained on.
 
 AReaL's admission rule gives a run ``(max_staleness + version + 1) * batch_size - (accepted + running)`` sequences,
 where ``accepted`` counts all sequences since the start. Such counts drift: a rewind, a dropped group or a version set

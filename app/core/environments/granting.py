@@ -1,4 +1,4 @@
-"""Compute the credits of environments from a view of their run, by the rules of `app.core.environments.credits`."""
+"""Turn the sequences that environments may start (`app.core.environments.credits`) into credits: whole groups."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -172,7 +172,7 @@ def _refuse_unsupported(engine: Engine, info: dict[str, Any], config: dict[str, 
         )
     if info.get("redis_mode", info.get("server_mode")) == "cluster":
         raise StoreMisconfigured(
-            "this Redis runs in cluster mode, which is not supported yet",
+            "this Redis runs in cluster mode, which Lachesis does not support",
             remedy="Name a single server in LACHESIS_REDIS_URL.",
         )
     policy = info.get("maxmemory_policy") or (config or {}).get("maxmemory-policy")

@@ -58,7 +58,7 @@ class BodyTooLarge(InvalidInput):
     """The body exceeds the size limit, as sent or decompressed."""
 
     code, status = "body_too_large", 413
-    remedy = "Send less in one request, or raise LACHESIS_MAX_BODY_BYTES of the service."
+    remedy = "Send less in one request. If the limit is LACHESIS_MAX_BODY_BYTES of the service, you can raise it."
 
 
 class UnsupportedEncoding(InvalidInput):
