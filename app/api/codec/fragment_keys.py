@@ -15,12 +15,12 @@ from app.store.groups.codec import Payload
 from app.store.replay.entries import EncodedFragment
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.errors import InvalidField, MalformedBody
-from lachesis.wire.fragments import FRAGMENT_KEYS, POLICY_VERSIONS, EpisodeIds, Number
+from lachesis.wire.fragments import FRAGMENT_KEYS, POLICY_VERSIONS, EpisodeIds, FragmentFacts, Number
 from lachesis.wire.groups import MAX_COST
 from lachesis.wire.replay import Priority, Session, Worker
 
 _TEXT = "worker"  # plain text in a blob's metadata; the others are JSON there
-_FACTS = {"episodes", "reward", "cost", "metadata"}
+_FACTS = set(FragmentFacts.model_fields)
 
 
 class FragmentKeys(BaseModel):

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.api.codec.fragment_keys import FragmentKeys
 from app.api.codec.fragments import decode_fragments_json
 from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse_in_python, parse_json
 from app.api.codec.scored_data import Parse
 from lachesis.wire import blob
 from lachesis.wire.blob import MAX_HEADER_BYTES
 from lachesis.wire.errors import InvalidField, MalformedBody
+from lachesis.wire.fragments import FRAGMENT_KEYS, FragmentFacts
 from tests.api.codec.test_scored_data import run_python
 from tests.api.native_groups import tensor_in_json
 from tests.api.replay.calls import in_json
@@ -62,6 +64,17 @@ def test_an_integer_of_many_digits_is_kept_in_a_small_body() -> None:
 def test_what_readers_understand_differently_is_refused(value: str, refusal: type[Exception], where: str) -> None:
     with pytest.raises(refusal if where == "metadata" else (MalformedBody, InvalidField)):
         decode_fragments_json(with_text(where, value).encode())
+
+
+def test_every_fact_of_a_fragment_is_stored() -> None:
+    facts = {"episodes": ["e"], "reward": 1.5, "cost": 2.0, "metadata": {"seed": 1}}
+    assert facts.keys() == FragmentFacts.model_fields.keys(), "add the new fact here"
+    (found,) = decode_fragments_json(json.dumps(in_json(0, **facts)).encode())
+    assert json.loads(found.facts) == facts
+
+
+def test_the_keys_of_a_fragment_are_listed_once_more_in_the_same_order() -> None:
+    assert tuple(FragmentKeys.model_fields) == FRAGMENT_KEYS
 
 
 @pytest.mark.skipif(not PROXIES, reason="reads all of the body again")
