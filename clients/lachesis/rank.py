@@ -47,7 +47,7 @@ class Rank:
             if not isinstance(getattr(self, name), SupportsIndex):
                 raise ValueError(f"{name}: should be a whole number, not {getattr(self, name)!r}")
         if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to world_size - 1")
+            raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to {self.world_size - 1}")
         try:
             TakeQuery.model_validate(self.query())
         except ValidationError as error:

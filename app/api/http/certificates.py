@@ -92,7 +92,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     except ssl.SSLError as error:
         key = f"LACHESIS_TLS_KEY={files.key}" if files.key is not None else "its key (LACHESIS_TLS_KEY is not set)"
         why = "the key is not that of the certificate" if error.reason == "KEY_VALUES_MISMATCH" else _reason(error)
-        raise StoreMisconfigured(f"LACHESIS_TLS_CERT={files.cert} with {key}: {why}; both are PEM files") from error
+        raise StoreMisconfigured(f"LACHESIS_TLS_CERT={files.cert} with {key}: {why}; both must be PEM files") from error
     if files.client_ca is not None:
         _check_readable("LACHESIS_TLS_CLIENT_CA", files.client_ca)
         try:

@@ -69,8 +69,8 @@ class ContentBudget:
 
     def _refusal(self) -> TooManyReads:
         return TooManyReads(
-            f"replies with contents hold {self.held_bytes} bytes of this process, "
-            f"of {self._budget_bytes}: their clients have not taken them yet"
+            f"replies that clients have not read yet hold {self.held_bytes} bytes of this process, "
+            f"of {self._budget_bytes} that they may"
         )
 
 

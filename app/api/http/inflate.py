@@ -82,4 +82,4 @@ class Inflater:
         if self._inflated_bytes > self._limit_bytes:
             raise BodyTooLarge(f"the body inflates to more than {self._limit_bytes} bytes")
         if self._inflated_bytes > max(_HARMLESS_BYTES, _MAX_RATIO * self._sent_bytes):
-            raise BodyTooLarge(f"the body inflates more than {_MAX_RATIO} times, beyond {_HARMLESS_BYTES} bytes")
+            raise BodyTooLarge(f"beyond {_HARMLESS_BYTES} bytes, a body may inflate at most {_MAX_RATIO} times")

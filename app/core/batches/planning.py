@@ -131,8 +131,8 @@ def _relaxing_conflict(
         waited_from = since
     left_ms = waited_from + relax_after_ms - view.clock_ms
     if left_ms > 0:
-        may_end = strict.blocker is Blocker.NO_EXACT_FIT  # with more groups of these sizes
-        detail = strict.detail if may_end else "group sizes make the minimums impossible together"
+        names_it = strict.blocker in (Blocker.NO_EXACT_FIT, Blocker.MINIMUMS_CONFLICT)
+        detail = strict.detail if names_it else "group sizes make the minimums impossible together"
         conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
         conflict = conflict.adding(f"relaxing in {left_ms / 1000:.1f} s")
         return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)

@@ -103,7 +103,7 @@ def observed(policy: CurriculumSettings, rewards: Sequence[float]) -> EstimateUp
         raise InvalidField("is empty: an observation has at least one", ("rewards",))
     for place, reward in enumerate(rewards):
         if not abs(reward) <= MAX_REWARD:
-            raise InvalidField(f"is {reward}, not a finite number in range", ("rewards", place))
+            raise InvalidField(f"is {reward}, not a number from {-MAX_REWARD:g} to {MAX_REWARD:g}", ("rewards", place))
     mean = _mean(rewards)
     signal = _mean([abs(reward - mean) for reward in rewards])
     passed = sum(pass_share(policy, reward) for reward in rewards)
@@ -125,7 +125,7 @@ def unseen(prior: float | None = None) -> Estimate:
         InvalidField: The prior is not finite, or beyond `MAX_REWARD`.
     """
     if prior is not None and not abs(prior) <= MAX_REWARD:
-        raise InvalidField(f"is {prior}, not a finite number in range", ("prior",))
+        raise InvalidField(f"is {prior}, not a number from {-MAX_REWARD:g} to {MAX_REWARD:g}", ("prior",))
     return Estimate(ema=prior or 0.0, prior=prior)
 
 

@@ -118,9 +118,9 @@ def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
         if sums[name] < 0:
             raise InvalidField(f"should be 0 or more, not {sums[name]}", (name,))
     if found.count == 0 and found != Estimate(found.ema, drawn=found.drawn, prior=found.prior):
-        raise InvalidField("is 0, although there is evidence", ("count",))
+        raise InvalidField("is 0, but passed, failed, last or signal is not: these come from observations", ("count",))
     if found.count == 0 and found.ema != unseen(found.prior).ema:
-        raise InvalidField(f"is {found.ema}: of an item of count 0 it is the prior, or 0", ("ema",))
+        raise InvalidField(f"is {found.ema}, but should be the prior, or 0 without one, while count is 0", ("ema",))
     return found
 
 
@@ -142,7 +142,7 @@ def number(value: object, location: tuple[str | int, ...], most: float = _MOST_A
         InvalidField: The value is something else.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
-        raise InvalidField(f"is {reprlib.repr(value)}, not a finite number in range", location)
+        raise InvalidField(f"is {reprlib.repr(value)}, not a number from {-most:g} to {most:g}", location)
     return float(value)
 
 

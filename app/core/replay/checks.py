@@ -47,8 +47,10 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     Raises:
         InvalidField: The trainer gave both numbers or neither, a fraction of a chunk, less than 1, or too many.
     """
-    if (num_fragments is None) == (num_chunks is None):
-        raise InvalidField("give either this or num_fragments", ("num_chunks",))
+    if num_fragments is None and num_chunks is None:
+        raise InvalidField("is missing: send num_chunks or num_fragments", ("num_chunks",))
+    if num_fragments is not None and num_chunks is not None:
+        raise InvalidField("came together with num_fragments: send only one of them", ("num_chunks",))
     size = policy.fragments_per_chunk
     named, asked, unit = (
         ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
@@ -57,7 +59,7 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     if wanted < 1:
         raise InvalidField(f"should be 1 or more, not {wanted}", (named,))
     if wanted % unit:
-        raise InvalidField(f"is {wanted}, no multiple of fragments_per_chunk = {unit}", (named,))
+        raise InvalidField(f"is {wanted}, which is not a multiple of fragments_per_chunk = {unit}", (named,))
     chunks = wanted // unit
     if chunks * size > MAX_SAMPLE_FRAGMENTS:
         raise InvalidField(
@@ -69,8 +71,7 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     most = rate_limiter.largest_sample(policy.limiter)
     if most is not None and chunks > most:
         raise InvalidField(
-            f"is {wanted}, too much for the limiter's band, in which {most} chunks and an insert have room: "
-            f"sampling and inserting would wait for each other",
+            f"is {wanted}, but with this limiter a sample has at most {most} chunks: ask for fewer, or raise max_diff",
             (named,),
         )
     return chunks

@@ -219,17 +219,17 @@ def check(settings: RateLimiter, max_reuse: int | None) -> None:
     aim = settings.samples_per_insert
     if settings.min_diff > _FURTHEST or settings.max_diff < -_FURTHEST:
         name = "min_diff" if settings.min_diff > _FURTHEST else "max_diff"
-        raise InvalidField(f"is {getattr(settings, name):g}, further from 0 than chunks are counted", (name,))
+        raise InvalidField(f"is {getattr(settings, name):g}, but should be between -2**53 and 2**53", (name,))
     width, least = settings.max_diff - settings.min_diff, 2 * max(1.0, aim)
     if not (math.isfinite(width) and width >= least):
         raise InvalidField(
-            f"is {width:g} above min_diff: a finite distance of at least 2 * max(1, samples_per_insert) = {least:g} is "
-            f"needed, or inserting and sampling can wait for each other",
+            f"is min_diff + {width:g}, but should be finite, and at least min_diff + {least:g} "
+            f"(2 * max(1, samples_per_insert)): inserts and samples could block each other",
             ("max_diff",),
         )
     if max_reuse is not None and aim > max_reuse:
         raise InvalidField(
-            f"is {aim:g}, which cannot be reached: max_reuse = {max_reuse} retires chunks before",
+            f"is {aim:g}, but a chunk is sampled at most max_reuse = {max_reuse} times: lower this, or raise max_reuse",
             ("samples_per_insert",),
         )
 

@@ -64,7 +64,7 @@ class BatchListing:
         view = await self._runs.existing(run)
         found = await self._records.latest(run, cursor, limit if is_any_time else MOST_RECORDS)
         if found is None:
-            raise InvalidField("newer batches have taken the place of this page; start again", ("query", "cursor"))
+            raise InvalidField("has expired: newer batches replaced this page; get the first one", ("query", "cursor"))
         batch_ids, more = found
         if is_any_time and not more:
             batch_ids += await self._records.unrecorded(run, [lease.batch_id for lease in view.leases])

@@ -207,7 +207,7 @@ def _check_repeated(view: RunView, step: int) -> None:
 def _check_taken(view: QueueView, step: int) -> None:
     if step > view.step:
         message = (
-            f"the run is at step {view.step}: {step} is yet to come. If the service was restored to an earlier state, "
+            f"is {step}, but the run is only at step {view.step}. If the service was restored to an earlier state, "
             f"rewind to step {view.step}, then set the policy version of your own state"
         )
         raise InvalidField(message, ("step",))
@@ -216,7 +216,7 @@ def _check_taken(view: QueueView, step: int) -> None:
 def _check_kept(view: RunView, step: int) -> None:
     earliest = view.kept.unkept_step
     if earliest is not None and step < earliest:
-        raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
+        raise RewindImpossible(f"the run can rewind to step {earliest} at the earliest: it keeps no batches before it")
 
 
 def _keeps(policy: Policy) -> bool:

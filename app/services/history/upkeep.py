@@ -182,7 +182,7 @@ class HistoryUpkeep:
         now_s = await self._histories.now_s()
         if self._behind_for_s(run, now_s) >= _BEHIND_S:
             await self._histories.drop_future(run, now_s)
-            log.warning("the clock of Redis was ahead: what it wrote is dropped", extra={"fields": {"run": run}})
+            log.warning("the clock of Redis went back: dropped later history", extra={"fields": {"run": run}})
         for fine, coarse in NEXT:
             end_s = span_begin(int(now_s), coarse.step_s)
             if self._merged_s.get((run, coarse.step_s)) != end_s:
@@ -218,5 +218,5 @@ def _readable(run: str, stored: StoredSpan) -> HistorySpan | None:
         return parse_span(run, stored)
     except UnreadableRecord as error:
         fields = {"run": run, "time_s": stored.time_s, "detail": str(error)}
-        log.error("coarser spans lack a span of the history", extra={"fields": fields})
+        log.error("left an unreadable span of the history out of the coarser ones", extra={"fields": fields})
         return None

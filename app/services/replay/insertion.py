@@ -186,4 +186,5 @@ def _check(fragments: Sequence[EncodedFragment]) -> None:
             if own != first:
                 raise InvalidField(f"is {own}, but the first fragment's is {first}", ("fragments", position, name))
         if numbers[fragment.number] > 1:
-            raise InvalidField(f"{numbers[fragment.number]} fragments have it", ("fragments", position, "number"))
+            why = f"is {fragment.number}, as of {numbers[fragment.number]} fragments here: each needs its own number"
+            raise InvalidField(why, ("fragments", position, "number"))

@@ -78,7 +78,9 @@ def sampling_of(request: ReplaySampleRequest, own: Sampling) -> Sampling:
     """
     sampling = own.model_copy(update=request.sampling)
     if sampling.strategy == "proportional" and sampling.alpha != own.alpha:
-        raise InvalidField(f"chunks are weighed with the buffer's alpha = {own.alpha}", ("alpha",))
+        why = f"is {sampling.alpha}, but strategy proportional uses the buffer's alpha = {own.alpha}"
+        raise InvalidField(f"{why}: leave alpha out, or change the buffer", ("alpha",))
     if sampling.strategy == "rank" and sampling.alpha > own.alpha == 0:
-        raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes them equal", ("alpha",))
+        why = "the buffer has alpha = 0, so all weights are equal and cannot rank chunks"
+        raise InvalidField(f"{why}: set the buffer's alpha above 0", ("alpha",))
     return sampling

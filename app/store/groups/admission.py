@@ -150,7 +150,7 @@ def parse_result(
             case ["repeated", first]:
                 results.append(Outcome(_DROP_REASONS.get(first), repeated=True))
             case ["full", groups, size]:
-                return QueueFull(f"the run is full: it holds {groups} groups, {size} bytes")
+                return QueueFull(f"the queue of the run is full: it holds {groups} groups, {size} bytes")
             case ["account_full", limit, groups, size] if account is not None:
                 return _account_full(account, limit, groups, size)
             case ["exists", given]:

@@ -67,7 +67,7 @@ def _refuse_unusable(url: str) -> None:
         ConnectionPool.from_url(url).make_connection()  # which reads the options
     except TypeError as error:
         raise StoreMisconfigured(
-            f"LACHESIS_REDIS_URL has the option {str(error).rpartition(' ')[2]}, which nothing reads",
+            f"LACHESIS_REDIS_URL has the unknown option {str(error).rpartition(' ')[2]}",
             remedy="Remove it from the URL.",
         ) from error
     except (ValueError, RedisError) as error:

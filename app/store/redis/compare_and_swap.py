@@ -40,7 +40,7 @@ class Attempts:
         """
         if self._count >= self._bound:
             fields = {"run": self._run, "change": self._change, "attempts": self._count}
-            log.warning("a change lost against other changes", extra={"fields": fields})
+            log.warning("gave up a change: other requests kept changing the same record", extra={"fields": fields})
             raise TooManyConflicts(
                 f"could not {self._change} in run {self._run}: other requests changed the same thing during each of "
                 f"{self._count} attempts"

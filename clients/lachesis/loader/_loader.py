@@ -93,8 +93,14 @@ class Loader(Generic[K]):
             ValueError, TypeError: A number is out of its range, an epoch has no batch, or the source is not one.
             ModuleNotFoundError: ``progress`` is set, and rich is not installed.
         """
-        if batch_size < 1 or readers < 1 or prefetch_batches < 0 or (epochs is not None and epochs < 1):
-            raise ValueError("batch_size, readers and epochs must be 1 at least, prefetch_batches 0")
+        for name, number, least in (
+            ("batch_size", batch_size, 1),
+            ("prefetch_batches", prefetch_batches, 0),
+            ("readers", readers, 1),
+            ("epochs", 1 if epochs is None else epochs, 1),
+        ):
+            if number < least:
+                raise ValueError(f"{name}: should be {least} or more, not {number}")
         if not isinstance(source, Source | AsyncSource):
             raise TypeError(f"source: should be Source(keys, fetch) or another of lachesis.loader, not {source!r:.80}")
         if progress:
@@ -112,7 +118,8 @@ class Loader(Generic[K]):
         self._order = Order(len(source.keys), seed, share)
         self._loop: weakref.ref[Any] | None = None
         if not len(self):
-            raise ValueError(f"{len(self._order)} samples of {len(source.keys)} make no batch of {batch_size}")
+            here = f"{len(self._order)} of {len(source.keys)} samples"
+            raise ValueError(f"no batch: an epoch here has {here}, and batch_size is {batch_size}")
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""

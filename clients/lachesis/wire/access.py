@@ -57,7 +57,7 @@ class TokenScope(BaseModel):
         if self.environment is not None and self.role != "environment":
             raise ValueError(f"role {self.role} takes no environment")
         if self.contents and self.role != "viewer":
-            raise ValueError(f"role {self.role} takes no contents: only viewer does")
+            raise ValueError(f"role {self.role} takes no contents=true: it is for role viewer only")
         return self
 
 

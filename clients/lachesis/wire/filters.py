@@ -42,7 +42,7 @@ class _Band(Body):
         if self.above is None and self.below is None:
             raise ValueError("needs a bound: above or below")
         if self.above is not None and self.below is not None and self.above >= self.below:
-            raise ValueError(f"nothing is above {self.above:g} and below {self.below:g}")
+            raise ValueError(f"nothing is above {self.above:g} and below {self.below:g}: make above the smaller one")
         return self
 
 

@@ -390,7 +390,7 @@ async def test_tokens_are_created_listed_and_revoked_over_http(client: httpx.Asy
     [
         ({"role": "environment"}, "needs runs"),
         ({"role": "trainer", "runs": ["*"], "environment": "x"}, "takes no environment"),
-        ({"role": "trainer", "runs": ["*"], "contents": True}, "takes no contents"),
+        ({"role": "trainer", "runs": ["*"], "contents": True}, "takes no contents=true"),
         ({"role": "boss", "runs": ["*"]}, "role"),
         ({"role": "trainer", "runs": ["a/b"]}, "runs"),
         ({"role": "trainer", "runs": ["*"], "expires_s": 0}, "expires_s"),

@@ -95,7 +95,7 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "a frame in a frame": (frame([frame([in_binary(0)], "fragments")], "fragments"), 422, "fragments[0]."),
     "a frame of nothing": (frame([in_binary(0), b""], "fragments"), 422, "fragments[1]: not safetensors"),
     "one bad fragment of two": (frame([in_binary(0), said(number="x")], "fragments"), 422, "fragments[1].number: "),
-    "one number twice": (frame([in_binary(0)] * 2, "fragments"), 422, "fragments[0].number: 2 fragments"),
+    "one number twice": (frame([in_binary(0)] * 2, "fragments"), 422, "fragments[0].number: is 0, as of 2 fragments"),
     "two workers": (frame([in_binary(0), in_binary(1, "v")], "fragments"), 422, "fragments[1].worker: is v"),
     "two sessions": (frame([in_binary(0), in_binary(1, session=1)], "fragments"), 422, "fragments[1].session: is 1"),
 }
@@ -211,7 +211,7 @@ async def test_settings_that_are_wrong_or_must_deadlock_are_refused(
         ({}, "one of num_chunks and num_fragments"),
         ({"num_chunks": 1, "num_fragments": 2}, "one of num_chunks and num_fragments"),
         ({"num_chunks": 0}, "num_chunks: "),
-        ({"num_fragments": 3}, "num_fragments: is 3, no multiple of fragments_per_chunk = 2"),
+        ({"num_fragments": 3}, "num_fragments: is 3, which is not a multiple of fragments_per_chunk = 2"),
         ({"num_fragments": 18}, "num_fragments: .*18.*max_chunks = 8"),
         ({"num_chunks": 9}, "num_chunks: .*9.*max_chunks = 8"),
         ({"num_chunks": 1, "strategy": "proportional", "alpha": 1.5}, "alpha: "),

@@ -65,7 +65,10 @@ def test_a_conflict_is_said_of_sizes_only_if_no_further_groups_would_end_it() ->
         "relaxing in 30.0 s"
     )
     assert never is not None
-    assert never.detail == "group sizes make the minimums impossible together; relaxing in 30.0 s"
+    assert never.detail == (
+        "group sizes make the minimums impossible together in a batch of 8: environment 0 at least 2, "
+        "environment 1 at least 2, environment 2 at least 2; relaxing in 30.0 s"
+    )
 
 
 def test_a_conflict_goes_on_while_the_queue_is_short() -> None:

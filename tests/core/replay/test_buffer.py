@@ -113,13 +113,13 @@ def test_a_sample_is_asked_for_in_fragments_or_chunks(fragments: int | None, chu
 @pytest.mark.parametrize(
     ("fragments", "chunks", "said"),
     [
-        (None, None, "either"),
-        (4, 1, "either"),
-        (6, None, "^num_fragments: is 6, no multiple of fragments_per_chunk = 4"),
+        (None, None, "^num_chunks: is missing: send num_chunks or num_fragments"),
+        (4, 1, "^num_chunks: came together with num_fragments: send only one"),
+        (6, None, "^num_fragments: is 6, which is not a multiple of fragments_per_chunk = 4"),
         (0, None, "^num_fragments: should be 1 or more, not 0"),
         (None, -1, "^num_chunks: should be 1 or more, not -1"),
         (None, 101, "^num_chunks: is 101, more than max_chunks = 100"),
-        (None, 33, "^num_chunks: is 33, too much for the limiter"),
+        (None, 33, "^num_chunks: is 33, but with this limiter a sample has at most 32 chunks"),
     ],
 )
 def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | None, said: str) -> None:
