@@ -126,21 +126,21 @@ def fewest_missing(total: int, supplies: Sequence[Supply]) -> int:
     return missing + int((best - np.arange(len(best))).min()) + slack
 
 
-def ever_attainable(total: int, senders: Mapping[tuple[int, frozenset[int]], int]) -> bool:
-    """Return whether groups can sum to exactly ``total`` sequences if enough of them arrive.
+def ever_reachable(limit: int, senders: Mapping[tuple[int, frozenset[int]], int]) -> int:
+    """Return the totals from 0 to ``limit`` that groups can sum to if enough of them arrive, as bits.
 
     Args:
-        total: Sequences in all.
+        limit: The largest total, sequences.
         senders: Number of senders of each kind. A kind is the most sequences that one may contribute, and its sizes.
     """
     sums = 1
     for (most, sizes), times in senders.items():
-        own = reachable({size: most // size for size in sizes}, min(most, total))
+        own = reachable({size: most // size for size in sizes}, min(most, limit))
         for _ in range(times):
-            before, sums = sums, _sumset(sums, own, gcd(*sizes), (2 << total) - 1)
+            before, sums = sums, _sumset(sums, own, gcd(*sizes), (2 << limit) - 1)
             if sums == before:
                 break  # more senders of this kind add nothing
-    return bool(sums >> total & 1)
+    return sums
 
 
 def reachable(counts: Mapping[int, int], limit: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.environments.shares import ShareLimits, exceeds_one, minimum_of
-from app.core.numeric.subset_sum import ever_attainable
+from app.core.numeric.subset_sum import ever_reachable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
 from app.core.wording import MOST_NAMED, listed
@@ -88,6 +88,7 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
 def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
     """Warn if no groups of these sizes sum to exactly the batch size within the limits, however many arrive.
 
+    Or warn of sizes that are in no such sum: their groups would wait forever. With maximums, it may miss some of them.
     There is no warning if no known size fits into a batch. The arguments are those of `groups_too_large`.
     """
 
@@ -99,11 +100,21 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     senders = Counter((limit, usable(sizes[key], limit)) for key, limit in maxima.items() if usable(sizes[key], limit))
     if free:
         senders[batch_size, free] = 1
-    if not senders or ever_attainable(batch_size, senders):
-        return None
+    sums = ever_reachable(batch_size, senders)
     sent = {key: usable(own, _limit(key, batch_size, limits)) for key, own in sizes.items()}
-    whose = _ordered(key for key, own in sent.items() if own)
-    known = listed(sorted({size for own in sent.values() for size in own}))
+    useless = every = frozenset[int]().union(*sent.values())
+    if fits := bool(sums >> batch_size & 1):
+        useless = frozenset(size for size in every if not sums >> (batch_size - size) & 1)
+    whose = _ordered(key for key, own in sent.items() if own & useless)
+    if not whose:
+        return None
+    known = listed(sorted(every))
+    if fits:
+        detail = (
+            f"no batch of {batch_size} sequences can contain groups of {listed(sorted(useless))}: the sizes that "
+            f"environments declared or sent ({known}) do not sum to the rest. Send other sizes or change batch_size"
+        )
+        return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
     limited = any(key in limits for key in whose)
     within, change = (" within every max_share", "max_share or batch_size") if limited else ("", "batch_size")
     detail = (

@@ -51,7 +51,28 @@ def test_sizes_are_warned_of_if_and_only_if_no_number_of_groups_fits(
 ) -> None:
     usable = any(size <= largest(key, batch_size, limits) for key, own in sizes.items() for size in own)
     warned = sizes_do_not_fit(batch_size, sizes, limits)
-    assert (warned is not None) == (usable and not fits(batch_size, sizes, limits))
+    never = warned is not None and "however many arrive" in warned.detail
+    assert never == (usable and not fits(batch_size, sizes, limits))
+
+
+@examples(300)
+@given(st.integers(1, 10), sizes_of_a_run)
+def test_groups_that_no_batch_can_contain_are_warned_of(batch_size: int, sizes: dict[int | None, set[int]]) -> None:
+    known = sorted({size for own in sizes.values() for size in own})
+    counts = product(*(range(batch_size // size + 1) for size in known))
+    batches = [one for one in counts if sum(n * size for n, size in zip(one, known, strict=True)) == batch_size]
+    useless = {size for at, size in enumerate(known) if size <= batch_size and not any(one[at] for one in batches)}
+    warned = sizes_do_not_fit(batch_size, sizes, {})
+    assert (set() if warned is None else set(warned.environments)) == {
+        key for key, own in sizes.items() if own & useless
+    }
+
+
+def test_the_warning_of_useless_groups_names_their_size() -> None:
+    warned = sizes_do_not_fit(8, {0: {5}, 1: {2}}, {})
+    assert warned is not None
+    assert "no batch of 8 sequences can contain groups of 5" in warned.detail
+    assert warned.environments == (0,)
 
 
 @examples(200)
