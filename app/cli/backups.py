@@ -61,7 +61,7 @@ def restore(
 def _embedded(what: str) -> ServiceSettings:
     settings = load_settings()
     if settings.redis_url is not None:
-        fail(f"LACHESIS_REDIS_URL names your own Redis: {what} it with its own tools (docs/operate/index.md)")
+        fail(f"LACHESIS_REDIS_URL names your own Redis: {what} its data with its own tools (docs/operate/index.md)")
     return settings
 
 

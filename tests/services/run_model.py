@@ -269,7 +269,7 @@ class RunModel:
         """Returns the batches that come again, in order; those that are quarantined; and the version from now on."""
         self._check_taken(step)
         if self.unkept_step is not None and step < self.unkept_step:
-            raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
+            raise Refused("rewind_impossible", f"to step {self.unkept_step} at the earliest")
         before = [batch for batch in self.batches if batch.step <= step]
         brought_back = [batch for batch in before if batch.state == "returned" and batch.rewound]
         trained = [batch for batch in before if batch.state in ("held", "sent")]

@@ -61,7 +61,7 @@ def _check_messages(conversations: Any, path: Path) -> None:
             as_object(message, place)
             for key in ("role", "content"):
                 if key not in message:
-                    raise InvalidField(f"a message without {key}", place)
+                    raise InvalidField(f"lacks {key}", place)
 
 
 def _check_objects(items: Any, path: Path) -> None:
