@@ -195,6 +195,26 @@ async def test_several_versions_may_be_made_of_each_batch(client: httpx.AsyncCli
     assert (await credits_of(client))["horizon_batches"] == 2
 
 
+@pytest.mark.parametrize("acknowledged_first", [True, False])
+async def test_versions_of_a_batch_may_be_set_one_after_the_other(
+    client: httpx.AsyncClient, acknowledged_first: bool
+) -> None:
+    await make_run(client, batch_size=4, max_staleness=8)
+    await join(client, "math")
+    version = 0
+    for number in range(4):
+        await submit(client, *(group(f"{number}{n}", policy_version=version, environment=0) for n in range(2)))
+        batch = await taken(client)
+        if acknowledged_first:
+            await end(client, batch)
+        for _ in range(4):
+            version += 1
+            await set_version(client, version)
+        if not acknowledged_first:
+            await end(client, batch)
+    assert (await credits_of(client))["horizon_batches"] == 8 // 4 + 1
+
+
 async def test_prefetched_batches_without_versions_leave_no_credits_behind(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4, max_staleness=4)
     await join(client, "math", 4)

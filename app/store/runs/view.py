@@ -160,7 +160,7 @@ def read_queue(replies: QueueReplies, environments: Mapping[int, EnvironmentReco
             max(int(run.get("trained_batches", 0)), -sum(lease.state == "held" for lease in leases)),
             int(run.get("trained_ms", 0)),
             int(run.get("trained_in_a_row", 1)),
-            float(run.get("versions_per_batch", 1)),
+            float(run.get("batch_versions", 1)),
             VersionCycle(*json.loads(run.get("version_cycle", "[]"))),
         ),
     }

@@ -48,7 +48,7 @@ async def test_a_group_larger_than_the_batch_is_warned_of_in_its_receipt(
         assert warning["environments"] == [None]
     assert await told(client) == ["groups_too_large"]
     assert [(line["run"], line["kind"]) for line in log_lines.of("run warned")] == [("run", "groups_too_large")]
-    await change_run(client, batch_size=5)
+    await change_run(client, batch_size=7)
     assert await send(client, group("later", size=5)) == []
     assert await told(client) == []
 

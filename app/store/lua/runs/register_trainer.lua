@@ -30,5 +30,5 @@ redis.call('HSET', RUN, 'config', config, 'step', starting_step, 'started', 0)
 next_epoch(RUN)
 redis.call('HDEL', RUN, 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint',
   'checkpoint_version', 'unkept_step', 'trained_batches', 'trained_in_a_row',
-  'versions_per_batch', 'version_cycle', 'scarce')
+  'batch_versions', 'version_cycle', 'scarce')
 return 1

@@ -20,7 +20,7 @@ if redis.call('EXISTS', RUN) == 0 then return 0 end
 if rewinds ~= '' and rewinds ~= (redis.call('HGET', RUN, 'rewinds') or '0') then return -1 end
 if tonumber(policy_version) ~= tonumber(redis.call('HGET', RUN, 'policy_version') or 0) then
   redis.call('HSET', RUN, 'trained_batches', trained_batches, 'trained_in_a_row', trained_in_a_row,
-    'versions_per_batch', versions_per_batch, 'version_cycle', version_cycle)
+    'batch_versions', versions_per_batch, 'version_cycle', version_cycle)
 end
 put_policy_version(RUN, REPLAY, policy_version)
 return 1
