@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from app.core.environments.shares import account_of, limit_of, supplies_of, unlimited, usable_groups
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
-from app.core.numeric.subset_sum import Supply, attainable, fewest_missing
+from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_least
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
@@ -84,8 +84,7 @@ def minimums_conflict(
     if all(bound.minimum <= 0 for bound in bounds.values()):
         return False
     supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
-    unbound = [supply._replace(least=0) for supply in supplies]
-    return not attainable(batch_size, supplies) and attainable(batch_size, unbound)
+    return not attainable(batch_size, supplies) and attainable(batch_size, without_least(supplies))
 
 
 def known_sizes(

@@ -14,7 +14,7 @@ If each environment makes groups of one size, its limit never costs a run a batc
 
 from app.core.environments.shares import limit_of, supplies_of, usable_groups
 from app.core.model import Lane, LaneId
-from app.core.numeric.subset_sum import Supply, attainable
+from app.core.numeric.subset_sum import Supply, attainable, without_least
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import QueueView
 
@@ -54,9 +54,11 @@ def _wanted(view: QueueView, batch_size: int) -> frozenset[int | None] | None:
     """Return the environments that a batch lacks groups of; None for all."""
     fresh_part = needed_from_queue(batch_size, view.policy.fresh_fraction, unfilled=view.unfilled)
     supplies = _supplies(view, batch_size)
-    if attainable(batch_size, supplies) or attainable(fresh_part, _supplies(view, fresh_part)):
+    if attainable(batch_size, supplies):
         return frozenset()
-    if attainable(batch_size, [supply._replace(least=0) for supply in supplies]):
+    if fresh_part < batch_size and attainable(fresh_part, _supplies(view, fresh_part)):
+        return frozenset()
+    if attainable(batch_size, without_least(supplies)):
         return frozenset(supply.environment for supply in supplies if supply.available < supply.least)
     return None
 

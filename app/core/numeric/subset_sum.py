@@ -157,7 +157,7 @@ def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None
 
     Minimums do not bind here. The price says what it costs to bring less.
     """
-    if not attainable(total, _without_least(supplies)):
+    if not attainable(total, without_least(supplies)):
         return None
     budget = 1
     # Most ways to bring far too little cost more than the best batch. A small budget leaves them out.
@@ -168,7 +168,7 @@ def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None
 
 def affordable(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> bool:
     """Return whether `cheapest` is at most ``budget``."""
-    return attainable(total, _without_least(supplies)) and _cost(total, supplies, price, budget) <= budget
+    return attainable(total, without_least(supplies)) and _cost(total, supplies, price, budget) <= budget
 
 
 def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
@@ -197,7 +197,8 @@ def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -
     return found
 
 
-def _without_least(supplies: Sequence[Supply]) -> list[Supply]:
+def without_least(supplies: Sequence[Supply]) -> list[Supply]:
+    """Return the supplies with nothing that they must bring."""
     return [supply._replace(least=0) for supply in supplies]
 
 

@@ -57,14 +57,14 @@ class Admission:
         runs: RunStore,
         commits: GroupCommit,
         capacity: RunCapacity,
-        relief: ReplayEviction,
+        eviction: ReplayEviction,
         warnings: RunWarnings,
         history: HistoryRecorder,
     ) -> None:
         self._runs = runs
         self._commits = commits
         self._capacity = capacity
-        self._eviction = relief
+        self._eviction = eviction
         self._warnings = warnings
         self._history = history
         self._announced: set[str] = set()
