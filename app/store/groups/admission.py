@@ -139,7 +139,10 @@ def _observations(number: int, observed: GroupObservations) -> list[scripts.Obse
 
 
 def parse_result(
-    submission: Submission, outcomes: Sequence[bytes], account: LimitedAccount | None = None
+    submission: Submission,
+    outcomes: Sequence[bytes],
+    preconditions: Preconditions,
+    account: LimitedAccount | None = None,
 ) -> AdmissionResult:
     """Read the reply about each group of a submission. One refused group refuses the whole submission."""
     results = []
@@ -150,7 +153,7 @@ def parse_result(
             case ["repeated", first]:
                 results.append(Outcome(_DROP_REASONS.get(first), repeated=True))
             case ["full", groups, size]:
-                return QueueFull(f"the queue of the run is full: it holds {groups} groups, {size} bytes")
+                return _run_full(preconditions, int(groups), size)
             case ["account_full", limit, groups, size] if account is not None:
                 return _account_full(account, limit, groups, size)
             case ["exists", given]:
@@ -160,6 +163,14 @@ def parse_result(
             case unknown:
                 raise AssertionError(unknown)
     return results
+
+
+def _run_full(preconditions: Preconditions, groups: int, size: str) -> QueueFull:
+    """Say which limit of the run a submission would exceed."""
+    most_groups, most_bytes = preconditions.max_groups, preconditions.max_bytes
+    is_of_groups = most_groups is not None and groups >= most_groups
+    limit = f"max_queued_groups={most_groups}" if is_of_groups else f"max_queued_bytes={most_bytes}"
+    return QueueFull(f"{limit} of the run leaves no room: it has {groups} groups queued, {size} bytes")
 
 
 def _account_full(account: LimitedAccount, limit: str, groups: str, size: str) -> QueueFull:

@@ -101,7 +101,10 @@ class GroupStore:
         index = partial(admission, keys, submissions, preconditions, observed)
         outcomes, starvation = await write_then_index(self._connection, keys, payloads, index)
         accounts = preconditions.accounts or [None] * len(submissions)
-        results = list(map(parse_result, submissions, outcomes, accounts))
+        results = [
+            parse_result(submission, outcome, preconditions, account)
+            for submission, outcome, account in zip(submissions, outcomes, accounts, strict=True)
+        ]
         return Stored(results, _starvation(starvation))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:

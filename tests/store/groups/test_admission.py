@@ -184,7 +184,7 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
     await store.admit(encoded(3, given="a"), ids=["one"], **limit)
     await store.admit(encoded(3), encoded(3), ids=["two", "three"], place=Placement(0, buffered=True), **limit)
     for attempt in range(2):  # each under an id of its own: what was refused is garbage
-        with pytest.raises(QueueFull, match="3 groups, 30 bytes"):
+        with pytest.raises(QueueFull, match="3 groups queued, 30 bytes"):
             await store.admit(encoded(given="b"), ids=[f"refused-{attempt}"], **limit)
     assert await store.admit(encoded(3, given="a"), ids=["again"], **limit) == [False]
     assert await store.admit(encoded(3, given="a"), ids=["one"], **limit) == [True], "our own repetition"
@@ -429,7 +429,7 @@ async def test_a_repeated_submission_does_not_store_its_refused_part_under_old_c
     """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""
     before = await store.preconditions(max_groups=1)
     submissions = [[PendingGroup(name, encoded(), Placement(0))] for name in ("one", "two")]
-    full = QueueFull("the queue of the run is full: it holds 1 groups, 8 bytes")
+    full = QueueFull("max_queued_groups=1 of the run leaves no room: it has 1 groups queued, 8 bytes")
     first = await store.groups.admit(RUN, submissions, before)
     assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))

@@ -124,7 +124,8 @@ async def test_a_large_submission_is_stored_if_the_token_has_nothing_in_the_queu
 
 async def test_the_limit_of_the_run_is_named_first(store: Store) -> None:
     assert await submit(store, "a", "b") == ""
-    assert "the queue of the run is full" in await submit(store, "c", max_groups=2)
+    assert "max_queued_groups=2 of the run" in await submit(store, "c", max_groups=2)
+    assert "max_queued_bytes=16 of the run" in await submit(store, "c", max_groups=3, max_bytes=16)
 
 
 @pytest.mark.parametrize("transacts", [True, False], ids=["in one transaction", "one after the other"])
