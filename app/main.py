@@ -166,7 +166,7 @@ def _include(app: FastAPI, direct: APIRouter) -> None:
 
 @contextlib.asynccontextmanager
 async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
-    """Connect to Redis, start what runs beside requests, and stop it in the end.
+    """Connect to Redis, start the background work, and stop it in the end.
 
     Raises:
         StoreMisconfigured: There is no Redis to connect to, or its settings could lose data.
@@ -188,7 +188,7 @@ async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
         stored_by.set(services.events.recorder.record)
         services.events.recorder.start()
         await services.access.authenticator.start()
-        await services.access.limits.start()
+        await services.access.rate_limits.start()
         if settings.insecure:
             log.warning("LACHESIS_INSECURE is set: anyone who reaches the service may do everything")
         services.maintenance.start()
@@ -197,7 +197,7 @@ async def _running(settings: ServiceSettings) -> AsyncIterator[State]:
 
 
 def _stops(services: Services) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Yield what ends the work beside requests, the last one first."""
+    """Yield what ends the background work, the last one first."""
     if services.tracing is not None:
         yield services.tracing.stop
     yield services.events.stop
@@ -206,7 +206,7 @@ def _stops(services: Services) -> Iterator[Callable[[], Awaitable[None]]]:
     yield services.batches.long_poll.stop
     yield services.maintenance.stop
     yield services.access.authenticator.stop
-    yield services.access.limits.stop
+    yield services.access.rate_limits.stop
 
 
 def _check_permissions(app: FastAPI) -> None:
@@ -249,7 +249,7 @@ def build_services(
         groups.staleness,
         replay.cleanup,
         warnings,
-        accessing.limits,
+        accessing.rate_limits,
         durability,
     )
     curriculum, requests = CurriculumServices.create(stores), RequestCounts()

@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.access import AccessControl, identity_of, permit
-from app.api.http.limits import count_request
+from app.api.http.rate_limits import count_request
 from app.api.pages.operators import is_page
 from app.core.access.permissions import Permission
 from app.services.access.factory import AccessServices
 from app.services.access.tokens import NewToken
 from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
@@ -73,7 +73,7 @@ async def limited(scope: Scope, receive: Receive, send: Send) -> None:
     """Check the permission, and count the request against the limits of its token."""
     await guarded(scope, receive, send)
     services = scope["state"]["services"]
-    meter = services.access.limits.meter(identity_of(scope), "math-1")
+    meter = services.access.rate_limits.meter(identity_of(scope), "math-1")
     if meter is not None:
         await count_request(scope, meter, 1_000_000)
 

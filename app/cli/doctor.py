@@ -76,7 +76,7 @@ def _findings() -> Iterator[Finding]:
 
 
 def _other_credentials(settings: ServiceSettings) -> list[str]:
-    """Return the settings that name credentials beside tokens."""
+    """Return the settings that name credentials other than tokens."""
     given = {
         "LACHESIS_ADMIN_TOKEN_FILE": settings.admin_token_file,
         "LACHESIS_JWT_ISSUER": settings.jwt_issuer,
@@ -144,7 +144,7 @@ def _access(settings: ServiceSettings, url: str, others: Sequence[str]) -> Itera
         detail = f"token {one.token_id} ({' '.join(filter(None, (one.role, one.name)))}) expires within a week"
         yield warning("tokens", detail, _successor(one))
     if others:
-        yield ok("tokens", f"{len(valid)} are valid, beside the credentials of {' and '.join(others)}")
+        yield ok("tokens", f"{len(valid)} are valid, besides the credentials of {' and '.join(others)}")
     elif not any(one.role == "operator" for one in valid):
         detail = "the service asks for credentials, and no token of an operator is valid"
         yield warning("tokens", detail, "python -m app token create --role operator")

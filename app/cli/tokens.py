@@ -193,7 +193,7 @@ def _with_tokens(
     from app.services.access.audit import AuditTrail, RequestKind
     from app.services.access.tokens import TokenAdministration
     from app.store.access.audit import AuditStore
-    from app.store.access.limits import LimitStore
+    from app.store.access.rate_limits import LimitStore
     from app.store.access.store import AccessStore
     from app.store.redis.address import store_url
     from app.store.redis.client import RedisClient

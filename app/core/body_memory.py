@@ -155,7 +155,7 @@ class _Ledger:
         return going
 
     def room_of_all(self, place: int, going: Sequence[int]) -> list[int] | None:
-        """Return the bodies that must go beside ``going`` for the total limit; None if the claim still exceeds it."""
+        """Return the bodies that must go besides ``going`` for the total limit; None if the claim still exceeds it."""
         more_bytes, _ = self._more(place)
         excess_bytes = self._total_bytes - self._bytes_of(going) + more_bytes - self._limits.total_bytes
         return _slowest([other for other in self._slow if other not in going], self._claims, excess_bytes)

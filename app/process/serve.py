@@ -95,7 +95,7 @@ def checked_files(settings: ServiceSettings) -> tuple[bool, TlsContexts | None]:
     """Check the files that the settings name, before anything starts.
 
     Returns:
-        Whether the service has credentials beside tokens, and its certificates; None for plain HTTP.
+        Whether the service has credentials other than tokens, and its certificates; None for plain HTTP.
 
     Raises:
         StoreMisconfigured: A file is missing or wrong, or a setting that belongs to it is missing.

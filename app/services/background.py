@@ -1,4 +1,4 @@
-"""Tasks that run beside requests."""
+"""Run and end background tasks."""
 
 import asyncio
 from typing import Any

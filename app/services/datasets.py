@@ -107,7 +107,7 @@ class ShardPlanner:
         self._thread = ThreadPoolExecutor(1, "shards")
 
     def dataset(self, path: str, terms: ShardPlanSpec) -> DatasetPlan:
-        """Plan a dataset below the folder of datasets. Call this in `beside`.
+        """Plan a dataset below the folder of datasets. Call this in `in_order`.
 
         Raises:
             DatasetNotFound: There is no such dataset, or no folder of datasets is set.
@@ -116,6 +116,6 @@ class ShardPlanner:
             raise DatasetNotFound("this service reads no datasets from disk: LACHESIS_DATASETS_DIR is not set")
         return plan_dataset(Path(path), terms, within=self._datasets_dir.resolve())
 
-    async def beside(self, work: Callable[[], T]) -> T:
+    async def in_order(self, work: Callable[[], T]) -> T:
         """Do long work in a thread, after the work before it has ended."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -22,7 +22,7 @@ HOW_IT_ENDED: dict[BatchOutcome | SampleOutcome, str] = {
     "given_back": "was given back",
     "discarded": "was discarded",
     "expired": "its lease ran out",
-    "overtaken": "a snapshot of the buffer was restored",
+    "overtaken": "ended because a snapshot of the buffer was restored",
 }
 
 
@@ -143,7 +143,7 @@ class LeaseKind(ABC, Generic[V]):
         if end.outcome == outcome and end.lease_id == lease_id:
             return None
         ago_s = max(0, reading.clock_ms - end.clock_ms) / 1000
-        raise LeaseLost(f"{self.noun} {leased_id}: {HOW_IT_ENDED[end.outcome]} {ago_s:.0f} s ago")
+        raise LeaseLost(f"{self.noun} {leased_id} {HOW_IT_ENDED[end.outcome]} {ago_s:.0f} s ago")
 
 
 def _state_of(lease: Lease) -> str:

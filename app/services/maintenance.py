@@ -268,7 +268,7 @@ class Maintenance:
 
     def _log_outage(self, error: LachesisError) -> None:
         if self._outage_lines.is_due("outage"):
-            log.warning("maintenance waits: %s", error)
+            log.warning("maintenance cannot reach Redis, trying again: %s", error)
 
     async def _do_due_work(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
         """Do the work that the tick found; nothing for an idle run."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from app.core.access.limits import LimitUse, limits_of
+from app.core.access.rate_limits import LimitUse, limits_of
 from app.core.batches.leases import WITH_A_TRAINER
 from app.core.batches.pace import MOST_BATCHES, BatchPace, pace
 from app.core.environments.record import EnvironmentRecord
@@ -16,7 +16,7 @@ from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis, Diagnostics
 from app.services.batches.spans import batch_spans
 from app.services.isolation import RepeatedFailure, RunFailures
-from app.store.access.limits import LimitStore, of_run
+from app.store.access.rate_limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
@@ -84,7 +84,7 @@ class RunFacts:
         remembered_groups: Groups that have left and are remembered.
         failure: Why its maintenance keeps failing in this process, if it does.
         failing_age_s: Seconds since the first such failure.
-        limits: Its limits of rates, and how much of each is used.
+        limits: Its rate limits, and how much of each is used.
         durability: How Redis keeps its data.
         pace: How fast batches follow each other.
     """

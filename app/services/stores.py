@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from app.store.access.audit import AuditStore
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.batches.records import BatchRecordStore
 from app.store.batches.store import BatchStore

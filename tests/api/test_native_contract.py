@@ -202,7 +202,7 @@ ELSEWHERE = {
     errors.AnnotationsFull: "takes 256 MiB of annotations",
     errors.TooManyReads: "test_content.py: takes a client that does not read",
     errors.RunFull: "test_accounting.py: takes very many environments",
-    errors.TooManyNewEnvironments: "test_newcomers.py: takes a setting",
+    errors.TooManyNewEnvironments: "test_new_environment_limit.py: takes a setting",
     errors.RequestTimeout: "test_body.py: takes time",
     errors.BadRequest: "test_server_protocol.py: takes a connection",
     errors.HeadersTooLarge: "test_server_protocol.py",

@@ -263,7 +263,7 @@ async def test_a_public_service_without_tokens_may_have_other_credentials(
     for other, named in (({"admin_token_file": file}, "LACHESIS_ADMIN_TOKEN_FILE"), (jwt, "LACHESIS_JWT_ISSUER")):
         code, found = await examined(tmp_path, **public, **other)
         assert (code, found["tokens"]["state"]) == (0, "ok"), found
-        assert found["tokens"]["detail"] == f"0 are valid, beside the credentials of {named}"
+        assert found["tokens"]["detail"] == f"0 are valid, besides the credentials of {named}"
     code, found = await examined(tmp_path, **public, admin_token_file=tmp_path / "none")
     assert (code, found["settings"]["state"]) == (1, "problem")
     assert "LACHESIS_ADMIN_TOKEN_FILE" in found["settings"]["detail"]

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core.environments.overflow import LEAST
+from app.core.environments.full_queue import LEAST
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos

@@ -13,7 +13,7 @@ from app.api.codec.json_reader import check_structure, minified, parse_in_python
 from app.api.deps import check_credentials, parse
 from app.api.http.body import longest_pause_s
 from app.api.http.client_connection import has_arrived
-from app.api.http.limits import count_body
+from app.api.http.rate_limits import count_body
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict

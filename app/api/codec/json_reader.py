@@ -148,7 +148,7 @@ def listed(document: Any, name: str) -> Any:
 
     Raises:
         MalformedBody: It is not an object.
-        InvalidField: There is another field beside it, or it is not an array.
+        InvalidField: There is another field next to it, or it is not an array.
     """
     if not isinstance(document, OBJECTS):
         raise MalformedBody(f"expected a JSON object, not {described(document)}")
@@ -157,7 +157,7 @@ def listed(document: Any, name: str) -> Any:
     fields = dict(members(document, ()))
     for other in fields:
         if other != name:
-            raise InvalidField(f"is unknown beside {name}", (other,))
+            raise InvalidField(f"is not allowed next to {name}", (other,))
     return as_array(fields[name], (name,))
 
 

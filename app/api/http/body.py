@@ -12,7 +12,7 @@ from app.api.http.body_budget import BodyShare
 from app.api.http.client_connection import has_arrived
 from app.api.http.headers import content_length, headers_of
 from app.api.http.inflate import OUTPUT_BYTES, Inflater
-from app.api.http.limits import count_body
+from app.api.http.rate_limits import count_body
 from lachesis.wire.errors import BodyTooLarge, RequestTimeout, UnsupportedEncoding
 
 _SLOWEST_BYTES_PER_S = 16 * 1024

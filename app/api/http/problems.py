@@ -145,5 +145,5 @@ class Problems:
             log.error("request failed", extra={"fields": request | described_caller(scope)})
 
     async def _send_late(self, scope: Scope, message: Message, send: Send) -> None:
-        await self._refusals.hold_back(scope)
+        await self._refusals.throttle(scope)
         await send(message)

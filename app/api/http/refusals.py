@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from app.api.http.caller import counted_sender, described_caller, shown_path
 from app.api.http.client_connection import end_of_waiting
-from app.core.access.hold_back import SenderPace, hold_back
+from app.core.access.throttling import ThrottleRate, throttle
 from app.logs import LogBackoff
 
 BURST_S, LONGEST_WAIT_S = 2.5, 20.0
@@ -31,18 +31,18 @@ class Refusals:
     """
 
     def __init__(self, each_s: float) -> None:
-        self._pace = SenderPace(each_s, BURST_S, LONGEST_WAIT_S)
+        self._rate = ThrottleRate(each_s, BURST_S, LONGEST_WAIT_S)
         self._free_at_s: dict[str, float] = {}
         self._log_backoff = LogBackoff()
 
-    async def hold_back(self, scope: Scope) -> None:
+    async def throttle(self, scope: Scope) -> None:
         """Wait before a request is refused, if its sender had many refusals. It ends with the client or the server."""
         sender, now_s = counted_sender(scope), asyncio.get_running_loop().time()
         if len(self._free_at_s) >= _MANY:
             self._free_at_s = {one: at_s for one, at_s in self._free_at_s.items() if at_s > now_s}
             if len(self._free_at_s) >= _MANY:  # so many addresses that counting them would cost more than they do
                 self._free_at_s.clear()
-        self._free_at_s[sender], wait_s = hold_back(self._free_at_s.get(sender, now_s), now_s, self._pace)
+        self._free_at_s[sender], wait_s = throttle(self._free_at_s.get(sender, now_s), now_s, self._rate)
         if not wait_s:
             return
         if self._log_backoff.is_due("refusals"):

@@ -19,7 +19,7 @@ from app.api.deps import MOST_SHOWN, Services
 from app.api.http.access import identity_of, permit
 from app.api.http.audit import Handler, Wanted, audited
 from app.api.http.connections import OPEN_CONNECTION, OpenConnection
-from app.api.http.limits import count_request
+from app.api.http.rate_limits import count_request
 from app.api.http.tracing import traced
 from app.core.access.permissions import AUDITED, Permission, in_a_run
 from lachesis.wire import errors
@@ -97,8 +97,8 @@ class GuardedRoute(APIRoute):
                 run = scope["path_params"].get("run", DEFAULT_RUN) if in_limits else None
                 connection: OpenConnection | None = scope.get(OPEN_CONNECTION)
                 if run is not None and connection is not None and run != connection.run:
-                    connection.enter_run(run, services.access.limits.max_connections(run))
-                meter = services.access.limits.meter(identity_of(scope), run)
+                    connection.enter_run(run, services.access.rate_limits.max_connections(run))
+                meter = services.access.rate_limits.meter(identity_of(scope), run)
                 if meter is not None:
                     await count_request(scope, meter, services.settings.max_body_bytes)
             return await answer(request)

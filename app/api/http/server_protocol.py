@@ -43,10 +43,10 @@ from app.api.http.caller import UNIX_SOCKET
 from app.api.http.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
 from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.connections import OPEN_CONNECTION, REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
-from app.api.http.gathering import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
+from app.api.http.transport import GatheringTransport, may_have_unread_data
 from app.core.access.addresses import sender_of_address
 from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate
@@ -114,7 +114,7 @@ def protocol_unless(
     # Partials, since uvicorn sends them to workers by pickle.
     made: Any = partial(Protocol if tls is None else _TlsProtocol, header_timeout_s=header_timeout_s)
     if missing:
-        log.warning("uvicorn's protocol has changed (%s): headers have no deadline here", ", ".join(missing))
+        log.warning("this version of uvicorn lacks %s: slow headers do not time out", ", ".join(missing))
         if tls is None:
             return "httptools"
         made = HttpToolsProtocol

@@ -29,14 +29,14 @@ from app.api.deps import (
 from app.api.http.access import IdentityDep, identity_of
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.caller import sender_of
-from app.api.http.limits import count_more
 from app.api.http.openapi import Responses, body_responses, json_body, response_examples, response_headers
+from app.api.http.rate_limits import count_more
 from app.api.http.replies import large_model_reply, model_reply
 from app.api.http.routing import DirectRoute, GuardedRoute, requires
 from app.api.wire import atropos as wire
 from app.api.wire.status import shown_status
-from app.core.access.limits import Use
 from app.core.access.permissions import AccessDecision, Permission, check_environment, decide, may_begin_run
+from app.core.access.rate_limits import Use
 from app.core.environments.registration import RegistrationRequest
 from app.core.runs.settings import RunConfig
 from app.services.status import ENVIRONMENTS_SHOWN

@@ -281,7 +281,8 @@ def _new_items(body: bytes) -> list[StoredNewItem]:
             value = getattr(item, name)
             first, other = (0, None) if value is None else said.setdefault((item.key, name), (position, value))
             if other != value:
-                raise InvalidField(f"items[{first}] has another value for {item.key!r}", ("items", position, name))
+                why = f"differs from items[{first}], which has the same key {item.key!r}"
+                raise InvalidField(why, ("items", position, name))
         stored.append(_stored(item, position))
     return stored
 

@@ -41,7 +41,7 @@ async def plan_shards(request: Request) -> Response:
     `LACHESIS_DATASETS_DIR` (`path`).
     """
     async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, services, body):
-        answer = await services.datasets.beside(lambda: _answer(services, body))
+        answer = await services.datasets.in_order(lambda: _answer(services, body))
     return await large_json_reply(request, answer)
 
 

@@ -11,7 +11,6 @@ from app.api.codec.group_content import Part, annotations_reply, check_part, con
 from app.api.codec.group_json import decode_native_json
 from app.api.deps import InRun, NamedRun, ServicesDep, SubmittedBody, checked_run_name, parameters
 from app.api.http.access import identity_of
-from app.api.http.limits import count_more
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
     Responses,
@@ -23,14 +22,15 @@ from app.api.http.openapi import (
     response_headers,
     write_responses,
 )
+from app.api.http.rate_limits import count_more
 from app.api.http.replies import model_reply
 from app.api.http.routing import DirectNativeRoute, NativeRoute, requires
 from app.api.http.tracing import span_of, spans
 from app.api.wire.group_query import group_criteria
 from app.api.wire.groups import shown_groups, shown_history
 from app.api.wire.status import shown_warnings
-from app.core.access.limits import Use
 from app.core.access.permissions import Permission
+from app.core.access.rate_limits import Use
 from app.core.groups.deletion import parse_position
 from app.core.groups.listing import parse_list_position
 from app.services.groups.history import GroupFacts
@@ -240,7 +240,7 @@ async def get_content(
     """
     part = None if sequence is None else Part(sequence, first or 0, tokens)
     if part is None and (first is not None or tokens is not None):
-        raise InvalidField("is required beside from and tokens", ("query", "sequence"))
+        raise InvalidField("is required with from and tokens", ("query", "sequence"))
     is_binary = accepts_binary(request)  # an error of it comes before the contents are read
     if text and (is_binary or services.token_text is None):
         raise InvalidField(

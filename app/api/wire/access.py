@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.core.access.limits import LimitUse, limits_of
+from app.core.access.rate_limits import LimitUse, limits_of
 from app.core.runs.capacity import WaitingGroups
 from app.services.access.tokens import NewToken, TokenFacts
 from lachesis.wire.access import QueuedInRun, TokenCreate, TokenCreated, TokenInfo, TokenState
@@ -35,7 +35,7 @@ def created_token(facts: TokenFacts, text: str) -> TokenCreated:
 
 
 def shown_uses(uses: Sequence[LimitUse]) -> list[RateUse]:
-    """Describe how much of limits of rates is used."""
+    """Describe how much of each rate limit is used."""
     return [RateUse(**asdict(use)) for use in uses]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from app.core.access.claims import PLACEHOLDER, ClaimRule
-from app.core.access.limits import limits_of
+from app.core.access.rate_limits import limits_of
 from lachesis.wire.access import ALL_RUNS, MAX_PATTERNS, LimitedScope
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 from lachesis.wire.problems import format_validation_error, most_telling, place

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from lachesis.wire.access import ALL_RUNS, Role
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
 

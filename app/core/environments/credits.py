@@ -162,7 +162,7 @@ class RunCredits:
 
         Args:
             caller: The environment; it has a claim.
-            more: Sequences of its that are queued, leased or running beside those of its claim; below 0 for fewer.
+            more: Sequences of its that are queued, leased or running, besides its claim; below 0 for fewer.
 
         Returns:
             At most the sequences wanted of the caller minus those that are queued, leased or running. The room of the
@@ -184,7 +184,7 @@ class RunCredits:
         when = "; there is room again when a trainer acknowledges batches" if wanted > 0 else ""
         return Credit(0, wanted, outstanding, reason + when)
 
-    def none(self, caller: int | None = None, more: int = 0) -> bool:
+    def is_exhausted(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no environment may start any sequences, if the caller has ``more`` (`of`)."""
         lack_wanted, lack_minimum = self._lack_wanted, self._lack_minimum
         if caller is not None and more:

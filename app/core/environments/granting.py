@@ -167,7 +167,7 @@ class Demand:
         if not self._alive:
             return None
         left_s = [left for lease in self.view.leases if (left := expires_s(lease, self.view.clock_ms)) is not None]
-        if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.none():
+        if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.is_exhausted():
             return None
         held = "1 batch is leased," if len(left_s) == 1 else f"{len(left_s)} batches are leased, the first"
         return f"no group may start until a trainer acknowledges: {held} for {min(left_s):.0f} s more"
@@ -219,7 +219,7 @@ class Demand:
 
     def _nobody_may_start(self, caller: int | None = None, more: int = 0) -> bool:
         """Return whether no batch is leased, no group can be replayed, and no environment has credits."""
-        return not self._has_live_lease and self._is_whole and self._credits.none(caller, more)
+        return not self._has_live_lease and self._is_whole and self._credits.is_exhausted(caller, more)
 
     def _may_be_asked(self, needed: Needed) -> bool:
         """Return whether to ask an environment for groups.

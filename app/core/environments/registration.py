@@ -142,8 +142,8 @@ def _refuse_differences(known: EnvironmentRecord, settings: Mapping[str, Any]) -
     ]
     if differing:
         raise EnvironmentSettingsDiffer(
-            f"environment {known.name} has other members, and {', '.join(differing)}; leave the setting out to join "
-            "with the one in force, or send change_settings to change it for all members"
+            f"environment {known.name} has other members: {', '.join(differing)}. Leave the setting out to keep it, "
+            "or send change_settings=true to change it for all members"
         )
 
 

@@ -7,7 +7,7 @@ from app.core.history.series import MOST_ENVIRONMENTS
 
 Counts = Mapping[str, float]
 RUN = ""
-"""The name under which totals of the run are, beside those of its environments by name."""
+"""The name under which totals of the run are, next to those of its environments by name."""
 
 
 def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, dict[str, float]]:
@@ -24,7 +24,7 @@ def increases(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
     of_run, own = before.get(RUN, {}), now.get(RUN, {})
     began_again = any(own.get(name, 0) < total for name, total in of_run.items() if name.startswith(DROPPED))
     known = {} if began_again else before
-    was_full = len(known) > MOST_ENVIRONMENTS  # the run's are beside them
+    was_full = len(known) > MOST_ENVIRONMENTS  # the run's are among them
     return {owner: _grown(known.get(owner, counts if was_full else {}), counts) for owner, counts in now.items()}
 
 

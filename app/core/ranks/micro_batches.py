@@ -114,7 +114,7 @@ def fewest(lengths: Integers, cap_tokens: int) -> int:
     """Return a lower bound of the number of packed micro-batches.
 
     For any k up to half the cap, leave out the sequences shorter than k. Each sequence longer than half the cap needs
-    its own micro-batch. Beside one longer than cap - k nothing fits. The others may share the room beside the other
+    its own micro-batch. Next to one longer than cap - k nothing fits. The others may share the room next to the other
     long ones. The tokens that do not fit there, divided by the cap, need further micro-batches. For k = 0 the bound is
     at least all tokens divided by the cap, rounded up.
 

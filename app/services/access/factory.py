@@ -9,13 +9,13 @@ from app.services.access.audit import AuditTrail
 from app.services.access.authentication import Authenticator, IdentitySource
 from app.services.access.certificates import CertificateSource
 from app.services.access.fetching import Fetch
-from app.services.access.limits import RequestLimiter
+from app.services.access.rate_limits import RequestLimiter
 from app.services.access.rule_files import read_rules
 from app.services.access.token_source import TokenSource
 from app.services.access.tokens import TokenAdministration
 from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from lachesis.wire.errors import StoreMisconfigured
 
@@ -27,7 +27,7 @@ class AccessServices:
     authenticator: Authenticator
     tokens: TokenAdministration
     audit: AuditTrail
-    limits: RequestLimiter
+    rate_limits: RequestLimiter
 
     @classmethod
     def create(

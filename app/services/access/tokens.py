@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.access.identity import owner_of_token
-from app.core.access.limits import LimitUse
+from app.core.access.rate_limits import LimitUse
 from app.core.access.tokens import ID_BYTES, SECRET_BYTES, TokenRecord, TokenSecret, digest_of, token_text
 from app.core.runs.capacity import WaitingGroups
 from app.events import note
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.compare_and_swap import Attempts
 from lachesis.wire.access import ALL_RUNS, Role
@@ -41,7 +41,7 @@ class TokenFacts:
         record: Its record.
         used_ms: When it was last used, to the minute; None for never.
         now_ms: The clock of Redis at the reading, milliseconds since 1970.
-        limits: Its limits of rates, and how much of each is used.
+        limits: Its rate limits, and how much of each is used.
         queued: What it has in the queue of each run where it has anything, if that is limited.
     """
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from app.core.batches.leases import Lease, is_redeliverable, returned
 from app.core.runs.view import QueueView
-from app.liveness import pid_space, process_exists
+from app.process_ids import pid_space, process_exists
 from app.services.batches.request import BatchResult, OutgoingBatch
 from app.services.batches.retention import Retention
 from app.store.batches.store import BatchStore

@@ -6,7 +6,7 @@ from app.services.batches.retention import Retention
 from app.services.environments.allowances import Allowances
 from app.services.environments.demand import SharedDemand
 from app.services.environments.heartbeats import HeartbeatBuffer
-from app.services.environments.newcomers import Newcomers
+from app.services.environments.new_environment_limit import NewEnvironmentLimit
 from app.services.environments.registry import EnvironmentRegistry
 from app.services.runs.warnings import RunWarnings
 from app.services.stores import Stores
@@ -35,6 +35,6 @@ class EnvironmentServices:
             retention,
             heartbeats,
             warnings,
-            Newcomers(new_each_minute),
+            NewEnvironmentLimit(new_each_minute),
         )
         return cls(registry, Allowances(stores.members, demand, heartbeats), heartbeats, demand)

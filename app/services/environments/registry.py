@@ -27,7 +27,7 @@ from app.services.batches.retention import Retention
 from app.services.environments.allowances import check_known
 from app.services.environments.change_queue import ChangeQueues, QueuedAttempts
 from app.services.environments.heartbeats import HeartbeatBuffer
-from app.services.environments.newcomers import Newcomers
+from app.services.environments.new_environment_limit import NewEnvironmentLimit
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import MemberRecord, MemberStore, not_a_member
 from app.store.environments.store import EnvironmentStore
@@ -72,7 +72,7 @@ class EnvironmentRegistry:
         retention: Retention,
         heartbeats: HeartbeatBuffer,
         warnings: RunWarnings,
-        newcomers: Newcomers,
+        new_environments: NewEnvironmentLimit,
     ) -> None:
         self._runs = runs
         self._environments = environments
@@ -80,7 +80,7 @@ class EnvironmentRegistry:
         self._retention = retention
         self._heartbeats = heartbeats
         self._warnings = warnings
-        self._newcomers = newcomers
+        self._new_environments = new_environments
         self._changes = ChangeQueues()
 
     async def register_environment(
@@ -110,7 +110,7 @@ class EnvironmentRegistry:
                 known, new_id = view.environments, view.next_environment
                 environment = register(request, known, new_id, view.clock_ms, view.environment_ttl_ms, as_one=as_one)
                 if sender is not None and environment.environment not in view.environments:
-                    await self._newcomers.count(run, sender)
+                    await self._new_environments.count(run, sender)
                     sender = None
                 if await self._put(run, environment, view, attempts):
                     emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
@@ -222,7 +222,7 @@ class EnvironmentRegistry:
             RunFull: The run has the largest number of environments or members.
         """
         if sender is not None and not self._runs.records.has_name(run, name):
-            self._newcomers.check(run, sender)  # before the run is read: a refusal costs little
+            self._new_environments.check(run, sender)  # before the run is read: a refusal costs little
         member = uuid.uuid4().hex[:16] if member is None else member
         async with self._changes.attempts("join an environment", run) as attempts:
             while attempts.again():
@@ -230,7 +230,7 @@ class EnvironmentRegistry:
                 environment = joined(name, settings, view, change_settings=change_settings)
                 key, known = environment.environment, view.environments.get(environment.environment)
                 if known is None and sender is not None:
-                    await self._newcomers.count(run, sender)
+                    await self._new_environments.count(run, sender)
                     sender = None
                 if not await self._put(run, environment, view, attempts):
                     continue

@@ -100,7 +100,7 @@ class EventRecorder:
             written, failures = await each(self._write, list(self._unwritten))
         except LachesisError as error:
             if self._outage_lines.is_due("outage"):
-                log.warning("events wait: %s", error)
+                log.warning("cannot write events to Redis, trying again: %s", error)
             self._some.set()
             return
         self._outage_lines.forget("outage")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import position_of_too_long
 from app.core.model import LaneId

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
 from app.core.model import LaneId, PlannedGroup, sequences_in

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
 from app.services.groups.commit_lock import CommitLock

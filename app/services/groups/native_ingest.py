@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, checked

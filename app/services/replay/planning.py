@@ -20,7 +20,7 @@ from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.states import FRAGMENT_REFUSALS
 
 SPARE_VICTIMS = 16
-"""Candidates for eviction to read beside one for each fragment or group that is inserted."""
+"""Candidates for eviction to read besides one for each fragment or group that is inserted."""
 
 _RECOGNISED = 64  # latest fragments of a worker in chunks whose checksums are remembered
 

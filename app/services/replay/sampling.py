@@ -57,7 +57,7 @@ class ChunkSampling:
             if found.why == "short":  # ineligible chunks have not been swept yet
                 await self._cleanup.sweep(run)
             seen = await self._replay.view(run)
-        return LimiterBlock("chunks", 1, f"chunks come and go faster than {wanted} of them can be drawn")
+        return LimiterBlock("chunks", 1, f"the buffer changed during each attempt to draw {wanted} chunks")
 
     async def _draw(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling

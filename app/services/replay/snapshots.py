@@ -108,5 +108,5 @@ def _of(there: list[SnapshotRecord], name: str, run: str) -> SnapshotRecord:
 
 def _check_groups(snapshot: SnapshotRecord, fresh_fraction: float) -> None:
     if fresh_fraction < 1 and not snapshot.policy.groups:
-        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with groups"
-        raise InvalidField(f"is of a buffer with `groups` false, but {needed}: set that to 1 first", ("name",))
+        needed = f"`fresh_fraction` of the run is {fresh_fraction}, so batches need groups of the buffer"
+        raise InvalidField(f"was taken without groups, but {needed}: set `fresh_fraction` to 1 first", ("name",))

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.access.limits import limits_of
+from app.core.access.rate_limits import limits_of
 from app.core.environments.credits import after_version
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import QueueView, RunView
 from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emit
-from app.services.access.limits import RequestLimiter
+from app.services.access.rate_limits import RequestLimiter
 from app.services.batches.retention import Retention, RewindResult
 from app.services.groups.staleness import Staleness
 from app.services.isolation import Failure, each

@@ -1,6 +1,6 @@
 """Check whether a run's limits leave room. Groups that can never enter a batch are counted separately.
 
-A full run whose groups hold no batch takes groups that one may need (`app.core.environments.overflow`). Otherwise
+A full run whose groups hold no batch takes groups that one may need (`app.core.environments.full_queue`). Otherwise
 trainers and workers would wait for each other.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.environments.overflow import FullRun
+from app.core.environments.full_queue import FullQueue
 from app.core.environments.reused_readings import reuse_for_s
 from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, LaneId
@@ -39,7 +39,7 @@ class _CapacityCheck:
     bounds: Mapping[int, Bounds]
     waiting: WaitingGroups
     oversized: WaitingGroups
-    full: FullRun | None
+    full: FullQueue | None
 
 
 class RunCapacity:
@@ -88,7 +88,7 @@ class RunCapacity:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
         if (limit := reached_limit(view.policy, _without(waiting, oversized))) is not None:
-            but = ", except those that a batch needs" if (await _full_run(view)).needs_groups else ""
+            but = ", except those that a batch needs" if (await _full_queue(view)).needs_groups else ""
             return f"{limit} is reached: groups are refused (`queue_full`){but}"
         limit = reached_limit(view.policy, oversized)
         return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (`queue_full`)"
@@ -110,7 +110,7 @@ class RunCapacity:
             bounds,
             waiting,
             oversized,
-            await _full_run(view) if is_full else None,
+            await _full_queue(view) if is_full else None,
         )
         return check
 
@@ -129,8 +129,8 @@ class RunCapacity:
         return WaitingGroups(groups, await self._groups.payload_bytes(run, queued, buffered))
 
 
-async def _full_run(view: RunView) -> FullRun:
-    return await in_thread_if(len(view.lanes) + len(view.environments) >= MANY_LANES, FullRun, view)
+async def _full_queue(view: RunView) -> FullQueue:
+    return await in_thread_if(len(view.lanes) + len(view.environments) >= MANY_LANES, FullQueue, view)
 
 
 def _waiting(view: RunView) -> WaitingGroups:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.services.access.limits import RequestLimiter
+from app.services.access.rate_limits import RequestLimiter
 from app.services.batches.factory import BatchServices
 from app.services.groups.staleness import Staleness
 from app.services.isolation import RunFailures

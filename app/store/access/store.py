@@ -8,7 +8,7 @@ from typing import Any
 
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.store.access import scripts
-from app.store.access.limits import parse_limits
+from app.store.access.rate_limits import parse_limits
 from app.store.access.scripts import TokenUse
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ServiceKeys

@@ -9,7 +9,7 @@ from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.scripts import json_text
-from app.store.runs.leases import parse_lease
+from app.store.runs.lease_codec import parse_lease
 from app.store.runs.view import reading
 
 MOST_RECORDS = 128

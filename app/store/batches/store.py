@@ -18,7 +18,7 @@ from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_en
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
-from app.store.runs.leases import lease_text, parse_lease
+from app.store.runs.lease_codec import lease_text, parse_lease
 from app.store.runs.view import balance_text, parse_policy, reading
 from lachesis.wire.errors import RunNotFound, RunRewound
 from lachesis.wire.states import DropReason

@@ -9,7 +9,7 @@ from app.core.runs.settings import Policy
 from app.store.redis.keys import NONE, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, CLOCK_FIELDS, Now
-from app.store.runs.leases import parse_lease
+from app.store.runs.lease_codec import parse_lease
 from app.store.runs.view import parse_policy
 from lachesis.wire.states import BatchOutcome, SampleOutcome
 

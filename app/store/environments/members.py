@@ -157,7 +157,7 @@ class MemberStore:
             environment: The environment's id.
             member: The member's id.
             running: Groups that it runs; None: as many as it reported last.
-            start: Groups that it wants to start beside them.
+            start: Groups that it wants to start in addition.
             allowed: Groups that the environment could start when this was decided.
             after: Groups that its members had started by then. Groups started since then reduce ``allowed``.
             retries: Requests that it repeated since it joined; None: as many as it reported last.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.store.curriculum.entries import packed_change
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups import scripts

@@ -153,7 +153,7 @@ ReplayPart = Literal[
     "requests",
     "entering",
 ]
-"""What a replay buffer consists of, beside its totals."""
+"""What a replay buffer consists of, apart from its totals."""
 
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
@@ -166,7 +166,7 @@ CurriculumPart = Literal[
     "items", "estimates", "mean_reward", "posterior", "signal", "last", "drawn", "unseen", "prior_only", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
-"""What a curriculum consists of, beside its totals."""
+"""What a curriculum consists of, apart from its totals."""
 
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 

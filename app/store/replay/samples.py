@@ -14,7 +14,7 @@ from app.store.redis.keys import ReplayKeys, RunKeys
 from app.store.redis.scripts import json_text
 from app.store.replay import scripts
 from app.store.replay.view import ReplayView
-from app.store.runs.leases import lease_text, parse_lease
+from app.store.runs.lease_codec import lease_text, parse_lease
 from lachesis.wire.replay import Sampling
 from lachesis.wire.states import ChunkSorting, SampleOutcome
 

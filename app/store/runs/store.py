@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from app.core.access.limits import limits_of
+from app.core.access.rate_limits import limits_of
 from app.core.batches.leases import after_registration
 from app.core.environments.live import EnvironmentsById
 from app.core.environments.record import EnvironmentRecord
@@ -15,7 +15,7 @@ from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy, RunConfig
 from app.core.runs.view import DemandView, QueueView, RunView
-from app.store.access.limits import limits_text
+from app.store.access.rate_limits import limits_text
 from app.store.environments.records import EnvironmentRecords, SharedEnvironments
 from app.store.events.store import MOST_EVENTS
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
@@ -26,7 +26,7 @@ from app.store.redis.pipeline import Command
 from app.store.redis.scripts import json_text
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
-from app.store.runs.leases import lease_text
+from app.store.runs.lease_codec import lease_text
 from app.store.runs.tick import PendingHeartbeats, Tick
 from app.store.runs.view import (
     Activity,

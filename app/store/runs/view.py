@@ -16,7 +16,7 @@ from app.core.runs.settings import Policy, RunConfig
 from app.store.redis.keys import NONE, PROCESSES, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 from app.store.runs.clock import CLOCK_COMMANDS, Now
-from app.store.runs.leases import parse_lease
+from app.store.runs.lease_codec import parse_lease
 from lachesis.wire.errors import UnreadableRecord
 
 _MOST_SHOWN = 200  # characters of an error message

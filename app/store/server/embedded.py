@@ -24,7 +24,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 from redis.retry import Retry
 
-from app.liveness import process_exists
+from app.process_ids import process_exists
 from app.settings import Fsync
 from app.store.server.data_dir import ServerDir, known_socket
 from app.store.server.engine import Engine, find_server, half_of_memory

@@ -1,6 +1,6 @@
 """Keep in which trace a group came in and a batch went out, for a while and for the newest of a run.
 
-It is beside the index of groups, so that groups without a trace cost nothing.
+It is apart from the index of groups, so that groups without a trace cost nothing.
 """
 
 from collections.abc import Sequence

@@ -184,7 +184,7 @@ async def _token(settings: Settings, sender: Sender) -> tuple[Finding, int]:
     try:
         ours = version("lachesis")
     except PackageNotFoundError:
-        ours = theirs  # in a clone, the SDK lies beside the service
+        ours = theirs  # in a clone, the SDK is next to the service
     if ours != theirs:
         mixed = f"{given}; the service has version {theirs}, the SDK {ours}"
         return warning("version", mixed, _install(theirs)), WELL

@@ -32,7 +32,7 @@ class Format:
         suffix: The end of names of its files.
         encode: Turns the blobs of groups into a file.
         decode: Turns a file into the blobs of its groups.
-        library: What it needs beside the SDK; None if it needs nothing.
+        library: What it needs besides the SDK; None if it needs nothing.
     """
 
     suffix: str

@@ -108,7 +108,7 @@ def overview(found: Overview, width: int) -> RenderableType:
 
 
 def _width_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return the columns that a table takes beside its first column."""
+    """Return the columns that a table takes without its first column."""
     cells = zip(header, *(list(row) + [""] * (len(header) - len(row)) for row in rows), strict=True)
     return sum(max(map(len, column)) + _GAP for column in cells)
 

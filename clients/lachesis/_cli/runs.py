@@ -15,7 +15,7 @@ from rich.live import Live
 from lachesis._cli import output, status_output
 from lachesis._cli.overview import ask_all, overview
 from lachesis._cli.session import InJson, RunName, Url, carry_out, fail, note, settings_of
-from lachesis._cli.status_output import Beside
+from lachesis._cli.status_output import StatusExtras
 from lachesis._exit_codes import UNHEALTHY, WELL, WRONG_USE
 from lachesis._transport.events import followed
 from lachesis._transport.http import Sender
@@ -53,9 +53,9 @@ def status(
             seen = await ask_all(sender)
             return seen.as_json(), overview(seen, width), not seen.troubles
         found = await sender.send(RunCalls(run).status())
-        beside = await _beside(sender, run)
-        shown = status_output.status(found, width, beside)
-        return found.model_dump(mode="json") | beside.as_json(), shown, not status_output.troubles(found)
+        extras = await _extras(sender, run)
+        shown = status_output.status(found, width, extras)
+        return found.model_dump(mode="json") | extras.as_json(), shown, not status_output.troubles(found)
 
     async def show(sender: Sender) -> int:
         with Live(console=output.console(), auto_refresh=False) if watch and not json else _Once() as live:
@@ -170,12 +170,12 @@ async def _followed_patiently(sender: Sender, calls: RunCalls, after: str) -> As
         await sender.sleep(_WATCH_S)
 
 
-async def _beside(sender: Sender, run: str) -> Beside:
-    """Ask what is shown beside the status of a run."""
+async def _extras(sender: Sender, run: str) -> StatusExtras:
+    """Ask for what is shown with the status of a run."""
     explanation = await _if_any(sender, RunCalls(run).explain())
     replay = await _if_any(sender, ReplayCalls(run).state())
     found = await _if_any(sender, RunCalls(run).curricula())
-    return Beside(explanation, replay, () if found is None else tuple(found.curricula))
+    return StatusExtras(explanation, replay, () if found is None else tuple(found.curricula))
 
 
 async def _if_any(sender: Sender, call: Call[T]) -> T | None:

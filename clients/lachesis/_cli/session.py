@@ -124,7 +124,7 @@ async def _runs_there(sender: Sender) -> str:
 
 
 def note(message: str) -> None:
-    """Print a line for people to stderr, beside the output."""
+    """Print a line for people to stderr, apart from the output."""
     typer.echo(f"lachesis: {printable(' '.join(message.split()))}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""Show the status of a run, with what other requests say beside it."""
+"""Show the status of a run, with what other requests say of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from lachesis.wire.replay import ReplayState
 from lachesis.wire.status import EnvironmentStatus, RunStatus
 
 _WIDE = 110  # columns that the long table of environments takes
-_BESIDE_NAME = 82  # columns that it takes beside the name
+_WITHOUT_NAME = 82  # columns that it takes without the name
 _NAME = 28  # columns of the name in the short table: it fits 80 columns
 _MOST_LEASES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class StatusExtras:
     """What other requests say of a run. None or nothing: the run has none, or the token may not read it."""
 
     explanation: Explanation | None = None
@@ -36,10 +36,10 @@ class Beside:
         }
 
 
-def status(found: RunStatus, width: int = 0, beside: Beside | None = None) -> RenderableType:
+def status(found: RunStatus, width: int = 0, extras: StatusExtras | None = None) -> RenderableType:
     """Show the status of a run, with the columns of environments that ``width`` has room for."""
-    beside = beside or Beside()
-    lines = [*_lines(found), *_rate_lines(found, beside.explanation), *_beside_lines(beside), *troubles(found)]
+    extras = extras or StatusExtras()
+    lines = [*_lines(found), *_rate_lines(found, extras.explanation), *_extra_lines(extras), *troubles(found)]
     if not found.environments:
         return Group(*map(line, lines))
     more = found.registered_environments - len(found.environments)
@@ -112,14 +112,14 @@ def _rate_lines(found: RunStatus, explained: Explanation | None) -> Iterator[str
         yield f"arriving: {rate:.2f} sequences/s, measured over at most a minute{expected}"
 
 
-def _beside_lines(beside: Beside) -> Iterator[str]:
-    if (replay := beside.replay) is not None:
+def _extra_lines(extras: StatusExtras) -> Iterator[str]:
+    if (replay := extras.replay) is not None:
         yield f"replay: {replay.sampleable_chunks} chunks to sample from, {replay.samples_held} samples held"
         limiter = replay.limiter
         for side, blocked in (("inserts", limiter.inserts_blocked), ("samples", limiter.samples_blocked)):
             if blocked is not None:
                 yield f"replay: {side} wait: {blocked.detail}"
-    for one in beside.curricula:
+    for one in extras.curricula:
         yield (
             f"curriculum {one.name}: {one.settings.strategy}, {one.items_seen} of {one.items} items seen, "
             f"{one.in_flight} in flight"
@@ -131,7 +131,7 @@ def _environments(found: RunStatus, width: int) -> RenderableType:
     if width < _WIDE:
         return table(header, [_row(env, _NAME) for env in found.environments])
     header += ("buffered", "served", "seen")
-    return table(header, [_long_row(env, width - _BESIDE_NAME) for env in found.environments])
+    return table(header, [_long_row(env, width - _WITHOUT_NAME) for env in found.environments])
 
 
 def _row(env: EnvironmentStatus, most: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class Portal:
         try:
             return future.result()
         except CancelledError:
-            raise RuntimeError("it was closed while this call waited") from None
+            raise RuntimeError("this object was closed in another thread while the call waited") from None
         except BaseException:
             if future.cancel():
                 ended.wait(_LONGEST_END_S)

@@ -172,7 +172,7 @@ class Sender:
         """Log that a lease is extended late. One line a minute at most."""
         if self._late_log.due(time.monotonic()):
             why = "the event loop was blocked, or the process stood still. Run long steps in a thread"
-            log.warning("a lease of %g s is extended %.1f s late: %s", lease_s, late_s, why)
+            log.warning("a lease of %g s should have been extended %.1f s ago: %s", lease_s, late_s, why)
 
     @property
     def is_open(self) -> bool:

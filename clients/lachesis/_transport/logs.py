@@ -27,7 +27,7 @@ class RateLimitedLog:
         return True
 
 
-class GrowingPause:
+class LogSchedule:
     """Schedule the messages of a wait: each pause is three times as long as the previous one.
 
     If no message follows for one more pause after it is due, the pauses start again with the first.
@@ -60,7 +60,7 @@ class WaitLog:
         """
         self._message = f"{where}: no {what} for %.0f s: %s"
         self._why = why
-        self._schedule = GrowingPause()
+        self._schedule = LogSchedule()
         self._waiting = 0
         self._since_s = 0.0
         self._logging: asyncio.Task[None] | None = None

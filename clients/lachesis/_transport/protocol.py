@@ -64,7 +64,7 @@ class Call(Generic[T]):
         body: What is sent, in one piece or from a file.
         content_type: What the body is.
         accept: What the reply should be.
-        wait_s: How long the service may wait before it answers, beside its usual time.
+        wait_s: How long the service may wait before it answers, in addition to its usual time.
         sink: Receives the body of a reply of status 2xx; ``read`` then gets an empty body.
         not_yet: An error that the caller waits out itself: the call is not repeated for it. None means no such error.
         trace: The headers of the span that it belongs to. None means the present one of the task that sends it.
@@ -178,7 +178,7 @@ def get_json(path: str) -> Call[Any]:
 
 
 def json_body(body: BaseModel) -> dict[str, Any]:
-    """Return what a `Call` with this body in JSON has beside its method and path."""
+    """Return what a `Call` with this body in JSON has besides its method and path."""
     # Only what was set: an older service refuses fields it does not know, and a change must name no others.
     return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": JSON}
 

@@ -240,7 +240,7 @@ def checked_criteria(given: Mapping[str, object], *, with_values: bool = False) 
     known = GroupCriteria.model_fields
     for name in given:
         if name not in known:
-            raise InvalidField(f"there is no such criterion; there are {', '.join(sorted(known))}", ("query", name))
+            raise InvalidField(f"is an unknown criterion; known are {', '.join(sorted(known))}", ("query", name))
         if with_values and given[name] is None:
             raise InvalidField("is None: give a value, or leave the criterion out", ("query", name))
     return dict(given)

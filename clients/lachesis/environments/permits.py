@@ -113,7 +113,7 @@ class Permits:
             now_s = time.monotonic()
             if now_s - began_s >= LOG_WAIT_AFTER_S and self._wait_log.due(now_s):
                 log.warning(
-                    "environment %s waits for a permit for %.0f s now: %s",
+                    "environment %s has waited for a permit for %.0f s: %s",
                     self._environment,
                     now_s - began_s,
                     self._waiting_for,

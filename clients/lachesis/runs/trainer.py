@@ -238,7 +238,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             InvalidField: It has no such sequence. Or ``first_token`` or ``tokens`` comes without ``sequence``.
         """
         if sequence is None and (first_token or tokens is not None):
-            raise InvalidField("is required beside first_token and tokens", ("sequence",))
+            raise InvalidField("is required with first_token and tokens", ("sequence",))
         given = {} if sequence is None else {"sequence": sequence, "from": first_token, "tokens": tokens}
         return await self._sender.send(self._calls.read_group(group, given))
 

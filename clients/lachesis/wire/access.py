@@ -102,7 +102,7 @@ class TokenInfo(TokenScope, QueueLimitSettings):
     rotation_ends_s: float | None = Field(
         default=None, description="Seconds for which the secret before the last rotation stays valid. Null: it is not."
     )
-    limits: list[RateUse] = Field(default=[], description="Its limits of rates, and how much of each is used.")
+    limits: list[RateUse] = Field(default=[], description="Its rate limits, and how much of each is used.")
     queued: list[QueuedInRun] = Field(
         default=[],
         description="What it has in the queues of runs, by run, if `max_queued_groups` or `max_queued_bytes` limits "
@@ -151,6 +151,6 @@ class TokenRotate(Body):
         default=3600.0,
         ge=0,
         le=MAX_ROTATION_S,
-        description="Seconds for which the present secret stays valid beside the new one.",
+        description="Seconds for which the current secret stays valid after the new one is made.",
         examples=[3600],
     )

@@ -46,7 +46,7 @@ _WHOLE = {int}
 MAX_DIMENSIONS = 32
 """Most dimensions of a tensor: the limit of the oldest version of numpy."""
 
-_MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths beside a length of 0 count, too
+_MOST_BYTES = 2**63 - 1  # the limit of numpy; lengths next to a length of 0 count, too
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 LENGTH_BYTES = 8
 _ALIGNMENT = 8

@@ -30,7 +30,7 @@ class Body(BaseModel):
 
 @cache
 def _takes_number(body: type[BaseModel], field: str) -> bool:
-    """Return whether a field takes a number, by itself or beside null or text."""
+    """Return whether a field takes a number, by itself or as an alternative to null or text."""
     annotation = body.model_fields[field].annotation
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return any((get_args(one)[0] if get_origin(one) is Annotated else one) in (int, float) for one in members)

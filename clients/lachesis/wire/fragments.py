@@ -22,7 +22,7 @@ POLICY_VERSIONS = "policy_versions"
 """Name of the tensor (integers, one dimension) with the policy version that sampled each step, if these differ."""
 
 FRAGMENT_KEYS = ("worker", "number", "session", "policy_version", "episodes", "reward", "cost", "priority", "metadata")
-"""Facts of a fragment beside its tensors: strings in a blob's metadata, JSON values in JSON.
+"""Facts of a fragment other than its tensors: strings in a blob's metadata, JSON values in JSON.
 
     worker          who sends it; required
     number          its number among the worker's fragments of this session, from 0; required

@@ -32,7 +32,7 @@ MAX_GROUPS = 10_000
 """Maximum number of groups in one request. A group takes at least 1,000 bytes of memory, whatever its JSON takes."""
 
 GROUP_KEYS = ("id", "environment", "policy_version", "item", "cost", "metadata")
-"""Facts of a group beside its columns: strings in the metadata of a blob, values in JSON.
+"""Facts of a group other than its columns: strings in the metadata of a blob, values in JSON.
 
     id              `GROUP_ID`, a UUID for instance; the service makes an id for a group without one
     environment     id of a registered environment

@@ -303,9 +303,7 @@ class RunStatus(_StatusModel):
     upkeep: UpkeepStatus | None = Field(
         description="Why maintenance of the run keeps failing in this process. Null while maintenance works."
     )
-    limits: list[RateUse] = Field(
-        default=[], description="The limits of rates of the run, and how much of each is used."
-    )
+    limits: list[RateUse] = Field(default=[], description="The rate limits of the run, and how much of each is used.")
     connections: int | None = Field(
         default=None,
         description="Open connections whose last request in a run was for this run, of the process that answers. "

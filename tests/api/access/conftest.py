@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.services.access.tokens import NewToken, TokenAdministration
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 

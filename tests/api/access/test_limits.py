@@ -1,4 +1,4 @@
-"""Limits of rates against the real service. A limit of one each 1,000 s decides alike on any machine."""
+"""Rate limits against the real service. A limit of one each 1,000 s decides alike on any machine."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
-from app.store.access.limits import of_run
+from app.store.access.rate_limits import of_run
 from app.store.redis.keys import LIMITS, ServiceKeys
 from app.store.redis.scripts import load
 from lachesis import AsyncTrainer, Settings

@@ -217,7 +217,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "no groups": ({"groups": []}, 422, "groups: holds no group"),
     "groups that are none": ({"groups": 1}, 422, "groups: should be an array"),
     "a group that is none": ({"groups": [GROUP, 1]}, 422, "groups[1]: should be a group"),
-    "something beside the groups": ({"groups": [GROUP], "id": "g"}, 422, "id: is unknown beside"),
+    "something beside the groups": ({"groups": [GROUP], "id": "g"}, 422, "id: is not allowed next to"),
     "too many groups": ({"groups": [{}] * (MAX_GROUPS + 1)}, 422, f"groups[{MAX_GROUPS}]: more than"),
     "an unknown field": (GROUP | {"reward": 1}, 422, "reward: is unknown here"),
     "an env_id": (GROUP | {"env_id": 1}, 422, "env_id: is unknown here"),

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
 from app.api.http.problems import FRAMEWORK_ERRORS, Problems
 from app.api.http.refusals import BURST_S, LONGEST_WAIT_S, Refusals
-from app.core.access.hold_back import SenderPace, hold_back
+from app.core.access.throttling import ThrottleRate, throttle
 from lachesis.wire.errors import InvalidField
 from tests.api.access.conftest import Tokens, bearer, tokens
 from tests.api.conftest import Start
@@ -32,7 +32,7 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
     for ended in ("shut_down", "break_off"):
         connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
         scope = {"path": "/", "headers": [], "client": ("10.0.0.7", 1), CLIENT_CONNECTION: connection}
-        held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
+        held = asyncio.create_task(Refusals(ALWAYS).throttle(scope))
         await asyncio.sleep(0)
         assert not held.done()
         if ended == "shut_down":
@@ -45,7 +45,7 @@ async def test_a_refusal_waits_until_the_server_or_the_client_ends_it() -> None:
 async def test_the_log_of_a_refusal_has_a_long_path_cut(log_lines: LogLines) -> None:
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
     scope = {"path": "/" + "x" * 9000, "headers": [], "client": ("10.0.0.7", 1), CLIENT_CONNECTION: connection}
-    held = asyncio.create_task(Refusals(ALWAYS).hold_back(scope))
+    held = asyncio.create_task(Refusals(ALWAYS).throttle(scope))
     await wait_until(lambda: bool(log_lines.of(MANY)))
     held.cancel()
     assert log_lines.of(MANY)[0]["path"] == "/" + "x" * 199
@@ -54,10 +54,10 @@ async def test_the_log_of_a_refusal_has_a_long_path_cut(log_lines: LogLines) -> 
 @pytest.mark.parametrize(("connections", "most_a_second"), [(1, 20), (400, 20), (1000, 50)])
 def test_many_connections_of_a_sender_share_one_pace(connections: int, most_a_second: int) -> None:
     """Each sends the next wrong request when it has the answer to its last one."""
-    pace, seconds = SenderPace(20, BURST_S, LONGEST_WAIT_S), 60
+    pace, seconds = ThrottleRate(20, BURST_S, LONGEST_WAIT_S), 60
     free_at_s, refused, due = 0.0, 0, [0.0] * connections
     while (now_s := heapq.heappop(due)) < seconds:
-        free_at_s, wait_s = hold_back(free_at_s, now_s, pace)
+        free_at_s, wait_s = throttle(free_at_s, now_s, pace)
         refused += 1
         heapq.heappush(due, now_s + wait_s)
     assert refused <= connections + 20 * (BURST_S + LONGEST_WAIT_S) + most_a_second * seconds
@@ -104,9 +104,9 @@ async def test_a_refusal_that_waits_holds_nothing_of_its_request(
         raise AssertionError(f"{message} was not held back")
 
     class Waiting(Refusals):
-        async def hold_back(self, scope: Scope) -> None:
+        async def throttle(self, scope: Scope) -> None:
             waits.set()
-            await super().hold_back(scope)
+            await super().throttle(scope)
 
     connection = ClientConnection(lambda: None, lambda: 0, lambda: None)
     scope = {

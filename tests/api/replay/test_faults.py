@@ -108,7 +108,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "too many fragments": ({"fragments": [0] * (MAX_FRAGMENTS + 1)}, 422, f"{MAX_FRAGMENTS + 1} fragments"),
     "fragments that are none": ({"fragments": 1}, 422, "fragments: should be an array"),
     "a fragment that is none": ({"fragments": [in_json(0), 1]}, 422, "fragments[1]: should be a fragment"),
-    "something beside them": ({"fragments": [in_json(0)], "worker": "w"}, 422, "worker: is unknown beside"),
+    "something beside them": ({"fragments": [in_json(0)], "worker": "w"}, 422, "worker: is not allowed next to"),
     "an unknown field": (in_json(0, colour=1), 422, "colour: is unknown here"),
     "no tensors": (in_json(0, tensors=None), 422, "tensors: is required"),
     "tensors of none": (in_json(0, tensors={}), 422, "tensors: 0 tensors"),

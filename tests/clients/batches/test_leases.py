@@ -164,7 +164,7 @@ async def test_a_step_that_blocks_the_event_loop_is_logged_once_for_all_leases(
         for lease in leases:
             lease.forget()
     (line,) = [record.getMessage() for record in caplog.records if "late: " in record.getMessage()]
-    assert re.match(r"a lease of 0\.3 s is extended \d+\.\d s late: ", line)
+    assert re.match(r"a lease of 0\.3 s should have been extended \d+\.\d s ago: ", line)
 
 
 async def test_an_extension_that_was_refused_is_tried_again_while_the_lease_lasts(

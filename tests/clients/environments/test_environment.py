@@ -432,7 +432,7 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
                 tasks.create_task(refused(wait_s))
         assert given_up == [0.7, 7], "each waits as long as it may"
         assert await _was_logged(
-            caplog, r"environment gsm8k waits for a permit for \d s now: the run wants 2 .*; there is room"
+            caplog, r"environment gsm8k has waited for a permit for \d s: the run wants 2 .*; there is room"
         )
         assert len(_warnings(caplog)) == 1
         assert environment.running_groups == 0

@@ -52,7 +52,7 @@ async def test_groups_are_deleted_by_the_criteria_of_lists(run: Settings) -> Non
         assert await trainer.delete_groups(**low) == len(found.groups) >= 2  # type: ignore[arg-type]
         assert {(await trainer.find_group(one.id)).reason for one in found.groups} == {"deleted"}
         assert (await trainer.list_groups(state="queued", score_max=scores[1])).groups == []
-        with pytest.raises(InvalidField, match="there is no such criterion; there are dropped"):
+        with pytest.raises(InvalidField, match="is an unknown criterion; known are dropped"):
             await trainer.delete_groups(size=1, enviroment="math")  # type: ignore[call-arg]
         left = (await trainer.status()).groups.queued
         with pytest.raises(InvalidField, match="item: is None: give a value, or leave the criterion out"):

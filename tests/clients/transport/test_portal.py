@@ -58,7 +58,7 @@ def test_a_call_that_waits_when_the_portal_closes_raises_an_error_that_says_so()
         waiting = threads.submit(lambda: portal.run(forever()))
         waits.wait()
         portal.close()
-        with pytest.raises(RuntimeError, match="it was closed while this call waited"):
+        with pytest.raises(RuntimeError, match="this object was closed in another thread while the call waited"):
             waiting.result()
 
 

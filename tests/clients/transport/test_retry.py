@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis._transport.logs import GrowingPause, RateLimitedLog
+from lachesis._transport.logs import LogSchedule, RateLimitedLog
 from lachesis._transport.retry import PASSING, Backoff, passes
 from lachesis.errors import BY_CODE, AnnotationsFull, LachesisError, LeaseLost, ServiceError, Unauthorized, Unreachable
 from tests.properties import examples
@@ -110,7 +110,7 @@ def test_a_notice_comes_at_once_and_then_seldom() -> None:
 
 
 def test_notices_of_a_wait_grow_rarer_and_start_again_after_quiet() -> None:
-    rhythm = GrowingPause(first_s=10, longest_s=100)
+    rhythm = LogSchedule(first_s=10, longest_s=100)
     assert rhythm.due_s < 0
     said, now_s = [], 5.0
     for _ in range(6):

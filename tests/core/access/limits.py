@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.core.access.limits import BURST_US
+from app.core.access.rate_limits import BURST_US
 from app.core.runs.capacity import WaitingGroups
 from lachesis.wire.limits import QueueLimitSettings
 

@@ -1,15 +1,15 @@
-"""The rule of limits of rates, against a bucket that leaks and against time itself."""
+"""The rule of rate limits, against a bucket that leaks and against time itself."""
 
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.limits import BURST_US, LimitUse, Use, costs, limits_of, named, used
+from app.core.access.rate_limits import BURST_US, LimitUse, Use, costs, limits_of, named, used
 from app.core.runs.settings import Policy
 from lachesis.wire.access import TokenCreate
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
-from tests.core.access.limits import count_use
+from tests.core.access.rate_limits import count_use
 from tests.properties import examples
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 5_000_000)), max_size=30)

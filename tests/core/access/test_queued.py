@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.core.runs.capacity import WaitingGroups
 from lachesis.wire.limits import QueueLimitSettings
-from tests.core.access.limits import exceeded_limit
+from tests.core.access.rate_limits import exceeded_limit
 from tests.properties import examples
 
 SUBMISSIONS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=4), st.integers(0, 3)), max_size=20)

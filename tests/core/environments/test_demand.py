@@ -87,13 +87,13 @@ def test_credits_of_a_changed_claim_need_no_new_computation(
     batch_size: int, horizon: int, claims: dict[int, Claim], others: int, more: int
 ) -> None:
     credits_ = RunCredits(batch_size, horizon, claims, others)
-    assert credits_.none() == all(credits_.of(key).sequences == 0 for key in claims)
+    assert credits_.is_exhausted() == all(credits_.of(key).sequences == 0 for key in claims)
     for key, claim in claims.items():
         changed = RunCredits(
             batch_size, horizon, {**claims, key: replace(claim, outstanding=claim.outstanding + more)}, others
         )
         assert credits_.of(key, more) == changed.of(key)
-        assert credits_.none(key, more) == changed.none()
+        assert credits_.is_exhausted(key, more) == changed.is_exhausted()
 
 
 @given(views())

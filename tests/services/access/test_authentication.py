@@ -16,7 +16,7 @@ from app.services.access.token_source import TokenSource
 from app.services.access.tokens import NewToken, TokenAdministration
 from app.settings import ServiceSettings
 from app.store.access.audit import AuditStore
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.access.store import AccessStore
 from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_json import decode_native_json
 from app.api.deps import Services
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.groups.annotations import Rows
 from app.core.groups.listing import parse_list_position
 from app.core.runs.settings import Policy

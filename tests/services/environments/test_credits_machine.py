@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.core.environments.overflow import FullRun
+from app.core.environments.full_queue import FullQueue
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
 from app.services.batches.diagnostics import BatchDiagnosis
@@ -76,7 +76,7 @@ class CreditsMachine(RuleBasedStateMachine):
                 self._call(lambda services: services.groups.native.submit(RUN, [group]))
             except QueueFull:
                 why = self._call(lambda services: services.batches.diagnostics.of(RUN)).not_ready
-                is_taken = FullRun(self._view()).takes((environment, size))
+                is_taken = FullQueue(self._view()).takes((environment, size))
                 if why is None or ("max_queued_groups = " in why.detail and not is_taken):
                     return False
                 # A process looks seldom at what a batch needs: it takes the group within a second.

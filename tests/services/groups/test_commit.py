@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.groups.commit_lock import PATH_VARIABLE, CommitLock

@@ -23,7 +23,7 @@ from app.store.replay.entries import (
     parse_worker,
 )
 from app.store.replay.view import NO_TOTALS
-from app.store.runs.leases import parse_lease
+from app.store.runs.lease_codec import parse_lease
 from lachesis.wire.replay import MAX_SNAPSHOTS
 from lachesis.wire.states import ARCHIVED, RESERVED, SAMPLEABLE
 from tests.services.conftest import RUN, Process, config

@@ -118,7 +118,7 @@ async def test_samples_held_at_the_snapshot_are_given_back_and_those_held_now_ha
     assert (books.total("samples"), books.samples) == (0, {})
     await buffer.ack(then[0])
     for sample in (then[1], now):
-        with pytest.raises(LeaseLost, match="a snapshot of the buffer was restored"):
+        with pytest.raises(LeaseLost, match="ended because a snapshot of the buffer was restored"):
             await buffer.ack(sample)
     assert len((await buffer.take(4)).records) == 4
     assert len(books.saved["a"].chunks) == 5

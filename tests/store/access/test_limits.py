@@ -1,4 +1,4 @@
-"""Limits of rates in Redis: the script against the rule, and the limits of runs."""
+"""Rate limits in Redis: the script against the rule, and the limits of runs."""
 
 import asyncio
 import logging
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from app.core.access.identity import owner_of_token
-from app.core.access.limits import BURST_US
+from app.core.access.rate_limits import BURST_US
 from app.core.runs.capacity import WaitingGroups
 from app.core.runs.settings import Policy
 from app.store.access import scripts
-from app.store.access.limits import LimitStore, of_run
+from app.store.access.rate_limits import LimitStore, of_run
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import LIMITS, RUNS, ServiceKeys
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 from tests.acl_user import unrestricted_url
-from tests.core.access.limits import count_use
+from tests.core.access.rate_limits import count_use
 from tests.properties import examples
 from tests.store.conftest import CONFIG, RUN, Store
 from tests.store.conftest import KEYS as KEYS_OF_RUN

@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.runs.capacity import WaitingGroups
-from app.store.access.limits import LimitStore
+from app.store.access.rate_limits import LimitStore
 from app.store.groups.entries import PendingGroup, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from lachesis.wire.errors import QueueFull
 from lachesis.wire.limits import QueueLimitSettings
-from tests.core.access.limits import exceeded_limit
+from tests.core.access.rate_limits import exceeded_limit
 from tests.seeds import FUZZ, seed_of
 from tests.store.conftest import KEYS, RUN, Store, encoded
 

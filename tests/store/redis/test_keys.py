@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from app.core.access.queued import LimitedAccount
+from app.core.access.queue_limits import LimitedAccount
 from app.core.access.tokens import TokenRecord, TokenSecret
 from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.history.series import HistorySpan
 from app.core.runs.settings import Policy
 from app.store.access.audit import AuditStore
-from app.store.access.limits import LimitStore, of_run
+from app.store.access.rate_limits import LimitStore, of_run
 from app.store.access.store import AccessStore
 from app.store.groups.annotations import AnnotationStore
 from app.store.groups.entries import Placement

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.batches.leases import Lease, Portion
-from app.store.runs.leases import lease_text, parse_lease
+from app.store.runs.lease_codec import lease_text, parse_lease
 from lachesis.wire.states import LEASE_STATES, LeaseState
 
 

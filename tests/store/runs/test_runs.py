@@ -11,7 +11,7 @@ from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
 from app.store.redis.settings_text import settings_text
 from app.store.runs import scripts
-from app.store.runs.leases import lease_text
+from app.store.runs.lease_codec import lease_text
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 

@@ -1,4 +1,4 @@
-"""Limits of what an account, such as a token or the subject of a JWT, may have in the queue of a run.
+"""Limit what an account, such as a token or the subject of a JWT, may have in the queue of a run.
 
 A group counts from its submission until a batch takes it or it is dropped. If its batch is given back, it does not
 count again. `app/store/lua/groups/token_limits.lua` has the rule.

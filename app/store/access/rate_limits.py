@@ -1,4 +1,4 @@
-"""Limits of rates in Redis: those of runs, and what is used of them and of those of accounts."""
+"""Rate limits in Redis: those of runs, and what is used of them and of those of accounts."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from app.core.access.limits import BURST_US, LimitUse, named, used
+from app.core.access.rate_limits import BURST_US, LimitUse, named, used
 from app.core.runs.capacity import WaitingGroups
 from app.store.access import scripts
 from app.store.redis.client import RedisClient

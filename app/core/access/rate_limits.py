@@ -1,4 +1,4 @@
-"""Limits of rates: what a token or a run may send per second.
+"""Rate limits: what a token or a run may send per second.
 
 The rule is GCRA, the generic cell rate algorithm. Each limit has one number, its *arrival*: the time at which all that
 was sent would have come in at exactly the limit. `app/store/lua/access/count_use.lua` counts. It stores with an arrival

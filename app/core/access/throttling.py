@@ -1,10 +1,10 @@
-"""Decide how long to hold something back of a sender that sends much of it: refusals, environments of new names."""
+"""Decide how long to delay the events of a sender that exceeds its rate: refusals, and environments of new names."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class SenderPace:
+class ThrottleRate:
     """What a sender gets without waiting.
 
     Attributes:
@@ -18,8 +18,8 @@ class SenderPace:
     longest_s: float
 
 
-def hold_back(free_at_s: float, now_s: float, pace: SenderPace) -> tuple[float, float]:
-    """Count one more event of a sender, and say how long to hold it back (GCRA).
+def throttle(free_at_s: float, now_s: float, rate: ThrottleRate) -> tuple[float, float]:
+    """Count one more event of a sender, and return how long to delay it (GCRA).
 
     If a sender stays above its rate, each of its events waits for the longest time.
 
@@ -27,11 +27,11 @@ def hold_back(free_at_s: float, now_s: float, pace: SenderPace) -> tuple[float, 
         free_at_s: When the sender has its whole burst again, as returned for its last event. Any past time for the
             first one.
         now_s: Now, on the same clock.
-        pace: What the sender gets without waiting.
+        rate: What the sender gets without waiting.
 
     Returns:
-        The new ``free_at_s``, and the seconds to hold the event back.
+        The new ``free_at_s``, and the seconds to delay the event.
     """
-    then_s = max(free_at_s, now_s) + 1 / pace.each_s
-    wait_s = min(max(0.0, then_s - now_s - pace.burst_s), pace.longest_s)
-    return min(then_s, now_s + pace.burst_s + pace.longest_s), wait_s
+    then_s = max(free_at_s, now_s) + 1 / rate.each_s
+    wait_s = min(max(0.0, then_s - now_s - rate.burst_s), rate.longest_s)
+    return min(then_s, now_s + rate.burst_s + rate.longest_s), wait_s

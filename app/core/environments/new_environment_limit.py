@@ -4,7 +4,7 @@ MINUTE_S = 60.0
 
 
 def admit(full_at_s: float, now_s: float, each_minute: int) -> tuple[float, float]:
-    """Admit one more, or tell how long to wait.
+    """Admit one more environment, or return how long to wait.
 
     A sender may bring a minute's number at once, and further ones at this rate (GCRA).
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.planning import decide
-from app.core.environments.overflow import LEAST, FullRun
+from app.core.environments.full_queue import LEAST, FullQueue
 from app.core.model import Bounds, Lane, LaneId, QueuedGroup
 from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
@@ -83,7 +83,7 @@ def test_senders_that_a_full_run_refuses_would_get_no_batch_without_a_limit(
     """Each live environment sends groups of the size that it declared, in any order."""
     senders = [(key, record.group_size) for key, record in view.live.records.items()]
     for _ in range((BATCH_SIZE + LEAST) * len(view.environments) + 1):
-        full = FullRun(view)
+        full = FullQueue(view)
         taken = [lane for lane in senders if full.takes(lane)]
         assert full.needs_groups or not taken
         if not taken or has_a_batch_in_time(view):
@@ -102,7 +102,7 @@ def test_senders_that_a_full_run_refuses_would_get_no_batch_without_a_limit(
 def test_a_full_run_takes_what_makes_a_batch_possible_and_nothing_beside_a_batch(
     view: QueueView, sender: int | None, size: int
 ) -> None:
-    lane, full = (sender, size), FullRun(view)
+    lane, full = (sender, size), FullQueue(view)
     if holds_a_batch(view.lanes, view.live.bounds(BATCH_SIZE)):
         assert not full.takes(lane)
         assert not full.needs_groups
@@ -114,17 +114,17 @@ def test_an_environment_below_its_minimum_is_taken_although_others_hold_a_batch(
     """The size of one that has left does not make the minimum impossible, so batches wait for it."""
     gone = replace(environment(2, 1), left_ms=0)
     environments = {0: environment(0, 3, 0.25), 1: environment(1, 2, 0.25), 2: gone}
-    full = FullRun(replace(EMPTY, clock_ms=TTL_MS, environments=environments, lanes={(1, 2): 4}))
+    full = FullQueue(replace(EMPTY, clock_ms=TTL_MS, environments=environments, lanes={(1, 2): 4}))
     assert [full.takes(lane) for lane in ((0, 3), (1, 2), (2, 1), (None, 1))] == [True, False, False, False]
 
 
 def test_without_a_batch_it_takes_as_many_of_each_size_as_one_can_use() -> None:
     many = replace(EMPTY, environments={0: environment(0, 5)}, lanes={(0, 5): LEAST, (None, 6): LEAST - 1})
-    full = FullRun(many)
+    full = FullQueue(many)
     assert [full.takes(lane) for lane in ((0, 5), (0, 9), (None, 5), (None, 6))] == [False, False, True, True]
 
 
 def test_with_a_replay_buffer_the_fresh_part_of_a_batch_is_enough() -> None:
     mixed = replace(EMPTY, policy=Policy(fresh_fraction=0.5), lanes={(None, 4): 1})
-    assert not FullRun(mixed).takes((None, 4))
-    assert FullRun(replace(mixed, unfilled=True)).takes((None, 4))
+    assert not FullQueue(mixed).takes((None, 4))
+    assert FullQueue(replace(mixed, unfilled=True)).takes((None, 4))

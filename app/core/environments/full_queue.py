@@ -22,7 +22,7 @@ LEAST = 16
 """Groups of an environment and size that a run without a batch takes in any case."""
 
 
-class FullRun:
+class FullQueue:
     """A run whose limits are reached. The cost is about that of choosing a batch.
 
     Args:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.environments.newcomers import admit
+from app.core.environments.new_environment_limit import admit
 
 
 @given(each_minute=st.sampled_from([1, 2, 3, 5, 60]), pauses_s=st.lists(st.integers(0, 100), max_size=30))

@@ -3,8 +3,8 @@
 import asyncio
 import math
 
-from app.core.access.hold_back import SenderPace, hold_back
-from app.core.environments.newcomers import admit
+from app.core.access.throttling import ThrottleRate, throttle
+from app.core.environments.new_environment_limit import admit
 from lachesis.wire.errors import TooManyNewEnvironments
 
 _SLOWEST_PER_S = 5.0
@@ -12,7 +12,7 @@ _WITHIN_S = 24.0  # a minute's number of environments may come in this time
 _MANY = 1024  # runs and senders, before those without a recent environment are forgotten
 
 
-class Newcomers:
+class NewEnvironmentLimit:
     """The recent environments of new names. Each process counts its own.
 
     Args:
@@ -22,9 +22,9 @@ class Newcomers:
     def __init__(self, each_minute: int) -> None:
         self._each_minute = each_minute
         each_s = max(_SLOWEST_PER_S, each_minute / _WITHIN_S)
-        self._pace = SenderPace(each_s=each_s, burst_s=4.0, longest_s=30.0)
+        self._rate = ThrottleRate(each_s=each_s, burst_s=4.0, longest_s=30.0)
         self._full_at_s: dict[tuple[str, str], float] = {}  # for the number a minute
-        self._free_at_s: dict[tuple[str, str], float] = {}  # for the pace
+        self._free_at_s: dict[tuple[str, str], float] = {}  # for the rate at which they are let through
 
     def check(self, run: str, sender: str) -> None:
         """Check that a sender may bring one more now.
@@ -46,7 +46,7 @@ class Newcomers:
             self._full_at_s = {key: at_s for key, at_s in self._full_at_s.items() if at_s > now_s}
             self._free_at_s = {key: at_s for key, at_s in self._free_at_s.items() if at_s > now_s}
         self._full_at_s[run, sender] = full_at_s
-        self._free_at_s[run, sender], wait_s = hold_back(self._free_at_s.get((run, sender), now_s), now_s, self._pace)
+        self._free_at_s[run, sender], wait_s = throttle(self._free_at_s.get((run, sender), now_s), now_s, self._rate)
         if wait_s:
             await asyncio.sleep(wait_s)
 

@@ -1,4 +1,4 @@
-"""Check whether another process still runs."""
+"""Tell whether a process still runs, and where its id is unique."""
 
 import os
 import socket

@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 
-from app.services.environments.newcomers import Newcomers
+from app.services.environments.new_environment_limit import NewEnvironmentLimit
 from tests.api.conftest import Start
 
 
@@ -30,9 +30,9 @@ async def test_an_address_brings_few_new_environments_and_joins_known_ones_freel
 
 async def test_a_hundred_names_at_once_come_in_one_after_the_other() -> None:
     """As of a hundred workers behind one address. Each new name makes the requests of others dearer."""
-    newcomers = Newcomers(120)  # none of them is refused
-    waiting = [asyncio.ensure_future(newcomers.count("math", "10.0.0.7")) for _ in range(100)]
-    other = asyncio.ensure_future(newcomers.count("math", "10.0.0.8"))
+    limit = NewEnvironmentLimit(120)  # none of them is refused
+    waiting = [asyncio.ensure_future(limit.count("math", "10.0.0.7")) for _ in range(100)]
+    other = asyncio.ensure_future(limit.count("math", "10.0.0.8"))
     await asyncio.sleep(0)
     assert other.done(), "nobody waits for the names of others"
     assert 20 <= sum(one.done() for one in waiting) < 100
@@ -42,7 +42,7 @@ async def test_a_hundred_names_at_once_come_in_one_after_the_other() -> None:
 
 
 async def test_a_service_that_allows_more_names_a_minute_admits_them_faster() -> None:
-    newcomers = Newcomers(6000)
+    limit = NewEnvironmentLimit(6000)
     async with asyncio.timeout(0):  # nothing here may wait
         for _ in range(1000):
-            await newcomers.count("math", "10.0.0.7")
+            await limit.count("math", "10.0.0.7")

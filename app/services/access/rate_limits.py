@@ -1,4 +1,4 @@
-"""Limit what each account and each run sends (`app.core.access.limits`)."""
+"""Limit what each account and each run sends (`app.core.access.rate_limits`)."""
 
 import asyncio
 import logging
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.access.identity import Identity
-from app.core.access.limits import Use, costs, limits_of
+from app.core.access.rate_limits import Use, costs, limits_of
 from app.services.background import end
-from app.store.access.limits import LimitStore, of_run
+from app.store.access.rate_limits import LimitStore, of_run
 from lachesis.wire.errors import LachesisError, RateLimited
 from lachesis.wire.limits import RateLimitSettings, RunLimitSettings
 
@@ -117,7 +117,7 @@ class RequestLimiter:
             try:
                 await self.refresh()
             except LachesisError as error:  # the next look reads what has changed
-                log.debug("limits of rates were not read: %s", error)
+                log.debug("rate limits were not read: %s", error)
 
     async def refresh(self) -> None:
         """Read the limits of runs if they have changed. Each process does so every second."""
