@@ -156,7 +156,8 @@ class EnvironmentRegistry:
         if await attempts.waited():
             return False
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
-            if await self._forget(run, await self._runs.view(run), at_once=True) == []:
+            now = await self._runs.view(run)
+            if len(now.environments) >= MOST_ENVIRONMENTS and await self._forget(run, now, at_once=True) == []:
                 raise RunFull(f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups")
             return False
         return await self._environments.put(run, environment, view.epoch)

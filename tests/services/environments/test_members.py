@@ -31,8 +31,10 @@ from lachesis.wire.errors import (
     RunNotFound,
     UnreadableRecord,
 )
+from tests.lossy_line import LossyLine
 from tests.script_names import name_of
 from tests.services.conftest import RUN, Process, config, encoded, join
+from tests.waiting import wait_until
 
 HISTORY_S = 3600
 
@@ -178,6 +180,29 @@ async def test_names_that_take_the_room_of_others_at_the_same_time_all_join(
     await asyncio.gather(*(each.runs.atropos.view(RUN) for each in processes))
     await asyncio.gather(*(join(each, f"live-{number}") for number, each in enumerate(processes)))
     assert sorted(await names(alone)) == ["live-0", "live-1", "live-2", "live-3"]
+
+
+async def test_a_run_that_another_process_made_room_in_is_not_full(
+    alone: Process,
+    process: Callable[..., Process],
+    lossy: tuple[LossyLine, str],
+    redis_client: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process has read a full run. Before it looks for room, another one forgets the only environment."""
+    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 1)
+    line, url = lossy
+    late, _ = process(url)
+    await come_and_go(alone, "pod")
+    line.hold(RunKeys(RUN).ledger.encode())
+    joining = asyncio.create_task(join(late, "live"))
+    await wait_until(lambda: line.holds)
+    await pass_time(redis_client, HISTORY_S)
+    assert [one.name for one in await alone[0].environments.registry.forget_idle(RUN)] == ["pod"]
+    line.heal()
+    await line.deliver_late()
+    assert (await joining).new
+    assert await names(alone) == ["live"]
 
 
 async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_them(
