@@ -193,7 +193,7 @@ ELSEWHERE = {
     errors.ReplayBlocked: "test_replay.py",
     errors.NotAnAtroposRun: "test_browser_guard.py: on the Atropos surface",
     errors.IssuerUnavailable: "test_jwt.py: takes an issuer",
-    errors.RateLimited: "test_limits.py: takes limits",
+    errors.RateLimited: "test_rate_limits.py: takes limits",
     errors.Unauthorized: "test_tokens.py: takes a token",
     errors.PermissionDenied: "test_matrix.py: takes a token",
     errors.ClosedByDefault: "test_tokens.py: takes another address",

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from lachesis._cli.group_output import content, history, listed
 from lachesis._cli.output import cut, explanation, short, span
 from lachesis._cli.overview import Overview, SeenRun, overview, state
-from lachesis._cli.status_output import Beside, status
+from lachesis._cli.status_output import StatusExtras, status
 from lachesis.wire.batches import Explanation
 from lachesis.wire.curricula import CurriculumInfo
 from lachesis.wire.groups import GroupContent, GroupHistory, ListedGroup
@@ -88,7 +88,7 @@ EXPLAINED: dict[str, Any] = {
         },
     ],
 }  # fmt: skip
-BESIDE = Beside(
+EXTRAS = StatusExtras(
     Explanation.model_validate(EXPLAINED),
     None,
     (
@@ -210,7 +210,7 @@ def test_contents_are_cut_after_two_thousand_characters_of_a_line_and_two_hundre
 
 def test_the_status_of_a_run_says_all_there_is() -> None:
     found = RunStatus.model_validate(STATUS)
-    assert seen(status(found, 109, BESIDE), 110) == [
+    assert seen(status(found, 109, EXTRAS), 110) == [
         "run math: step 812, policy version 811, batches of 32",
         "storage: a crash of the machine",
         "LACHESIS_INSECURE is set: everyone who reaches the service may do everything",
@@ -238,7 +238,7 @@ def test_the_status_of_a_run_says_all_there_is() -> None:
         "12 nnnnnnnnnnnnnnnnnnnnnnnn…     no       5       25%    -     7        3",
         "… and 3 more",
     ]
-    assert seen(status(found, 110, BESIDE), 110)[-4:] == [
+    assert seen(status(found, 110, EXTRAS), 110)[-4:] == [
         "environment                   alive  queued  promised  got  owed  dropped  buffered  served      seen",
         "3 gsm8k_0                       yes       5       25%  31%     7        3         1     640  12 s ago",
         "12 nnnnnnnnnnnnnnnnnnnnnnnn…     no       5       25%    -     7        3         1     640  12 s ago",
