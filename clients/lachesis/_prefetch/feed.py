@@ -72,6 +72,7 @@ class Feed(PrefetchQueue[Held[V]], Generic[V]):
         self._fresh_from = (policy_version, policy_version - max_staleness)
         stale = [one for one in self._ready if self._is_stale(one)]
         self._ready = deque(one for one in self._ready if not self._is_stale(one))
+        self._handed_out += stale  # if this is cancelled, `aclose` gives the rest back
         self._room.set()
         await give_all_back((one.lease for one in reversed(stale)), f"too old for policy version {policy_version}")
 

@@ -244,6 +244,23 @@ async def test_prefetched_batches_that_became_too_old_are_replaced(run: Settings
         assert (await trainer.status()).dropped["stale"] == 2
 
 
+async def test_the_loop_gives_back_old_batches_that_a_cancelled_call_has_left(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
+        await trainer.change_run(max_staleness=1)
+        await trainer.set_policy_version(5)
+        await submitted(environment, [group(position, policy_version=4) for position in range(1, 9)])
+        batches = trainer.batches(prefetch=3, wait_s=5)
+        await (await anext(batches)).ack()
+        await wait_until(lambda: _leased(trainer, 6))
+        setting = asyncio.create_task(trainer.set_policy_version(6))
+        await wait_until(lambda: "batches_held=3" not in repr(trainer), pause_s=0)
+        setting.cancel()
+        await asyncio.wait([setting])
+        assert setting.cancelled()
+        await batches.aclose()
+        assert (await counts(trainer))["leased"] <= 2, "the batch whose request was cancelled waits for its deadline"
+
+
 async def test_after_a_rewind_the_batches_since_come_again_before_any_new_one(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 11)])
