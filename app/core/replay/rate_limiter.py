@@ -239,7 +239,11 @@ def adjusted(position: LimiterState, old: RateLimiter | None, new: RateLimiter |
 
     The error stays the same, moved into the new band. So inserts and samples under the old settings do not count again
     under the new ones. When a limiter is switched on, the buffer's chunks count as inserted and never sampled.
+
+    The same limiter keeps its state, also where its error is outside the band: before the first sample, for example.
     """
+    if new == old:
+        return position
     if new is None:
         return replace(position, offset=0.0)
     before = position.size * new.samples_per_insert if old is None else error(position, old)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -241,9 +241,17 @@ def test_new_settings_go_on_from_the_error_there_was(
     old: RateLimiter, new: RateLimiter, position: LimiterState
 ) -> None:
     before = error(position, old)
+    assume(new != old)
     after = adjusted(position, old, new)
     assert error(after, new) == pytest.approx(min(max(before, new.min_diff), new.max_diff))
     assert replace(after, offset=position.offset) == position
+
+
+@examples(100)
+@given(st.none() | bands(), POSITIONS)
+def test_the_same_limiter_keeps_its_error_wherever_it_is(limiter: RateLimiter | None, position: LimiterState) -> None:
+    """Other settings of the buffer, and new sessions, change nothing about what waits."""
+    assert adjusted(position, limiter, limiter) == position
 
 
 def test_a_million_old_inserts_do_not_block_when_the_aim_doubles() -> None:
