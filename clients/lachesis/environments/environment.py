@@ -42,6 +42,7 @@ from lachesis.wire.groups import MAX_GROUPS, GroupOutcome, Receipts
 from lachesis.wire.status import Warned
 
 _LEAVING_S = 5.0
+_SHORTEST_TURN_S = 1.0
 _REPORT_DELAY_S = 0.3  # groups that arrive within this time are reported together
 
 log = logging.getLogger(__name__)
@@ -211,8 +212,25 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         """Return how many more groups all members of the environment together may start now.
 
         To start a group, take a `permit`. It reserves one group for this member.
+
+        Raises:
+            LachesisError: The service did not answer within ``retry_budget_s``, or refused the request.
         """
-        return await self._report()
+        while not await self._in_turn(max(_SHORTEST_TURN_S, self.settings.retry_budget_s)):
+            if self.trouble is not None:
+                raise self.trouble
+        try:
+            return await self._report_now()
+        finally:
+            self._reporting.release()
+
+    async def _in_turn(self, within_s: float) -> bool:
+        """Wait for the turn to report; False if it did not come in time. Permits ask for as long as they may wait."""
+        try:
+            async with timeout(within_s):
+                return await self._reporting.acquire()
+        except TimeoutError:
+            return False
 
     async def _report(self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None) -> Credits:
         """Report how many groups run here, and ask to start more.
@@ -221,11 +239,16 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         example after a network partition, joins again.
         """
         async with self._reporting:
-            try:
-                return await self._beat(start_groups, budget_s, note)
-            except (MemberNotFound, EnvironmentNotFound) as error:
-                await self._join_again(error, budget_s, note)
-                return await self._beat(start_groups, budget_s, note)
+            return await self._report_now(start_groups, budget_s, note)
+
+    async def _report_now(
+        self, start_groups: int = 0, budget_s: float | None = None, note: Note | None = None
+    ) -> Credits:
+        try:
+            return await self._beat(start_groups, budget_s, note)
+        except (MemberNotFound, EnvironmentNotFound) as error:
+            await self._join_again(error, budget_s, note)
+            return await self._beat(start_groups, budget_s, note)
 
     async def _beat(self, start_groups: int, budget_s: float | None, note: Note | None) -> Credits:
         name, running = self._joining.name, self.running_groups

@@ -180,6 +180,9 @@ class Environment(BlockingOwner[AsyncEnvironment]):
         """Return how many more groups all members of the environment together may start now.
 
         To start a group, take a `permit`. It reserves one group for this member.
+
+        Raises:
+            LachesisError: The service did not answer within ``retry_budget_s``, or refused the request.
         """
         return self._portal.run(self._async.credits())
 
