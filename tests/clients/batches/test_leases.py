@@ -160,10 +160,10 @@ async def test_a_step_that_blocks_the_event_loop_is_logged_once_for_all_leases(
         leases = [HeldLease(held[1], 0.3, sender, None) for _ in range(2)]
         await asyncio.sleep(0)  # they begin to wait for a third of that
         time.sleep(0.5)  # noqa: ASYNC251 - as a step does that is not in a thread
-        await wait_until(lambda: "late: the event loop was blocked" in caplog.text)
+        await wait_until(lambda: "s ago: the event loop was blocked" in caplog.text)
         for lease in leases:
             lease.forget()
-    (line,) = [record.getMessage() for record in caplog.records if "late: " in record.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "should have been extended" in record.getMessage()]
     assert re.match(r"a lease of 0\.3 s should have been extended \d+\.\d s ago: ", line)
 
 

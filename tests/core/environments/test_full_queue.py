@@ -1,5 +1,6 @@
 """A full run takes what a batch may need: checked against every batch, and played until the planner has one."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -60,8 +61,11 @@ def free(view: QueueView) -> dict[int, Bounds]:
 
 def has_a_batch_in_time(view: QueueView) -> bool:
     """Return whether the planner finds a batch, at once or after the times that it waits for minimums."""
-    heads = {lane: tuple(QueuedGroup(n, f"{lane}{n}") for n in range(count)) for lane, count in view.lanes.items()}
-    lanes = [Lane(*lane, len(own), own) for lane, own in heads.items()]
+    arrivals = itertools.count()
+    lanes = [
+        Lane(*lane, groups, tuple(QueuedGroup(next(arrivals), f"{lane}{n}") for n in range(groups)))
+        for lane, groups in view.lanes.items()
+    ]
     for _ in range(4):
         decision = decide(view, lanes, RELAX_MS)
         if decision.plan is not None:

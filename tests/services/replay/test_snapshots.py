@@ -188,7 +188,7 @@ async def test_a_buffer_without_groups_is_not_restored_while_batches_are_filled_
     await buffer.configure(groups=True)
     await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
     await buffer.put(1)
-    with pytest.raises(InvalidField, match=r"name: .* `fresh_fraction` is 0.5"):
+    with pytest.raises(InvalidField, match=r"name: .* `fresh_fraction` of the run is 0.5"):
         await services.replay.snapshots.restore(RUN, "a")
     assert (await services.replay.buffers.state(RUN)).policy.groups
     assert len((await buffer.books()).chunks) == 2
