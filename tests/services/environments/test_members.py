@@ -205,6 +205,22 @@ async def test_a_run_that_another_process_made_room_in_is_not_full(
     assert await names(alone) == ["live"]
 
 
+async def test_no_process_keeps_an_environment_that_redis_has_lost(
+    process: Callable[..., Process], alone: Process, redis_client: Redis
+) -> None:
+    """Redis lost its last writes. Another environment then gets the id, and a process that knew the lost one asks."""
+    other, _ = process()
+    await join(alone[0], "base")
+    saved = {key: await redis_client.dump(key) for key in await redis_client.keys()}
+    await join(alone[0], "lost", group_size=2)
+    assert [env.name for env in (await other.runs.atropos.view(RUN)).environments.values()] == ["base", "lost"]
+    await redis_client.flushall()
+    for key, value in saved.items():
+        await redis_client.restore(key, 0, value)
+    await join(alone[0], "new", group_size=4)
+    assert [env.name for env in (await other.runs.atropos.view(RUN)).environments.values()] == ["base", "new"]
+
+
 async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_them(
     alone: Process, process: Callable[..., Process], redis_client: Redis
 ) -> None:

@@ -120,20 +120,29 @@ async def test_limits_of_runs_are_known_by_generation(store: Store) -> None:
     async def put(policy: Policy) -> None:
         assert await store.runs.put(RUN, CONFIG, policy, (await store.view()).epoch)
 
+    async def change(seen: int) -> tuple[int, dict[str, RunLimitSettings]]:
+        found = await limits.of_runs(seen)
+        assert found is not None
+        assert found[0] > seen
+        assert await limits.of_runs(found[0]) is None
+        return found
+
     assert await limits.of_runs(None) == (0, {})
-    assert await limits.of_runs(0) is None
     await put(Policy(max_age_s=5))
     assert await limits.of_runs(0) is None, "nothing about rates has changed"
     await put(Policy(max_bytes_per_s=100))
     assert await store.redis.hget(LIMITS, f"run:{RUN}") == b'{"max_bytes_per_s":100.0}'  # type: ignore[misc]
-    assert await limits.of_runs(0) == (1, {RUN: RunLimitSettings(max_bytes_per_s=100)})
+    generation, found = await change(0)
+    assert found == {RUN: RunLimitSettings(max_bytes_per_s=100)}
     await put(Policy(max_bytes_per_s=50, max_age_s=5))
-    assert await limits.of_runs(1) == (2, {RUN: RunLimitSettings(max_bytes_per_s=50)})
+    generation, found = await change(generation)
+    assert found == {RUN: RunLimitSettings(max_bytes_per_s=50)}
     await put(Policy(max_age_s=5))
-    assert await limits.of_runs(2) == (3, {})
+    generation, found = await change(generation)
+    assert found == {}
     await put(Policy(max_requests_per_s=1))
     await store.runs.reset(RUN, "token")
-    assert await limits.of_runs(4) == (5, {})
+    assert (await change(generation))[1] == {}
 
 
 async def test_an_invalid_name_of_a_run_hides_no_queue(store: Store) -> None:

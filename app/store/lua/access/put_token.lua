@@ -10,6 +10,7 @@ local token_id = ARGV[1]
 local seen = ARGV[2]  -- the record as it was read; '' if there was none
 local new = ARGV[3]  -- the record from now on; '' to forget it
 local most = ARGV[4]  -- most tokens that may exist
+-- include next_number
 
 local field = 'token:' .. token_id
 local present = redis.call('HGET', ACCESS, field) or ''
@@ -26,5 +27,5 @@ else
   end
   redis.call('HSET', ACCESS, field, new)
 end
-redis.call('HINCRBY', ACCESS, 'generation', 1)
+next_number(ACCESS, 'generation')
 return 1

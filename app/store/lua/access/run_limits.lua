@@ -1,6 +1,6 @@
 -- run_limits: note the limits of a run, so that every process knows them.
 --
--- Each change starts a new generation. `text` is JSON; '' if the run has no limits.
+-- Each change starts a new generation. `text` is JSON; '' if the run has no limits. Include `next_number` before this.
 local function put_run_limits(limits, run, text)
   if (redis.call('HGET', limits, 'run:' .. run) or '') == text then return end
   if text == '' then
@@ -8,5 +8,5 @@ local function put_run_limits(limits, run, text)
   else
     redis.call('HSET', limits, 'run:' .. run, text)
   end
-  redis.call('HINCRBY', limits, 'generation', 1)
+  next_number(limits, 'generation')
 end

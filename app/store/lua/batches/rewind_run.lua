@@ -24,6 +24,7 @@ local request_id = ARGV[5]  -- of the rewind, by which a repetition is recognise
 -- seen: JSON of the lease as it was read, '' if the batch is kept; new: its JSON from now on
 local batches = rows(ARGV, 6, {'batch_id', 'seen', 'new'})
 -- include clock
+-- include next_number
 -- include epoch
 -- include sweeping
 -- include change_policy_version

@@ -10,9 +10,10 @@ local CURRICULA = KEYS[2]  -- hash: curriculum -> its id
 local deleted_keys = rest(KEYS, 3)  -- hash and zset: the keys of the curriculum
 local name = ARGV[1]  -- of the curriculum
 local curriculum_id = ARGV[2]
+-- include next_number
 
 if redis.call('HGET', CURRICULA, name) ~= curriculum_id then return 0 end
 redis.call('HDEL', CURRICULA, name)
 redis.call('UNLINK', unpack(deleted_keys))
-redis.call('HINCRBY', RUN, 'epoch', 1)
+next_number(RUN, 'epoch')
 return 1

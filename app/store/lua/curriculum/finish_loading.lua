@@ -14,6 +14,7 @@ local name = ARGV[1]  -- of the curriculum
 local curriculum_id = ARGV[2]  -- of the loaded curriculum
 local former_id = ARGV[3]  -- id of the curriculum that has the name, or ''
 local most_curricula = ARGV[4]  -- that a run may have
+-- include next_number
 
 local id = redis.call('HGET', CURRICULA, name)
 if id == curriculum_id then return {'loaded'} end
@@ -22,6 +23,6 @@ if (id or '') ~= former_id then return {'outdated'} end
 if not id and redis.call('HLEN', CURRICULA) >= tonumber(most_curricula) then return {'crowded'} end
 redis.call('HSET', CURRICULA, name, curriculum_id)
 redis.call('ZREM', CURRICULA_LOADING, curriculum_id)
-redis.call('HINCRBY', RUN, 'epoch', 1)
+next_number(RUN, 'epoch')
 if id then redis.call('UNLINK', unpack(former_keys)) end
 return {'loaded'}

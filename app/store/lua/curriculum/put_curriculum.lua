@@ -14,6 +14,7 @@ local old = ARGV[3]  -- revision that the decision is based on, or '' to create 
 local new = ARGV[4]  -- the new revision, never used before
 local config = ARGV[5]  -- JSON
 local most_curricula = ARGV[6]  -- that a run may have
+-- include next_number
 
 local now, id = redis.call('HGET', CURRICULUM, 'revision'), redis.call('HGET', CURRICULA, name)
 if now == new then return {'put'} end
@@ -22,5 +23,5 @@ if old == '' and id or old ~= '' and (id ~= curriculum_id or now ~= old) then re
 if not id and redis.call('HLEN', CURRICULA) >= tonumber(most_curricula) then return {'crowded'} end
 redis.call('HSET', CURRICULA, name, curriculum_id)
 redis.call('HSET', CURRICULUM, 'config', config, 'revision', new)
-redis.call('HINCRBY', RUN, 'epoch', 1)
+next_number(RUN, 'epoch')
 return {'put'}

@@ -17,6 +17,7 @@ local DROPPED_TOLD = KEYS[10]  -- hash: the part of DROPPED that events have rep
 local epoch = ARGV[1]  -- that the decision is based on
 -- JSON list of {id, sent, reasons}. sent: its SENT as it was read, or ''. reasons: why its groups were dropped
 local forgotten = cjson.decode(ARGV[2])
+-- include next_number
 
 if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end
 for _, environment in ipairs(forgotten) do
@@ -43,5 +44,5 @@ for _, environment in ipairs(forgotten) do
   for _, key in ipairs({ENVIRONMENTS, SEEN, SENT}) do redis.call('HDEL', key, id) end
   redis.call('ZREM', ENVIRONMENT_EPOCHS, id)
 end
-redis.call('HINCRBY', RUN, 'epoch', 1)
+next_number(RUN, 'epoch')
 return 1

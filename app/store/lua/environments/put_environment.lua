@@ -12,6 +12,7 @@ local epoch = ARGV[1]  -- that the decision is based on
 local environment = ARGV[2]  -- its id
 local record = ARGV[3]  -- JSON, unique
 local forget_seen = ARGV[4]  -- 1 to forget the last sign of life of the id's former owner, else 0
+-- include next_number
 
 if redis.call('HGET', ENVIRONMENTS, environment) == record then return 1 end
 if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end
@@ -19,6 +20,6 @@ redis.call('HSET', ENVIRONMENTS, environment, record)
 if forget_seen == '1' then redis.call('HDEL', SEEN, environment) end
 local following = tonumber(redis.call('HGET', RUN, 'next_environment') or 0)
 redis.call('HSET', RUN, 'next_environment', math.max(following, environment + 1))
-redis.call('ZADD', ENVIRONMENT_EPOCHS, redis.call('HINCRBY', RUN, 'epoch', 1), environment)
+redis.call('ZADD', ENVIRONMENT_EPOCHS, next_number(RUN, 'epoch'), environment)
 redis.call('PUBLISH', RUN, 'environment')
 return 1

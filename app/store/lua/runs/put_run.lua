@@ -17,6 +17,7 @@ local made_by = ARGV[7]  -- the request that makes the run, or '' to change it
 local name = ARGV[8]  -- of the run
 local rate_limits = ARGV[9]  -- JSON, or '' for none
 -- include clock
+-- include next_number
 -- include epoch
 -- include run_limits
 -- include sweeping

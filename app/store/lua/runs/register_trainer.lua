@@ -14,6 +14,7 @@ local config = ARGV[3]  -- JSON
 local starting_step = ARGV[4]
 local leases = rows(ARGV, 5, {'batch_id', 'seen', 'new'})  -- JSON of each lease as it was read, and from now on
 -- include clock
+-- include next_number
 -- include epoch
 
 local now = redis.call('HMGET', RUN, 'config', 'epoch', 'step')

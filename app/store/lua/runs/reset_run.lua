@@ -21,6 +21,7 @@ local payload_hashes = rows(KEYS, 9, {'hash', 'marked_hash'}, #tokens)  -- the h
 local DELETED = rest(KEYS, 9 + 2 * #tokens)  -- every other key of the run
 local names = rest(ARGV, 4)  -- what is in DELETED: 'lane NAME', 'buffer NAME', 'curriculum ID'
 -- include clock
+-- include next_number
 -- include epoch
 -- include run_limits
 
