@@ -1,10 +1,15 @@
 """Select a batch where the minimums cannot all be kept. Maximums are still kept.
 
-Of all exact batches, take those that leave the least owed, ``sum(max(0, minimum + debt - got))``. Of these, take those
-with the smallest shortfall, ``sum(max(0, minimum - got))``. Of these, the rule of `app.core.batches.selection` chooses.
-(Its first point holds here too: the exchange leaves every environment with as many sequences as before.) Without debts
-both sums are the same. With debts, what is owed comes first. Otherwise an environment with a small minimum could be
-left out each time.
+Of all exact batches, take those that leave the least owed, ``sum((1 + debt) * max(0, minimum + debt - got))``. Of
+these, take those with the smallest shortfall, ``sum(max(0, minimum - got))``. Of these, the rule of
+`app.core.batches.selection` chooses. (Its first point holds here too: the exchange leaves every environment with as
+many sequences as before.) Without debts both sums are the same. With debts, what is owed comes first, and what is owed
+to an environment counts more the larger its debt is. Otherwise an environment could be left out each time: because its
+minimum is small, or because a batch that repays it owes others more.
+
+This is max-weight scheduling: debts stay bounded wherever some mix of exact batches keeps all minimums on average.
+
+Source: Tassiulas and Ephremides, *Stability properties of constrained queueing systems* (1992).
 
 To ask whether a batch of lowest cost exists takes milliseconds. To ask once for each size class would take seconds. But
 `app.core.numeric.subset_sum.endings` gives, at the price of a few such questions, the totals that each environment may
@@ -28,7 +33,7 @@ from app.core.batches.selection import ClassCounts, SizeClasses
 from app.core.environments.shares import supplies_of, unlimited, usable_groups
 from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
 from app.core.numeric.bisection import last
-from app.core.numeric.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
+from app.core.numeric.subset_sum import MOST_COST, Price, Supply, affordable, cheapest, endings, reachable
 
 
 def select_relaxed(
@@ -46,12 +51,17 @@ def select_relaxed(
         A plan, marked relaxed if some minimum is not kept; None if there is no exact batch at all.
     """
     minimums = {environment: bound.minimum for environment, bound in bounds.items() if bound.minimum > 0}
-    dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
     one_owed = 1 + sum(minimums.values())  # a sequence owed costs more than all that can be short
+    most_weight = MOST_COST // (one_owed * (batch_size + 1))
+    # A batch repays no more than its size. To be owed more than that costs the same whatever it brings.
+    dues = {key: min(batch_size, minimum + debts.get(key, 0)) for key, minimum in minimums.items()}
+    weights = {key: min(most_weight, 1 + max(0, debts.get(key, 0))) for key in minimums}
 
     def price(supply: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
-        due = dues.get(supply.environment, 0) - supply.taken if supply.environment is not None else 0
-        return _below(due, brought) * one_owed + _short(supply, brought)
+        key = supply.environment
+        if key is None or key not in minimums:
+            return _short(supply, brought)
+        return _below(dues[key] - supply.taken, brought) * (weights[key] * one_owed) + _short(supply, brought)
 
     classes = SizeClasses(batch_size, lanes, bounds)
     lowest = cheapest(*classes.remaining(classes.nothing, classes.everything), price)

@@ -22,6 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_COST = 1 << 40
+"""The largest cost of a supply."""
+
 _UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a cost can be added to it
 
 
@@ -49,7 +52,7 @@ class Supply(NamedTuple):
 
 
 Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
-"""The cost of a supply by the number of sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
+"""The cost of a supply by the number of sequences it brings: int64 in, int64 from 0 to `MOST_COST` out."""
 
 
 def plausible(total: int, supplies: Iterable[Supply]) -> bool:

@@ -69,10 +69,11 @@ def oldest_batch(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, B
 def relaxed_cost(
     sequences: Mapping[int | None, int], bounds: Mapping[int, Bounds], debts: Mapping[int, int]
 ) -> tuple[int, int]:
-    """Return what remains owed after a batch, and its shortfall."""
+    """Return what remains owed after a batch, each sequence once and once for each that was owed, and its shortfall."""
     bound = {environment: b.minimum for environment, b in bounds.items() if b.minimum > 0}
+    owed = {e: max(0, least + debts.get(e, 0) - sequences.get(e, 0)) for e, least in bound.items()}
     return (
-        sum(max(0, least + debts.get(e, 0) - sequences.get(e, 0)) for e, least in bound.items()),
+        sum((1 + max(0, debts.get(e, 0))) * left for e, left in owed.items()),
         sum(max(0, least - sequences.get(e, 0)) for e, least in bound.items()),
     )
 

@@ -135,6 +135,30 @@ def test_relaxed_batches_keep_shares_over_time(size: int, batch_size: int, share
             assert received[environment] >= served * bound.minimum - batch_size
 
 
+@pytest.mark.parametrize(("batch_size", "sizes", "shares"), [(10, (6, 5, 1), (0.1, 0.8)), (8, (3, 5, 1), (0.5, 0.4))])
+def test_debts_stay_small_though_a_batch_that_repays_one_always_owes_more_to_another(
+    batch_size: int, sizes: tuple[int, ...], shares: tuple[float, ...]
+) -> None:
+    """With a sum in which each sequence counts alike, the first environment would never get any of its own."""
+    bounds = bounds_for(batch_size, {environment: ShareLimits(share) for environment, share in enumerate(shares)})
+    queue = [Group(environment, size) for environment, size in enumerate(sizes) for _ in range(batch_size // size)]
+    debts: dict[int, int] = {}
+    for _ in range(200):
+        plan = select_relaxed(batch_size, lanes_of(queue, batch_size), bounds, debts)
+        assert plan is not None
+        debts = settle_debts(debts, bounds, got(queue, arrivals(plan.groups)))
+        assert max(debts.values(), default=0) <= 2 * batch_size
+
+
+@pytest.mark.parametrize("debt", [0, 1, 10**6, 10**12])
+def test_a_debt_of_any_size_and_the_largest_batch_are_planned_exactly(debt: int) -> None:
+    queue = [Group(0, 60_000), Group(1, 131_072), Group(2, 71_072)]
+    bounds = {0: Bounds(40_000), 1: Bounds(60_000)}
+    plan = select_relaxed(131_072, lanes_of(queue, 131_072), bounds, {0: debt})
+    assert plan is not None
+    assert arrivals(plan.groups) == ((0, 2) if debt else (1,))
+
+
 @examples(200)
 @given(st.integers(1, 12), st.dictionaries(st.integers(0, 2), st.sets(st.integers(2, 6), min_size=1)), BOUNDS)
 def test_the_smallest_shortfall_is_that_of_the_best_batch_from_full_queues(
