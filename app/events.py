@@ -294,6 +294,18 @@ class GroupsDropped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsLost(Event):
+    """Redis lost or changed the contents of acknowledged groups, so they were dropped; `first` is the id of one."""
+
+    level: ClassVar[int] = logging.ERROR
+    is_stored: ClassVar[bool] = False  # `GroupsDropped` counts them
+
+    reason: str
+    groups: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
     """An operator deleted a waiting group."""
 

@@ -9,6 +9,7 @@ from app.core.batches.heads import lanes_to_read
 from app.core.batches.leases import LeasedGroup
 from app.core.model import BatchPlan, Lane, LaneId, NotReady, PlannedGroup
 from app.core.runs.view import QueueView
+from app.events import GroupsLost, emit
 from app.services.groups.staleness import drop_reason_now
 from app.services.threads import MANY_LANES
 from app.store.groups.codec import checksum
@@ -17,6 +18,7 @@ from app.store.groups.store import GroupStore
 from lachesis.wire.states import DropReason
 
 _GONE: DropReason = "payload_lost"  # of a group without an entry
+_DAMAGED: tuple[DropReason, ...] = ("payload_lost", "corrupt")
 _LANES_AT_FIRST = 2  # for each sequence of a batch: mostly, the oldest lanes are enough
 
 
@@ -113,7 +115,9 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await self._groups.drop(run, groups, reason)
+            lost = await self._groups.drop(run, groups, reason)
+            if lost and reason in _DAMAGED:
+                emit(GroupsLost(run=run, reason=reason, groups=lost, first=groups[0][0]))
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

@@ -1,6 +1,7 @@
 """Many producers and trainers at once, over real Redis: every group is accounted for."""
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -112,7 +113,7 @@ async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[...,
 @pytest.mark.parametrize("damage", ["missing", "changed"])
 @pytest.mark.parametrize("when", ["queued", "leased"])
 async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
-    process: Callable[..., Process], redis_client: Redis, damage: str, when: str
+    process: Callable[..., Process], redis_client: Redis, damage: str, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     services, _ = process()
     await services.runs.atropos.register(RUN, config(4))
@@ -128,8 +129,11 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
             await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
     answer = await services.batches.dispatch.take(RUN)
     assert marks(answer) == [1, 2]
-    dropped = (await services.runs.atropos.view(RUN)).dropped
-    assert dropped == {("payload_lost" if damage == "missing" else "corrupt", None): 1}
+    reason = "payload_lost" if damage == "missing" else "corrupt"
+    assert (await services.runs.atropos.view(RUN)).dropped == {(reason, None): 1}
+    (line,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    fields = line.fields  # type: ignore[attr-defined]
+    assert (line.message, fields["reason"], fields["groups"]) == ("groups lost", reason, 1)
     await books_of(redis_client, RUN)
 
 
