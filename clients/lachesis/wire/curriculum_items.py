@@ -113,8 +113,8 @@ class ItemDetails(Item):
 
     history: list[float] = Field(description="Mean rewards of its last groups, at most 50, oldest first.")
     drawn: int = Field(
-        description="Number of the last sample that handed it out, counted from 1 in each curriculum. 0: it was never "
-        "observed, or no sample handed it out."
+        description="Number of the last sample that handed it out, counted from 1 in each curriculum. 0: none did, "
+        "or the item has no observation yet, or its first one came after its time in flight."
     )
     in_flight_s: float = Field(description="Seconds until other requests may get the item. 0 means now.")
 

@@ -5,6 +5,7 @@ local function pack_numbers(now)
 end
 
 -- Make an item a seen one. If it is in flight, its score in `drawn` is the number of the sample that handed it out.
+-- Otherwise it is 0: no sample handed it out, or its time in flight has ended, and the number with it.
 local function mark_seen(c, key, item)
   if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.prior_only, key) end
   if item.prior ~= '-' and not item.fresh then item.former_ema = item.prior end
