@@ -347,12 +347,15 @@ class ReplayModel:
         self._look_over()
 
     def _put(self, rules: Rules, session: int) -> None:
-        """The limiter's error stays what it was, moved into the band; of a new limiter, no chunk was sampled yet."""
+        """The error stays what it was; that of another limiter is moved into the band, with no chunk sampled yet."""
         if (rules, session) == (self.it.rules, self.it.session):
             return
         old, new = self.it.rules.limiter, rules.limiter
         before = self.error(old) if old else len(self.sampleable()) * (new.samples_per_insert if new else 0)
-        self.it.rules, self.it.session, self.it.offset = rules, session, 0.0
+        self.it.rules, self.it.session = rules, session
+        if new == old:
+            return
+        self.it.offset = 0.0
         if new:
             self.it.offset = min(max(before, new.min_diff), new.max_diff) - self.error(new)
 
