@@ -5,6 +5,7 @@ the oldest few of them) and the bounds of each environment. It answers with a pl
 possible.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -84,6 +85,14 @@ class BatchPlan:
 
     groups: tuple[PlannedGroup, ...]
     relaxed: bool = False
+
+    @property
+    def sequences_by_environment(self) -> Counter[int | None]:
+        """Sequences that each environment has in the batch, by id (None: no environment)."""
+        sequences = Counter[int | None]()
+        for group in self.groups:
+            sequences[group.environment] += group.size
+        return sequences
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,7 @@ def _relaxing_conflict(
 
 
 def _planned(view: QueueView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
-    got: defaultdict[int | None, int] = defaultdict(int)
-    for group in plan.groups:
-        got[group.environment] += group.size
+    got = plan.sequences_by_environment
     return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
 
 

@@ -22,8 +22,8 @@ any such total. Therefore:
    must be skipped. Keep the walk up to there, skip that group, and plan the rest again.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from app.core.batches.selection import ClassCounts, SizeClasses
 from app.core.environments.shares import supplies_of, unlimited, usable_groups
-from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
+from app.core.model import BatchPlan, Bounds, Lane
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import MOST_COST, Price, Supply, affordable, cheapest, endings, reachable
 
@@ -67,8 +67,8 @@ def select_relaxed(
     lowest = cheapest(*classes.remaining(classes.nothing, classes.everything), price)
     if lowest is None:
         return None
-    groups = classes.groups(_oldest(classes, price, lowest))
-    return BatchPlan(groups, relaxed=_misses_minimum(groups, bounds))
+    plan = BatchPlan(classes.groups(_oldest(classes, price, lowest)))
+    return replace(plan, relaxed=_misses_minimum(plan, bounds))
 
 
 def queued_shortfall(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> int | None:
@@ -165,8 +165,6 @@ def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(wanted - got, 0)
 
 
-def _misses_minimum(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> bool:
-    got: Counter[int | None] = Counter()
-    for group in groups:
-        got[group.environment] += group.size
+def _misses_minimum(plan: BatchPlan, bounds: Mapping[int, Bounds]) -> bool:
+    got = plan.sequences_by_environment
     return any(got[environment] < bound.minimum for environment, bound in bounds.items())

@@ -101,10 +101,10 @@ def mix(
         if tries > TRIES:
             break
         fresh = select(sequences, lanes, own)
-        replayed = fresh and select(batch_size - sequences, replay, _left(bounds, _got(fresh)))
+        replayed = fresh and select(batch_size - sequences, replay, _left(bounds, fresh.sequences_by_environment))
         if fresh and replayed:
             positions = tuple(group.arrival for group in replayed.groups)
-            got = _got(fresh) + _got(replayed)
+            got = fresh.sequences_by_environment + replayed.sequences_by_environment
             return Mixed(fresh, positions, got, settle_debts(debts, bounds, got))
     return None
 
@@ -159,10 +159,3 @@ def _by_environment(lanes: Sequence[Lane]) -> Counter[int | None]:
     for lane in lanes:
         sequences[lane.environment] += lane.size * lane.queued
     return sequences
-
-
-def _got(plan: BatchPlan) -> Counter[int | None]:
-    got: Counter[int | None] = Counter()
-    for group in plan.groups:
-        got[group.environment] += group.size
-    return got
