@@ -51,6 +51,16 @@ class Lane:
     queued: int
     heads: tuple[QueuedGroup, ...]
 
+    @property
+    def id(self) -> LaneId:
+        """What the counts of a run call the lane."""
+        return self.environment, self.size
+
+
+def lanes_of(groups: Mapping[LaneId, int]) -> list[Lane]:
+    """Return lanes with so many groups, without heads: for rules that read counts only."""
+    return [Lane(*lane, count, ()) for lane, count in groups.items()]
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

@@ -8,7 +8,7 @@ groups are the oldest. Lanes of other environments all count.
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from app.core.model import Lane, LaneId
+from app.core.model import Lane, LaneId, lanes_of
 
 
 def lanes_to_read(
@@ -41,5 +41,4 @@ def lanes_to_read(
 
 def with_unread(queued: Mapping[LaneId, int], lanes: Sequence[Lane]) -> list[Lane]:
     """Return lanes that were read and all others, without heads, in the order of ``queued``."""
-    every = {lane: Lane(*lane, groups, ()) for lane, groups in queued.items()}
-    return list((every | {(lane.environment, lane.size): lane for lane in lanes}).values())
+    return list({lane.id: lane for lane in (*lanes_of(queued), *lanes)}.values())

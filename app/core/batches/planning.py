@@ -163,7 +163,7 @@ def with_returned(view: QueueView, lanes: Sequence[Lane], groups: Iterable[Lease
     joined = [
         replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))
         for lane in lanes
-        for back in [set(heads.pop((lane.environment, lane.size), [])).difference(lane.heads)]
+        for back in [set(heads.pop(lane.id, [])).difference(lane.heads)]
     ]
     others = ((lane, sorted(back), view.lanes.get(lane, 0)) for lane, back in heads.items())
     return joined + [Lane(*lane, unread + len(back), tuple(back)) for lane, back, unread in others]

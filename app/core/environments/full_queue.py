@@ -13,7 +13,7 @@ If each environment makes groups of one size, its limit never costs a run a batc
 """
 
 from app.core.environments.shares import limit_of, supplies_of, usable_groups
-from app.core.model import Lane, LaneId
+from app.core.model import LaneId, lanes_of
 from app.core.numeric.subset_sum import Supply, attainable, without_least
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import QueueView
@@ -64,6 +64,5 @@ def _wanted(view: QueueView, batch_size: int) -> frozenset[int | None] | None:
 
 
 def _supplies(view: QueueView, batch_size: int) -> list[Supply]:
-    lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
     bounds = view.live.binding(batch_size)
-    return supplies_of(batch_size, usable_groups(batch_size, lanes, bounds), bounds)
+    return supplies_of(batch_size, usable_groups(batch_size, lanes_of(view.lanes), bounds), bounds)

@@ -13,7 +13,7 @@ from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import limit_of, supplies_of, usable_groups
-from app.core.model import NO_BOUNDS, Bounds, Lane
+from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import DemandView
@@ -266,7 +266,7 @@ def _usable(
 
 def _lanes(view: DemandView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
     """Return waiting and running groups, as lanes without heads."""
-    waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
+    waiting = lanes_of(view.lanes) + lanes_of(view.buffers)
     made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
     return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 

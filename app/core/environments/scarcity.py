@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.shares import limit_of
-from app.core.model import Bounds, Lane
+from app.core.model import Bounds, Lane, lanes_of
 from app.core.runs.view import DemandView, QueueView
 
 ALERT_AFTER_MS = 60_000
@@ -64,8 +64,7 @@ def scarce_now(view: QueueView) -> dict[int, int]:
     """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
-    lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
-    scarce = scarce_since(view, lanes, view.live)
+    scarce = scarce_since(view, lanes_of(view.lanes), view.live)
     return {key: since_ms for key, since_ms in scarce.items() if key in view.scarce}
 
 

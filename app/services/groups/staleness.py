@@ -117,11 +117,7 @@ class Staleness:
         ]
         entries = await self._groups.entries(run, [lane.heads[0].group_id for lane in fronts])
         pairs = zip(fronts, entries, strict=True)
-        return [
-            (lane.environment, lane.size)
-            for lane, entry in pairs
-            if entry is not None and drop_reason_now(entry, view) == "expired"
-        ]
+        return [lane.id for lane, entry in pairs if entry is not None and drop_reason_now(entry, view) == "expired"]
 
     async def _old_heads(
         self, run: str, view: QueueView, heads: Heads, lane: LaneId, queued: int

@@ -48,9 +48,7 @@ class Lookahead:
         costs = CostModel.parse(spec.cost).of_groups([weight for _, _, weight in fit])
         window: dict[LaneId, list[LookaheadCandidate]] = {}
         for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):
-            window.setdefault((lane.environment, lane.size), []).append(
-                LookaheadCandidate(head.arrival, head.group_id, cost)
-            )
+            window.setdefault(lane.id, []).append(LookaheadCandidate(head.arrival, head.group_id, cost))
         given = plan, window, spec, view.delays, view.policy.max_delay_batches
         chosen = await in_thread_if(len(fit) > _MANY_GROUPS, choose_balanced, *given)
         waiting = [one for one, entry in zip(view.delays, entries[len(ids) :], strict=True) if entry is not None]
