@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from app.core.environments.shares import account_of, limit_of, supplies_of, unlimited, usable_groups
+from app.core.environments.shares import account_of, is_oversized, supplies_of, unlimited, usable_groups
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_least
 from app.core.ranks.sharding import Undivided
@@ -129,7 +129,7 @@ def explain(
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:
     oversized: Counter[int | None] = Counter()
     for lane in lanes:
-        if lane.size > limit_of(lane.environment, batch_size, bounds):
+        if is_oversized(lane.id, batch_size, bounds):
             oversized[lane.environment] += lane.queued
     return dict(oversized)
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from app.core.environments.shares import account_of, limit_of, supplies_of
+from app.core.environments.shares import account_of, is_oversized, limit_of, supplies_of
 from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import Supply, attainable, plausible
@@ -104,7 +104,7 @@ class SizeClasses:
 def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
     members: dict[tuple[int | None, int], list[Lane]] = {}
     for lane in lanes:
-        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+        if not is_oversized(lane.id, batch_size, bounds):
             members.setdefault((account_of(lane.environment, batch_size, bounds), lane.size), []).append(lane)
     classes = []
     for index, ((account, size), own) in enumerate(members.items()):

@@ -12,7 +12,7 @@ from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
 from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
-from app.core.environments.shares import limit_of, supplies_of, usable_groups
+from app.core.environments.shares import is_oversized, limit_of, supplies_of, usable_groups
 from app.core.model import NO_BOUNDS, Bounds, Lane, lanes_of
 from app.core.numeric.subset_sum import attainable
 from app.core.replay.mixing import needed_from_queue
@@ -81,9 +81,9 @@ class Demand:
 
     def _claim(self, key: int, env: EnvironmentRecord, bounds: Mapping[int, Bounds], whole: int) -> Claim:
         own = bounds.get(key, NO_BOUNDS)
-        if env.group_size <= limit_of(key, whole, self._limits):
-            return Claim(env.weight, own, self._usable[key])
-        return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
+        if is_oversized((key, env.group_size), whole, self._limits):
+            return Claim(0.0, Bounds(0, own.maximum), self._usable[key])  # its groups fit no batch: others get its part
+        return Claim(env.weight, own, self._usable[key])
 
     def of(self, caller: int, running: int | None = None, *, is_new: bool = True) -> GroupAllowance:
         """Return how many groups of its size an environment may start now.
@@ -253,7 +253,7 @@ def _usable(
     """Count the queued, leased and running sequences that can still enter a batch, by environment."""
     usable: Counter[int | None] = Counter()
     for lane in _lanes(view, alive):
-        if lane.size <= limit_of(lane.environment, batch_size, limits):
+        if not is_oversized(lane.id, batch_size, limits):
             usable[lane.environment] += lane.size * lane.queued
     for lease in view.leases:
         if lease.state != "quarantined":

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from app.core.environments.live import LiveEnvironments
-from app.core.environments.shares import limit_of
+from app.core.environments.shares import is_oversized
 from app.core.model import Bounds, Lane, lanes_of
 from app.core.runs.view import DemandView, QueueView
 
@@ -38,7 +38,7 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments)
     bounds = live.bounds(batch_size)
     queued = Counter[int | None]()
     for lane in lanes:
-        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+        if not is_oversized(lane.id, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
     parts = live.parts(batch_size)
     sent = {key for key in queued if key is not None and queued[key] >= parts.get(key, math.inf)}

@@ -107,7 +107,7 @@ def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
     """Return the queued groups that may be part of a batch."""
     groups: dict[int | None, Counter[int]] = {}
     for lane in lanes:
-        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+        if not is_oversized(lane.id, batch_size, bounds):
             account = account_of(lane.environment, batch_size, bounds)
             groups.setdefault(account, Counter())[lane.size] += lane.queued
     return groups
