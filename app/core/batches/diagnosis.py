@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from app.core.environments.shares import account_of, is_oversized, supplies_of, unlimited, usable_groups
+from app.core.environments.shares import bounded_environment, is_oversized, supplies_of, unlimited, usable_groups
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_least
 from app.core.ranks.sharding import Undivided
@@ -203,26 +203,26 @@ def _unblocked_by(
     found: list[tuple[int | None, int]] = []
     for size, key in candidates:
         environment = None if key < 0 else key
-        account = account_of(environment, batch_size, bounds)
-        if (account, size) not in helps:
+        bounded = bounded_environment(environment, batch_size, bounds)
+        if (bounded, size) not in helps:
             if len(helps) == _MOST_TRIED:
                 break
-            helps[account, size] = _helps(batch_size, supplies, account, size)
-        if helps[account, size]:
+            helps[bounded, size] = _helps(batch_size, supplies, bounded, size)
+        if helps[bounded, size]:
             found.append((environment, size))
             if len(found) == MOST_HINTS:
                 break
     return tuple(found)
 
 
-def _helps(batch_size: int, supplies: Sequence[Supply], account: int | None, size: int) -> bool:
-    """Return whether one more group of an account lets a batch form.
+def _helps(batch_size: int, supplies: Sequence[Supply], environment: int | None, size: int) -> bool:
+    """Return whether one more group of an environment lets a batch form.
 
     No batch exists without it, so the batch contains it.
     """
     with_it = [
         supply._replace(least=max(0, supply.least - size), most=supply.most - size)
-        if supply.environment == account
+        if supply.environment == environment
         else supply
         for supply in supplies
     ]

@@ -137,15 +137,15 @@ def _course(
     course = []
     for key in classes.order(low, high):
         index = key % len(classes.all)
-        account, size = classes.all[index].account, classes.all[index].size
-        own = left[account]
+        environment, size = classes.all[index].environment, classes.all[index].size
+        own = left[environment]
         if size not in own:
             continue  # its size class is closed
         own[size] -= 1
-        takes = _can_end(taken[account] + size, own, ends[account])
+        takes = _can_end(taken[environment] + size, own, ends[environment])
         course.append(_WalkStep(index, takes))
         if takes:
-            taken[account] += size
+            taken[environment] += size
         else:
             del own[size]
     return course

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from app.core.environments.shares import account_of, is_oversized, limit_of, supplies_of
+from app.core.environments.shares import bounded_environment, is_oversized, limit_of, supplies_of
 from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import Supply, attainable, plausible
@@ -44,13 +44,13 @@ class SizeClass:
     """Groups that can replace each other in any batch.
 
     Attributes:
-        account: The environment whose bounds the groups count against, or None.
+        environment: The environment whose bounds apply to the groups; None for those without bounds.
         size: Number of sequences of each group.
         keys: A key per group, the oldest first: ``arrival * number of size classes + index of this size class``.
         lanes: The lanes of the groups.
     """
 
-    account: int | None
+    environment: int | None
     size: int
     keys: tuple[int, ...]
     lanes: tuple[Lane, ...]
@@ -73,15 +73,15 @@ class SizeClasses:
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
         """Return the sequences missing after ``low`` groups, and what the groups from ``low`` to ``high`` supply."""
         taken = {supply.environment: 0 for supply in self._untouched}
-        counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
+        counts: dict[int | None, dict[int, int]] = {environment: {} for environment in taken}
         for size_class, have, most in zip(self.all, low, high, strict=True):
-            taken[size_class.account] += have * size_class.size
+            taken[size_class.environment] += have * size_class.size
             if most > have:
-                counts[size_class.account][size_class.size] = most - have
+                counts[size_class.environment][size_class.size] = most - have
         supplies = []
-        for account, _, least, most, _ in self._untouched:
-            have = taken[account]
-            supplies.append(Supply(account, have, max(0, least - have), most - have, counts[account]))
+        for environment, _, least, most, _ in self._untouched:
+            have = taken[environment]
+            supplies.append(Supply(environment, have, max(0, least - have), most - have, counts[environment]))
         return self._batch_size - sum(taken.values()), supplies
 
     def order(self, low: ClassCounts, high: ClassCounts) -> list[int]:
@@ -105,12 +105,13 @@ def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
     members: dict[tuple[int | None, int], list[Lane]] = {}
     for lane in lanes:
         if not is_oversized(lane.id, batch_size, bounds):
-            members.setdefault((account_of(lane.environment, batch_size, bounds), lane.size), []).append(lane)
+            environment = bounded_environment(lane.environment, batch_size, bounds)
+            members.setdefault((environment, lane.size), []).append(lane)
     classes = []
-    for index, ((account, size), own) in enumerate(members.items()):
-        most = limit_of(account, batch_size, bounds) // size
+    for index, ((environment, size), own) in enumerate(members.items()):
+        most = limit_of(environment, batch_size, bounds) // size
         keys = sorted(head.arrival * len(members) + index for lane in own for head in lane.heads[:most])[:most]
-        classes.append(SizeClass(account, size, tuple(keys), tuple(own)))
+        classes.append(SizeClass(environment, size, tuple(keys), tuple(own)))
     return classes
 
 
@@ -190,7 +191,7 @@ def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> Clas
     slack = total - sum(supply.least for supply in supplies)
     room = {supply.environment: min(supply.most, supply.least + slack) for supply in supplies}
     counts = zip(classes.all, low, high, strict=True)
-    return [min(most, have + room[one.account] // one.size) for one, have, most in counts]
+    return [min(most, have + room[one.environment] // one.size) for one, have, most in counts]
 
 
 def _last_from_above(failing: int, test: Callable[[int], bool]) -> int:

@@ -15,13 +15,7 @@ sizes (`app.core.numeric.subset_sum`), never the queue.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from app.core.environments.shares import (
-    account_of,
-    limit_of,
-    supplies_of,
-    usable_groups,
-    without_minimums,
-)
+from app.core.environments.shares import bounded_environment, limit_of, supplies_of, usable_groups, without_minimums
 from app.core.model import Bounds, Lane
 from app.core.numeric.bisection import last
 from app.core.numeric.subset_sum import attainable
@@ -119,5 +113,5 @@ class _Chain:
         return Needed(environment, 1 + last(0, most - 1, lambda groups: not self.possible(before, groups)), sizes[0])
 
     def _add(self, made: dict[int | None, dict[int, int]], environment: int, size: int, groups: int) -> None:
-        own = made.setdefault(account_of(environment, self._batch_size, self._bounds), {})
+        own = made.setdefault(bounded_environment(environment, self._batch_size, self._bounds), {})
         own[size] = own.get(size, 0) + groups

@@ -66,7 +66,7 @@ def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) ->
     return size > limit_of(environment, batch_size, bounds)
 
 
-def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
+def bounded_environment(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
     """Return the environment whose bounds apply to a group, or None if it has no bounds that bind."""
     if environment not in bounds:
         return None
@@ -81,12 +81,10 @@ def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
 
 def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
     """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
-    accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
+    bounded = {bounded_environment(environment, batch_size, bounds) for environment in bounds} | {None}
     return [
-        Supply(
-            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), groups.get(account, {})
-        )
-        for account in sorted(accounts, key=lambda account: -1 if account is None else account)
+        Supply(key, 0, _bound(key, bounds).minimum, limit_of(key, batch_size, bounds), groups.get(key, {}))
+        for key in sorted(bounded, key=lambda key: -1 if key is None else key)
     ]
 
 
@@ -96,7 +94,7 @@ def unlimited(
     """Return as many groups of each known size as a batch can take. Where no size is known, use every size."""
     groups: dict[int | None, dict[int, int]] = {}
     for environment in sizes.keys() | bounds.keys():
-        own = groups.setdefault(account_of(environment, batch_size, bounds), {})
+        own = groups.setdefault(bounded_environment(environment, batch_size, bounds), {})
         for size in sizes.get(environment) or ((1,) if environment in bounds else ()):
             if size > 0:
                 own[size] = batch_size // size
@@ -108,8 +106,8 @@ def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
     groups: dict[int | None, Counter[int]] = {}
     for lane in lanes:
         if not is_oversized(lane.id, batch_size, bounds):
-            account = account_of(lane.environment, batch_size, bounds)
-            groups.setdefault(account, Counter())[lane.size] += lane.queued
+            environment = bounded_environment(lane.environment, batch_size, bounds)
+            groups.setdefault(environment, Counter())[lane.size] += lane.queued
     return groups
 
 
