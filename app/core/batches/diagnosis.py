@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from app.core.environments.shares import bounded_environment, is_oversized, supplies_of, unlimited, usable_groups
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
-from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_least
+from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_minimums
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
 
@@ -84,7 +84,7 @@ def minimums_conflict(
     if all(bound.minimum <= 0 for bound in bounds.values()):
         return False
     supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
-    return not attainable(batch_size, supplies) and attainable(batch_size, without_least(supplies))
+    return not attainable(batch_size, supplies) and attainable(batch_size, without_minimums(supplies))
 
 
 def known_sizes(
@@ -110,11 +110,11 @@ def explain(
     """
     groups = usable_groups(batch_size, lanes, bounds)
     supplies = supplies_of(batch_size, groups, bounds)
-    usable = sum(min(supply.available, supply.most) for supply in supplies)
+    usable = sum(min(supply.available, supply.maximum) for supply in supplies)
     short = {
-        supply.environment: supply.least - supply.available
+        supply.environment: supply.minimum - supply.available
         for supply in supplies
-        if supply.environment is not None and supply.available < supply.least
+        if supply.environment is not None and supply.available < supply.minimum
     }
     known = known_sizes(lanes, sizes)
     blocker = _blocker(batch_size, usable, short, known, bounds)
@@ -122,7 +122,9 @@ def explain(
     hints = _unblocked_by(batch_size, supplies, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
     missing = fewest_missing(batch_size, supplies)
-    full = frozenset(one.environment for one in supplies if one.environment is not None and one.available >= one.most)
+    full = frozenset(
+        one.environment for one in supplies if one.environment is not None and one.available >= one.maximum
+    )
     return NotReady(blocker, detail + _oversized_clause(oversized), missing, short, oversized, hints, full)
 
 
@@ -153,9 +155,9 @@ def _blocker(
 def _detail(
     blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], supplies: Sequence[Supply]
 ) -> str:
-    needs = {supply.environment: supply for supply in supplies if supply.least > 0}
+    needs = {supply.environment: supply for supply in supplies if supply.minimum > 0}
     shortages = "; ".join(
-        f"environment {environment} needs {needs[environment].least} of {batch_size} sequences, "
+        f"environment {environment} needs {needs[environment].minimum} of {batch_size} sequences, "
         f"has {needs[environment].available} queued"
         for environment in short
     )
@@ -164,7 +166,7 @@ def _detail(
         return f"a batch needs {wanted}; the queue has {usable} that fit" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages
-    promised = ", ".join(f"environment {supply.environment} at least {supply.least}" for supply in needs.values())
+    promised = ", ".join(f"environment {supply.environment} at least {supply.minimum}" for supply in needs.values())
     if blocker is Blocker.MINIMUMS_CONFLICT:
         return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
     if blocker is Blocker.NO_EXACT_FIT:
@@ -221,7 +223,7 @@ def _helps(batch_size: int, supplies: Sequence[Supply], environment: int | None,
     No batch exists without it, so the batch contains it.
     """
     with_it = [
-        supply._replace(least=max(0, supply.least - size), most=supply.most - size)
+        supply._replace(minimum=max(0, supply.minimum - size), maximum=supply.maximum - size)
         if supply.environment == environment
         else supply
         for supply in supplies

@@ -158,7 +158,7 @@ def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:
 
 
 def _short(supply: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
-    return _below(supply.least, brought)
+    return _below(supply.minimum, brought)
 
 
 def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -79,9 +79,9 @@ class SizeClasses:
             if most > have:
                 counts[size_class.environment][size_class.size] = most - have
         supplies = []
-        for environment, _, least, most, _ in self._untouched:
+        for environment, _, minimum, maximum, _ in self._untouched:
             have = taken[environment]
-            supplies.append(Supply(environment, have, max(0, least - have), most - have, counts[environment]))
+            supplies.append(Supply(environment, have, max(0, minimum - have), maximum - have, counts[environment]))
         return self._batch_size - sum(taken.values()), supplies
 
     def order(self, low: ClassCounts, high: ClassCounts) -> list[int]:
@@ -188,8 +188,8 @@ class _Stretch:
 def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> ClassCounts:
     """Leave out groups that no batch has room for. This saves the walk a stretch for each size class."""
     total, supplies = classes.remaining(low, high)
-    slack = total - sum(supply.least for supply in supplies)
-    room = {supply.environment: min(supply.most, supply.least + slack) for supply in supplies}
+    slack = total - sum(supply.minimum for supply in supplies)
+    room = {supply.environment: min(supply.maximum, supply.minimum + slack) for supply in supplies}
     counts = zip(classes.all, low, high, strict=True)
     return [min(most, have + room[one.environment] // one.size) for one, have, most in counts]
 

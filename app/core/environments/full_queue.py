@@ -14,7 +14,7 @@ If each environment makes groups of one size, its limit never costs a run a batc
 
 from app.core.environments.shares import limit_of, supplies_of, usable_groups
 from app.core.model import LaneId, lanes_of
-from app.core.numeric.subset_sum import Supply, attainable, without_least
+from app.core.numeric.subset_sum import Supply, attainable, without_minimums
 from app.core.replay.mixing import needed_from_queue
 from app.core.runs.view import QueueView
 
@@ -58,8 +58,8 @@ def _wanted(view: QueueView, batch_size: int) -> frozenset[int | None] | None:
         return frozenset()
     if fresh_part < batch_size and attainable(fresh_part, _supplies(view, fresh_part)):
         return frozenset()
-    if attainable(batch_size, without_least(supplies)):
-        return frozenset(supply.environment for supply in supplies if supply.available < supply.least)
+    if attainable(batch_size, without_minimums(supplies)):
+        return frozenset(supply.environment for supply in supplies if supply.available < supply.minimum)
     return None
 
 

@@ -34,15 +34,15 @@ class Supply(NamedTuple):
     Attributes:
         environment: Its id; None for the groups of all environments without bounds, taken together.
         taken: Sequences taken already.
-        least: Sequences it must still bring, ``>= 0``.
-        most: Sequences it may still bring; negative if too many were taken.
+        minimum: Sequences it must still bring, ``>= 0``.
+        maximum: Sequences it may still bring; negative if too many were taken.
         counts: Groups it has left, by size in sequences.
     """
 
     environment: int | None
     taken: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     counts: Mapping[int, int]
 
     @property
@@ -57,14 +57,14 @@ Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
 
 def plausible(total: int, supplies: Iterable[Supply]) -> bool:
     """Return whether groups may sum to ``total`` within all bounds, as far as addition alone tells."""
-    least = most = 0
+    minimum = maximum = 0
     for supply in supplies:
-        ceiling = min(supply.most, supply.available)
-        if ceiling < supply.least:
+        own_maximum = min(supply.maximum, supply.available)
+        if own_maximum < supply.minimum:
             return False
-        least += supply.least
-        most += ceiling
-    return least <= total <= most
+        minimum += supply.minimum
+        maximum += own_maximum
+    return minimum <= total <= maximum
 
 
 def attainable(total: int, supplies: Sequence[Supply]) -> bool:
@@ -72,12 +72,12 @@ def attainable(total: int, supplies: Sequence[Supply]) -> bool:
     if not plausible(total, supplies):
         return False
     # Count every supply from its minimum. Only sequences above the minimums are open, so the integers stay short.
-    slack = total - sum(supply.least for supply in supplies)
+    slack = total - sum(supply.minimum for supply in supplies)
     mask = (2 << slack) - 1
     free, bound = _parted(supplies, slack)
     sums = reachable(free, slack)
     for supply in bound:
-        above = reachable(supply.counts, min(supply.most, supply.least + slack)) >> supply.least
+        above = reachable(supply.counts, min(supply.maximum, supply.minimum + slack)) >> supply.minimum
         sums = _sumset(sums, above, gcd(*supply.counts), mask)
         if not sums:
             return False
@@ -89,7 +89,7 @@ def _parted(supplies: Iterable[Supply], slack: int) -> tuple[Counter[int], list[
     free: Counter[int] = Counter()
     bound: list[Supply] = []
     for supply in supplies:
-        if supply.least > 0 or supply.most < min(slack, supply.available):
+        if supply.minimum > 0 or supply.maximum < min(slack, supply.available):
             bound.append(supply)
         else:
             free.update(supply.counts)
@@ -107,13 +107,13 @@ def fewest_missing(total: int, supplies: Sequence[Supply]) -> int:
         total: Sequences in all, at least the sum of the minimums of the supplies.
         supplies: The groups there are, with bounds.
     """
-    slack = max(0, total - sum(supply.least for supply in supplies))
+    slack = max(0, total - sum(supply.minimum for supply in supplies))
     free, bound = _parted(supplies, slack)
     missing, sums, torn = 0, reachable(free, slack), []
     for supply in bound:
-        own = reachable(supply.counts, min(supply.most, supply.least + slack))
-        short = supply.least - ((own & ((2 << supply.least) - 1)).bit_length() - 1)
-        above = own >> supply.least
+        own = reachable(supply.counts, min(supply.maximum, supply.minimum + slack))
+        short = supply.minimum - ((own & ((2 << supply.minimum) - 1)).bit_length() - 1)
+        above = own >> supply.minimum
         if not short:
             sums = _sumset(sums, above, gcd(*supply.counts), (2 << slack) - 1)
         elif not above:
@@ -160,7 +160,7 @@ def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None
 
     Minimums do not bind here. The price says what it costs to bring less.
     """
-    if not attainable(total, without_least(supplies)):
+    if not attainable(total, without_minimums(supplies)):
         return None
     budget = 1
     # Most ways to bring far too little cost more than the best batch. A small budget leaves them out.
@@ -171,7 +171,7 @@ def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None
 
 def affordable(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> bool:
     """Return whether `cheapest` is at most ``budget``."""
-    return attainable(total, without_least(supplies)) and _cost(total, supplies, price, budget) <= budget
+    return attainable(total, without_minimums(supplies)) and _cost(total, supplies, price, budget) <= budget
 
 
 def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
@@ -200,9 +200,9 @@ def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -
     return found
 
 
-def without_least(supplies: Sequence[Supply]) -> list[Supply]:
-    """Return the supplies with nothing that they must bring."""
-    return [supply._replace(least=0) for supply in supplies]
+def without_minimums(supplies: Sequence[Supply]) -> list[Supply]:
+    """Return the supplies with all minimums 0."""
+    return [supply._replace(minimum=0) for supply in supplies]
 
 
 def _cost(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> int:
@@ -227,7 +227,7 @@ class _Options(NamedTuple):
 
 
 def _options(supply: Supply, total: int, price: Price, budget: int) -> _Options:
-    brought = _positions(reachable(supply.counts, min(supply.most, total)))
+    brought = _positions(reachable(supply.counts, min(supply.maximum, total)))
     cost = price(supply, brought)
     return _Options(brought[cost <= budget], cost[cost <= budget], gcd(*supply.counts))
 
