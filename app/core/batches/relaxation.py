@@ -67,7 +67,7 @@ def select_relaxed(
     lowest = cheapest(*classes.remaining(classes.nothing, classes.everything), price)
     if lowest is None:
         return None
-    plan = BatchPlan(classes.groups(_oldest(classes, price, lowest)))
+    plan = BatchPlan(classes.groups(_cheapest_oldest_counts(classes, price, lowest)))
     return replace(plan, relaxed=_misses_minimum(plan, bounds))
 
 
@@ -90,37 +90,49 @@ class _WalkStep(NamedTuple):
     takes: bool
 
 
-def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
+def _cheapest_oldest_counts(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
     """Return how many groups of each size class the rule takes, of the batches that cost ``lowest``."""
     low, high = classes.nothing, classes.everything
     while True:
-        course = _course(classes, low, high, endings(*classes.remaining(low, high), price, lowest))
-
-        def possible_after(
-            count: int, start: tuple[ClassCounts, ClassCounts, list[_WalkStep]] = (low, high, course)
-        ) -> bool:
-            return affordable(*classes.remaining(*_after(count, *start)), price, lowest)
-
-        if possible_after(len(course)):
-            return _after(len(course), low, high, course)[0]
-        right = last(0, len(course) - 1, possible_after)
-        low, high = _after(right + 1, low, high, [*course[:right], course[right]._replace(takes=False)])
+        walk = _Walk(classes, low, high, price, lowest)
+        end = len(walk.steps)
+        if walk.is_possible(end):
+            return walk.after(end)[0]
+        first_wrong = last(0, end - 1, walk.is_possible)
+        low, high = walk.skipping(first_wrong)
 
 
-def _after(
-    count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_WalkStep]
-) -> tuple[ClassCounts, ClassCounts]:
-    """Return the groups taken after ``count`` steps of a course, and the limits up to which more may be taken."""
-    low, high = list(low), list(high)
-    for size_class, takes in course[:count]:
-        if takes:
-            low[size_class] += 1
-        else:
-            high[size_class] = low[size_class]
-    return low, high
+class _Walk:
+    """A walk over the groups from ``low`` to ``high``, planned to its end with plain skips only."""
+
+    def __init__(self, classes: SizeClasses, low: ClassCounts, high: ClassCounts, price: Price, lowest: int) -> None:
+        self._classes, self._low, self._high = classes, low, high
+        self._price, self._lowest = price, lowest
+        self.steps = _planned_steps(classes, low, high, endings(*classes.remaining(low, high), price, lowest))
+
+    def after(self, count: int) -> tuple[ClassCounts, ClassCounts]:
+        """Return the groups taken after ``count`` steps, and the limits up to which more may be taken."""
+        low, high = list(self._low), list(self._high)
+        for size_class, takes in self.steps[:count]:
+            if takes:
+                low[size_class] += 1
+            else:
+                high[size_class] = low[size_class]
+        return low, high
+
+    def skipping(self, step: int) -> tuple[ClassCounts, ClassCounts]:
+        """Return the same as `after` for the steps before this one and a skip in its place."""
+        low, high = self.after(step)
+        skipped = self.steps[step].size_class
+        high[skipped] = low[skipped]
+        return low, high
+
+    def is_possible(self, count: int) -> bool:
+        """Return whether a batch of lowest cost is left after ``count`` steps."""
+        return affordable(*self._classes.remaining(*self.after(count)), self._price, self._lowest)
 
 
-def _course(
+def _planned_steps(
     classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]
 ) -> list[_WalkStep]:
     """Plan the walk to its end. Skip a group only if its environment could then no longer end with an allowed total.
@@ -134,7 +146,7 @@ def _course(
     _, supplies = classes.remaining(low, high)
     taken = {supply.environment: supply.taken for supply in supplies}
     left = {supply.environment: dict(supply.counts) for supply in supplies}
-    course = []
+    steps = []
     for key in classes.order(low, high):
         index = key % len(classes.all)
         environment, size = classes.all[index].environment, classes.all[index].size
@@ -143,12 +155,12 @@ def _course(
             continue  # its size class is closed
         own[size] -= 1
         takes = _can_end(taken[environment] + size, own, ends[environment])
-        course.append(_WalkStep(index, takes))
+        steps.append(_WalkStep(index, takes))
         if takes:
             taken[environment] += size
         else:
             del own[size]
-    return course
+    return steps
 
 
 def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:

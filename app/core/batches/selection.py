@@ -124,11 +124,11 @@ def select(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds])
         bounds: Minimum and maximum of each environment. Environments without an entry, and None, have no bounds.
     """
     classes = SizeClasses(batch_size, lanes, bounds)
-    taken = _oldest(classes)
+    taken = _oldest_counts(classes)
     return None if taken is None else BatchPlan(classes.groups(taken))
 
 
-def _oldest(classes: SizeClasses) -> ClassCounts | None:
+def _oldest_counts(classes: SizeClasses) -> ClassCounts | None:
     """Return how many groups of each size class the rule takes. None means that there is no valid batch."""
     low, high = classes.nothing, classes.everything
     if not plausible(*classes.remaining(low, high)):
