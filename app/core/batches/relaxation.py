@@ -148,7 +148,7 @@ def _planned_steps(
     left = {supply.environment: dict(supply.counts) for supply in supplies}
     steps = []
     for key in classes.order(low, high):
-        index = key % len(classes.all)
+        index = classes.index_of(key)
         environment, size = classes.all[index].environment, classes.all[index].size
         own = left[environment]
         if size not in own:

@@ -46,7 +46,7 @@ class SizeClass:
     Attributes:
         environment: The environment whose bounds apply to the groups; None for those without bounds.
         size: Number of sequences of each group.
-        keys: A key per group, the oldest first: ``arrival * number of size classes + index of this size class``.
+        keys: The keys of the groups, the oldest first.
         lanes: The lanes of the groups.
     """
 
@@ -59,6 +59,9 @@ class SizeClass:
 class SizeClasses:
     """All size classes of one snapshot of the queue.
 
+    The *key* of a group is one number: ``arrival * number of size classes + index of its size class``. Keys sort like
+    arrivals, and sorting numbers takes half as long as sorting pairs.
+
     A walk keeps two numbers of groups for each size class: ``low``, the taken groups, and ``high``, the maximum number
     of groups that the batch may take.
     """
@@ -66,9 +69,29 @@ class SizeClasses:
     def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
         self._batch_size = batch_size
         self._untouched = supplies_of(batch_size, {}, bounds)
-        self.all = _size_classes(batch_size, lanes, bounds)
+        self.all = self._read(lanes, bounds)
         self.nothing: ClassCounts = [0] * len(self.all)
         self.everything: ClassCounts = [len(size_class.keys) for size_class in self.all]
+
+    def _read(self, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
+        members: dict[tuple[int | None, int], list[Lane]] = {}
+        for lane in lanes:
+            if not is_oversized(lane.id, self._batch_size, bounds):
+                environment = bounded_environment(lane.environment, self._batch_size, bounds)
+                members.setdefault((environment, lane.size), []).append(lane)
+        classes = []
+        for index, ((environment, size), own) in enumerate(members.items()):
+            most = limit_of(environment, self._batch_size, bounds) // size
+            keys = sorted(head.arrival * len(members) + index for lane in own for head in lane.heads[:most])[:most]
+            classes.append(SizeClass(environment, size, tuple(keys), tuple(own)))
+        return classes
+
+    def index_of(self, key: int) -> int:
+        """Return the index of the size class of the group with this key."""
+        return key % len(self.all)
+
+    def _arrival_of(self, key: int) -> int:
+        return key // len(self.all)
 
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
         """Return the sequences missing after ``low`` groups, and what the groups from ``low`` to ``high`` supply."""
@@ -92,27 +115,13 @@ class SizeClasses:
         """Return the oldest ``taken`` groups of each size class, in arrival order."""
         planned = []
         for size_class, count in zip(self.all, taken, strict=True):
-            last_arrival = size_class.keys[count - 1] // len(self.all) if count else -1
+            last_arrival = self._arrival_of(size_class.keys[count - 1]) if count else -1
             for lane in size_class.lanes:
                 old = bisect_right(lane.heads, last_arrival, key=attrgetter("arrival"))
                 planned += [PlannedGroup(h.arrival, h.group_id, lane.environment, lane.size) for h in lane.heads[:old]]
         if sum(group.size for group in planned) != self._batch_size:
             raise ValueError("two queued groups have the same arrival number")
         return tuple(sorted(planned, key=attrgetter("arrival")))
-
-
-def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
-    members: dict[tuple[int | None, int], list[Lane]] = {}
-    for lane in lanes:
-        if not is_oversized(lane.id, batch_size, bounds):
-            environment = bounded_environment(lane.environment, batch_size, bounds)
-            members.setdefault((environment, lane.size), []).append(lane)
-    classes = []
-    for index, ((environment, size), own) in enumerate(members.items()):
-        most = limit_of(environment, batch_size, bounds) // size
-        keys = sorted(head.arrival * len(members) + index for lane in own for head in lane.heads[:most])[:most]
-        classes.append(SizeClass(environment, size, tuple(keys), tuple(own)))
-    return classes
 
 
 def select(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
@@ -174,7 +183,7 @@ class _Stretch:
         """Return the maximum number of groups of each size class after ``count`` groups and a skip."""
         taken, limit = self.after(count), list(self._high)
         if count < len(self._keys):
-            skipped = self._keys[count] % len(self._classes.all)
+            skipped = self._classes.index_of(self._keys[count])
             limit[skipped] = taken[skipped]
         return _narrowed(self._classes, taken, limit)
 
