@@ -24,7 +24,7 @@ class LiveEnvironments:
         self._limited: frozenset[int | None] | None = None
         self._bounds: dict[int, dict[int, Bounds]] = {}
         self._binding: dict[int, dict[int, Bounds]] = {}
-        self._parts: dict[int, dict[int, int]] = {}
+        self._awaited: dict[int, dict[int, int]] = {}
 
     @property
     def shares(self) -> Mapping[int, ShareLimits]:
@@ -61,21 +61,21 @@ class LiveEnvironments:
         }
         return bounds_for(batch_size, capped)
 
-    def parts(self, batch_size: int) -> Mapping[int, int]:
+    def awaited_sequences(self, batch_size: int) -> Mapping[int, int]:
         """Return what batches wait for: the minimum of each, or its credits for one batch where it has no minimum.
 
         Those without either are left out.
         """
-        if batch_size not in self._parts:
+        if batch_size not in self._awaited:
             bounds = self.bounds(batch_size)
             claims = {key: Claim(self.records[key].weight, own, 0) for key, own in bounds.items()}
             wanted = wanted_of_batch(batch_size, claims)
-            self._parts[batch_size] = {key: bounds[key].minimum or part for key, part in wanted.items() if part > 0}
-        return self._parts[batch_size]
+            self._awaited[batch_size] = {key: bounds[key].minimum or part for key, part in wanted.items() if part > 0}
+        return self._awaited[batch_size]
 
 
 @dataclass(slots=True)
-class _Found:
+class _LiveInterval:
     """What is alive between two moments of the run clock, milliseconds."""
 
     ttl_ms: int
@@ -99,7 +99,7 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
         members: Live members, by id.
     """
 
-    __slots__ = ("_declared_sizes", "_found", "_heard_ms", "_members", "_records")
+    __slots__ = ("_declared_sizes", "_heard_ms", "_interval", "_members", "_records")
 
     def __init__(
         self, records: Mapping[int, EnvironmentRecord], heard_ms: Mapping[int, int], members: Mapping[int, int]
@@ -107,7 +107,7 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
         self._records = records
         self._heard_ms = heard_ms
         self._members = members
-        self._found: _Found | None = None
+        self._interval: _LiveInterval | None = None
         self._declared_sizes: dict[int | None, tuple[int]] | None = None
 
     def __getitem__(self, key: int) -> EnvironmentRecord:
@@ -142,11 +142,11 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
 
     def live(self, clock_ms: int, ttl_ms: int) -> LiveEnvironments:
         """Return those that are alive."""
-        if self._found is None or not self._found.holds(clock_ms, ttl_ms):
-            self._found = self._find(clock_ms, ttl_ms)
-        return self._found.live
+        if self._interval is None or not self._interval.holds(clock_ms, ttl_ms):
+            self._interval = self._compute_live(clock_ms, ttl_ms)
+        return self._interval.live
 
-    def _find(self, clock_ms: int, ttl_ms: int) -> _Found:
+    def _compute_live(self, clock_ms: int, ttl_ms: int) -> _LiveInterval:
         """Tell which are alive, and how long this stays so. As time passes none comes alive."""
         members, heard_ms, live = self._members, self._heard_ms, {}
         last_ms = math.inf
@@ -157,7 +157,7 @@ class EnvironmentsById(Mapping[int, EnvironmentRecord]):
                     continue
                 last_ms = min(last_ms, alive_until_ms(record, heard, ttl_ms))
             live[key] = record
-        return _Found(ttl_ms, clock_ms, last_ms, LiveEnvironments(live))
+        return _LiveInterval(ttl_ms, clock_ms, last_ms, LiveEnvironments(live))
 
 
 def live(environments: Mapping[int, EnvironmentRecord], clock_ms: int, ttl_ms: int) -> LiveEnvironments:

@@ -40,11 +40,11 @@ def scarce_since(view: QueueView, lanes: Sequence[Lane], live: LiveEnvironments)
     for lane in lanes:
         if not is_oversized(lane.id, batch_size, bounds):
             queued[lane.environment] += lane.size * lane.queued
-    parts = live.parts(batch_size)
-    sent = {key for key in queued if key is not None and queued[key] >= parts.get(key, math.inf)}
+    awaited = live.awaited_sequences(batch_size)
+    sent = {key for key in queued if key is not None and queued[key] >= awaited.get(key, math.inf)}
     if not sent:  # no batch begins to wait now
-        return {key: since_ms for key, since_ms in view.scarce.items() if key in parts}
-    return {key: view.scarce.get(key, view.clock_ms) for key in parts if key not in sent}
+        return {key: since_ms for key, since_ms in view.scarce.items() if key in awaited}
+    return {key: view.scarce.get(key, view.clock_ms) for key in awaited if key not in sent}
 
 
 def scarce_after(
