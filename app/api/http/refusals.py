@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from app.api.http.caller import counted_sender, described_caller, shown_path
 from app.api.http.client_connection import end_of_waiting
-from app.core.access.throttling import ThrottleRate, throttle
+from app.core.access.gcra import ThrottleRate, throttle
 from app.logs import LogBackoff
 
 BURST_S, LONGEST_WAIT_S = 2.5, 20.0

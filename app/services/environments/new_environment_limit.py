@@ -3,10 +3,10 @@
 import asyncio
 import math
 
-from app.core.access.throttling import ThrottleRate, throttle
-from app.core.environments.new_environment_limit import admit
+from app.core.access.gcra import ThrottleRate, admit, throttle
 from lachesis.wire.errors import TooManyNewEnvironments
 
+_MINUTE_S = 60.0
 _SLOWEST_PER_S = 5.0
 _WITHIN_S = 24.0  # a minute's number of environments may come in this time
 _MANY = 1024  # runs and senders, before those without a recent environment are forgotten
@@ -52,7 +52,8 @@ class NewEnvironmentLimit:
 
     def _admit(self, run: str, sender: str) -> tuple[float, float]:
         now_s = asyncio.get_running_loop().time()
-        full_at_s, wait_s = admit(self._full_at_s.get((run, sender), now_s), now_s, self._each_minute)
+        full_at_s = self._full_at_s.get((run, sender), now_s)
+        full_at_s, wait_s = admit(full_at_s, now_s, _MINUTE_S / self._each_minute, burst_s=_MINUTE_S)
         if wait_s:
             error = TooManyNewEnvironments(
                 f"one address brings at most {self._each_minute} environments of new names a minute into a run "

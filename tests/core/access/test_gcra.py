@@ -1,9 +1,11 @@
-"""How long things are held back."""
+"""How long the events of a sender are delayed, and which ones are refused."""
+
+from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.throttling import ThrottleRate, throttle
+from app.core.access.gcra import ThrottleRate, admit, throttle
 
 BURST_S, LONGEST_S = 10.0, 2.0
 RATE = ThrottleRate(2.0, BURST_S, LONGEST_S)
@@ -34,3 +36,21 @@ def test_a_sender_with_very_many_connections_waits_no_longer_than_the_longest_ti
         free_at_s, wait_s = throttle(free_at_s, 50.0, RATE)
     assert wait_s == LONGEST_S
     assert throttle(free_at_s, 50.0 + LONGEST_S + 1, RATE)[1] == 0.0, "what it sent beyond that is forgotten"
+
+
+@given(each_minute=st.sampled_from([1, 2, 3, 5, 60]), pauses_s=st.lists(st.integers(0, 100), max_size=30))
+def test_refusals_are_those_of_a_bucket_that_fills_at_the_rate(each_minute: int, pauses_s: list[int]) -> None:
+    """An oracle: a bucket of a minute's number, exact."""
+    room, now_s, free_at_s = Fraction(each_minute), 1000, 1000.0
+    for pause_s in pauses_s:
+        now_s += pause_s
+        room = min(Fraction(each_minute), room + Fraction(pause_s * each_minute, 60))
+        then_s, wait_s = admit(free_at_s, now_s, 60 / each_minute, burst_s=60)
+        if room >= 1:
+            room -= 1
+            assert wait_s == 0
+            free_at_s = then_s
+        else:
+            assert then_s == free_at_s
+            assert abs(wait_s - (1 - room) * 60 / each_minute) < 1e-6
+            assert admit(free_at_s, now_s + wait_s, 60 / each_minute, burst_s=60)[1] == 0
