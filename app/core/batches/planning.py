@@ -1,7 +1,7 @@
 """Decide which batch a trainer gets, and when a minimum may be relaxed."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.batches.diagnosis import explain, known_sizes, minimums_conflict
@@ -9,11 +9,11 @@ from app.core.batches.heads import with_unread
 from app.core.batches.leases import LeasedGroup
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.batches.selection import select
-from app.core.environments.live import LiveEnvironments, declared_sizes
+from app.core.environments.live import declared_sizes
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import settle_debts
 from app.core.groups.staleness import drop_reason
-from app.core.model import BatchPlan, Bounds, Lane, LaneId, NotReady, QueuedGroup
+from app.core.model import BatchPlan, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import has_fresh_part
 from app.core.runs.view import QueueView
 from lachesis.wire.blockers import Blocker
@@ -67,83 +67,84 @@ def decide(view: QueueView, lanes: Sequence[Lane], relax_after_ms: int) -> Decis
 
 
 def _decide(view: QueueView, batch_size: int, lanes: Sequence[Lane], relax_after_ms: int) -> Decision:
-    live = view.live
-    bounds, binding = live.bounds(batch_size), live.binding(batch_size)
-    plan = select(batch_size, lanes, binding)
-    if plan is not None:
-        return _planned(view, bounds, plan, view.scarce)
-    lanes = with_unread(view.lanes, lanes)
-    sizes = known_sizes(lanes, declared_sizes(view.environments))
-    strict = explain(batch_size, lanes, binding, sizes)
-    scarce = scarce_since(view, lanes, live)
-    if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, binding):
-        return _relaxing_scarce(view, batch_size, lanes, bounds, strict, scarce)
-    return _relaxing_conflict(view, batch_size, lanes, live, strict, sizes, scarce, relax_after_ms)
+    plan = select(batch_size, lanes, view.live.binding(batch_size))
+    if plan is None:
+        return _Impasse(view, batch_size, with_unread(view.lanes, lanes)).decision(relax_after_ms)
+    return _planned(view, batch_size, plan, view.scarce)
 
 
-def _relaxing_scarce(
-    view: QueueView,
-    batch_size: int,
-    lanes: Sequence[Lane],
-    bounds: Mapping[int, Bounds],
-    strict: NotReady,
-    scarce: Mapping[int, int],
-) -> Decision:
-    """Choose a batch that keeps all minimums, except of environments that batches no longer wait for.
+class _Impasse:
+    """A queue that holds no batch with all minimums. Some of them may be relaxed."""
 
-    Those environments contribute all they have, if that fits.
-    """
-    missing = strict.missing_by_environment
-    gone = no_longer_awaited(view, scarce) & missing.keys()
-    if gone:
-        available = {key: bounds[key].minimum - missing[key] for key in gone}
-        for minimums in (available, dict.fromkeys(gone, 0)):
-            plan = select(batch_size, lanes, lowered(bounds, minimums))
-            if plan is not None:
-                return _planned(view, bounds, replace(plan, relaxed=True), scarce)
-    left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
-    if not left:
-        return Decision(None, strict, view.debts, scarce=scarce)
-    whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
-    relaxing = strict.adding(f"relaxing the minimum of {whose} in {left_ms / 1000:.1f} s")
-    return Decision(None, relaxing, view.debts, relaxes_in_ms=left_ms, scarce=scarce)
+    def __init__(self, view: QueueView, batch_size: int, lanes: Sequence[Lane]) -> None:
+        self._view, self._batch_size, self._lanes = view, batch_size, lanes
+        self._bounds, self._binding = view.live.bounds(batch_size), view.live.binding(batch_size)
+        self._sizes = known_sizes(lanes, declared_sizes(view.environments))
+        self._strict = explain(batch_size, lanes, self._binding, self._sizes)
+        self._scarce = scarce_since(view, lanes, view.live)
+
+    def decision(self, relax_after_ms: int) -> Decision:
+        """Choose a batch that leaves some minimums out. If it is too early for one, or none exists, give the reason."""
+        if self._strict.blocker is Blocker.NO_EXACT_FIT or self._minimums_conflict():
+            return self._relaxing_conflict(relax_after_ms)
+        return self._relaxing_scarce()
+
+    def _relaxing_scarce(self) -> Decision:
+        """Choose a batch that keeps all minimums, except of environments that batches no longer wait for.
+
+        Those environments contribute all they have, if that fits.
+        """
+        view, missing, scarce = self._view, self._strict.missing_by_environment, self._scarce
+        gone = no_longer_awaited(view, scarce) & missing.keys()
+        if gone:
+            available = {key: self._bounds[key].minimum - missing[key] for key in gone}
+            for minimums in (available, dict.fromkeys(gone, 0)):
+                plan = select(self._batch_size, self._lanes, lowered(self._bounds, minimums))
+                if plan is not None:
+                    return self._planned(replace(plan, relaxed=True))
+        left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
+        if not left:
+            return self._refused(self._strict)
+        whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
+        relaxing = self._strict.adding(f"relaxing the minimum of {whose} in {left_ms / 1000:.1f} s")
+        return self._refused(relaxing, relaxes_in_ms=left_ms)
+
+    def _relaxing_conflict(self, relax_after_ms: int) -> Decision:
+        """Relax the minimums that group sizes make impossible together, after waiting `relax_after_ms`."""
+        view, strict = self._view, self._strict
+        least = queued_shortfall(self._batch_size, self._lanes, self._binding)
+        if least is None:
+            goes_on = view.conflict_since_ms is not None and self._minimums_conflict()
+            return self._refused(strict, view.conflict_since_ms if goes_on else None)
+        since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
+        waited_from = max(since, view.last_batch_ms or since)
+        if waited_from > since and least <= (smallest_shortfall(self._batch_size, self._sizes, self._binding) or 0):
+            waited_from = since
+        left_ms = waited_from + relax_after_ms - view.clock_ms
+        if left_ms > 0:
+            names_it = strict.blocker in (Blocker.NO_EXACT_FIT, Blocker.MINIMUMS_CONFLICT)
+            detail = strict.detail if names_it else "group sizes make the minimums impossible together"
+            conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
+            return self._refused(conflict.adding(f"relaxing in {left_ms / 1000:.1f} s"), since, left_ms)
+        # Selecting groups costs far more than checking that a batch exists, so it comes last.
+        relaxed = select_relaxed(self._batch_size, self._lanes, self._binding, view.debts)
+        assert relaxed is not None, "an exact batch exists without minimums"  # noqa: S101
+        return replace(self._planned(relaxed), conflict_since_ms=since)
+
+    def _minimums_conflict(self) -> bool:
+        return minimums_conflict(self._batch_size, self._sizes, self._binding)
+
+    def _planned(self, plan: BatchPlan) -> Decision:
+        return _planned(self._view, self._batch_size, plan, self._scarce)
+
+    def _refused(
+        self, reason: NotReady, conflict_since_ms: int | None = None, relaxes_in_ms: int | None = None
+    ) -> Decision:
+        return Decision(None, reason, self._view.debts, conflict_since_ms, relaxes_in_ms, scarce=self._scarce)
 
 
-def _relaxing_conflict(
-    view: QueueView,
-    batch_size: int,
-    lanes: Sequence[Lane],
-    live: LiveEnvironments,
-    strict: NotReady,
-    sizes: Mapping[int | None, Collection[int]],
-    scarce: Mapping[int, int],
-    relax_after_ms: int,
-) -> Decision:
-    """Relax the minimums that group sizes make impossible together, after waiting `relax_after_ms`."""
-    bounds = live.binding(batch_size)
-    least = queued_shortfall(batch_size, lanes, bounds)
-    if least is None:
-        goes_on = view.conflict_since_ms is not None and minimums_conflict(batch_size, sizes, bounds)
-        return Decision(None, strict, view.debts, view.conflict_since_ms if goes_on else None, scarce=scarce)
-    since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
-    waited_from = max(since, view.last_batch_ms or since)
-    if waited_from > since and least <= (smallest_shortfall(batch_size, sizes, bounds) or 0):
-        waited_from = since
-    left_ms = waited_from + relax_after_ms - view.clock_ms
-    if left_ms > 0:
-        names_it = strict.blocker in (Blocker.NO_EXACT_FIT, Blocker.MINIMUMS_CONFLICT)
-        detail = strict.detail if names_it else "group sizes make the minimums impossible together"
-        conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
-        conflict = conflict.adding(f"relaxing in {left_ms / 1000:.1f} s")
-        return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
-    # Selecting groups costs far more than checking that a batch exists, so it comes last.
-    relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
-    assert relaxed is not None, "an exact batch exists without minimums"  # noqa: S101
-    return replace(_planned(view, live.bounds(batch_size), relaxed, scarce), conflict_since_ms=since)
-
-
-def _planned(view: QueueView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
-    got = plan.sequences_by_environment
+def _planned(view: QueueView, batch_size: int, plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
+    got, bounds = plan.sequences_by_environment, view.live.bounds(batch_size)
     return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
 
 
