@@ -39,23 +39,23 @@ class KeptBatches:
 
 
 class VersionCycle(NamedTuple):
-    """The policy versions that were set since a batch was acknowledged.
+    """The policy versions that were set since a batch was acknowledged. Stored as a list, in the order of the fields.
 
     Attributes:
         versions: The number of these versions.
         batches: Batches acknowledged between the last version before them and the first of them.
-        before: `Trained.batches` before the first of them.
-        before_by_batch: The same, if each earlier cycle had versions for its own batches, however many.
-        after: `Trained.batches` after the last of them. More now means that a batch was acknowledged since.
-        last_per_batch: Versions per batch in the cycle before this one; 0: unknown.
+        trained_before: `Trained.batches` before the first of them.
+        trained_before_by_batch: The same, if each earlier cycle had versions for its own batches, however many.
+        trained_after: `Trained.batches` after the last of them. More now means that a batch was acknowledged since.
+        last_versions_per_batch: Versions per batch in the cycle before this one; 0: unknown.
     """
 
     versions: int = 0
     batches: int = 0
-    before: int = 0
-    before_by_batch: int = 0
-    after: int = 0
-    last_per_batch: float = 0
+    trained_before: int = 0
+    trained_before_by_batch: int = 0
+    trained_after: int = 0
+    last_versions_per_batch: float = 0
 
 
 _NO_VERSIONS = VersionCycle()
@@ -69,14 +69,14 @@ class Trained:
         batches: Acknowledged batches with groups that name a version, minus those that a version was set for. Below 0
             while a trainer that sets the version first has not acknowledged its batch yet.
         last_ms: Run clock at the last of them, milliseconds.
-        in_a_row: Batches acknowledged one after the other before a version, as last seen, ``>= 1``.
+        batches_per_version: Batches acknowledged one after the other before a version, as last seen, ``>= 1``.
         versions_per_batch: Versions that a trainer makes of a batch, as last seen, ``> 0``.
         cycle: The versions since the last acknowledgement before a version.
     """
 
     batches: int = 0
     last_ms: int = 0
-    in_a_row: int = 1
+    batches_per_version: int = 1
     versions_per_batch: float = 1
     cycle: VersionCycle = _NO_VERSIONS
 

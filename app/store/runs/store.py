@@ -296,7 +296,7 @@ class RunStore:
             RunKeys(run),
             policy_version=version,
             trained_batches=trained.batches,
-            trained_in_a_row=trained.in_a_row,
+            trained_in_a_row=trained.batches_per_version,
             versions_per_batch=trained.versions_per_batch,
             version_cycle=json_text(trained.cycle),
             rewinds=rewinds,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.environments import credits as rules
 from app.core.environments.credits import (
     UNLIMITED_HORIZON,
     VERSION_PATIENCE_MS,
@@ -96,9 +97,23 @@ def test_without_new_versions_a_trainer_gets_its_next_batch_after_a_pause() -> N
 
 def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None:
     three = after_version(Trained(batches=3), 0, 1, held=0)
-    assert (three.batches, three.in_a_row) == (0, 3)
+    assert (three.batches, three.batches_per_version) == (0, 3)
     assert [ahead(0, replace(three, batches=batches)) for batches in range(4)] == [3, 2, 1, 0]
-    assert after_version(replace(three, batches=1), 1, 2, held=0).in_a_row == 1
+    assert after_version(replace(three, batches=1), 1, 2, held=0).batches_per_version == 1
+
+
+def test_trainers_in_the_docstring_lead_to_the_numbers_beside_each_event() -> None:
+    examples = str(rules.__doc__).split("    event ")[1:]
+    assert len(examples) == 2
+    for example in examples:
+        version, trained = 0, Trained()
+        for event, *numbers in map(str.split, example.split("\n\n")[0].splitlines()[1:]):
+            if event == "acknowledgement":
+                trained = replace(trained, batches=trained.batches + 1)
+            else:
+                version, trained = version + 1, after_version(trained, version, version + 1, held=0)
+            counted = trained.batches, trained.batches_per_version, trained.versions_per_batch, ahead(4, trained)
+            assert counted == tuple(map(float, numbers)), example
 
 
 @given(
@@ -173,7 +188,7 @@ def test_one_cycle_with_more_versions_than_the_others_changes_no_credits(order: 
             acknowledged, trained = acknowledged + 1, replace(trained, batches=trained.batches + 1)
         if step == "V" and version <= acknowledged:
             version, trained = version + 1, after_version(trained, version, version + 1, max(1, held))
-        assert trained.in_a_row == 1
+        assert trained.batches_per_version == 1
         assert trained.versions_per_batch <= 1
 
 
@@ -204,7 +219,7 @@ def test_groups_within_credits_are_fresh_when_the_trainer_makes_several_versions
 
 @given(
     start=st.builds(
-        Trained, batches=st.integers(-3, 9), in_a_row=st.integers(1, 4), versions_per_batch=st.floats(0.1, 4)
+        Trained, batches=st.integers(-3, 9), batches_per_version=st.integers(1, 4), versions_per_batch=st.floats(0.1, 4)
     ),
     before=st.integers(0, 50),
     after=st.integers(0, 50),
