@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.core.batches.leases import Lease, LeasedGroup, expires_s
+from app.core.batches.leases import Lease, LeasedGroup, seconds_left
 from app.services.batches.listing import BatchPage
 from app.store.batches.records import RecordedBatch
 from lachesis.wire.batches import (
@@ -38,7 +38,7 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
         state=lease.state,
         delivery_count=lease.delivery_count,
         rewound=lease.rewound > 0,
-        expires_s=expires_s(lease, clock_ms),
+        expires_s=seconds_left(lease, clock_ms),
         trainer=lease.trainer or None,
         groups=lease.groups,
         size=lease.size,

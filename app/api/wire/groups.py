@@ -1,6 +1,6 @@
 """Groups as replies show them."""
 
-from app.core.batches.leases import Lease, expires_s
+from app.core.batches.leases import Lease, seconds_left
 from app.core.groups.listing import GroupRow
 from app.core.groups.staleness import staleness
 from app.services.groups.history import GroupFacts
@@ -76,5 +76,5 @@ def _shown_lease(lease: Lease, clock_ms: int) -> groups.GroupLease:
         state=lease.state,
         delivery_count=lease.delivery_count,
         trainer=lease.trainer or None,
-        expires_s=expires_s(lease, clock_ms),
+        expires_s=seconds_left(lease, clock_ms),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from app.api.wire.access import shown_uses
-from app.core.batches.leases import expires_s
+from app.core.batches.leases import seconds_left
 from app.core.groups.staleness_forecast import staleness_forecast
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.alert import RunAlert
@@ -83,7 +83,7 @@ def shown_status(facts: RunFacts, access: AccessMode, connections: int) -> RunSt
                 state=lease.state,
                 step=lease.step,
                 delivery_count=lease.delivery_count,
-                expires_s=expires_s(lease, view.clock_ms),
+                expires_s=seconds_left(lease, view.clock_ms),
             )
             for lease in view.leases
         ],

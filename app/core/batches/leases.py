@@ -136,7 +136,7 @@ def contents_of(groups: Iterable[LeasedGroup]) -> tuple[Portion, ...]:
     return tuple(Portion(environment, *count) for environment, count in ordered)
 
 
-def returned(lease: Lease) -> Lease:
+def as_returned(lease: Lease) -> Lease:
     """Return the lease after its holder lost it: its batch waits to be handed out again."""
     sharding = None if lease.sharding is None else untouched(lease.sharding)
     free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", sharding=sharding)
@@ -153,16 +153,16 @@ def after_registration(leases: Sequence[Lease], starting_step: int | None) -> li
         leases: All leases of the run, by step.
         starting_step: The starting step of a new configuration; None if the configuration stays.
     """
-    after = [returned(lease) if lease.state in ("sending", "sent") else lease for lease in leases]
+    after = [as_returned(lease) if lease.state in ("sending", "sent") else lease for lease in leases]
     if starting_step is None:
         return after
     steps = range(starting_step - len(after) + 1, starting_step + 1)
     return [replace(own, step=step, debts=(), rewound=0, given_back="") for own, step in zip(after, steps, strict=True)]
 
 
-def rewound(lease: Lease, rewind: int) -> Lease:
+def as_rewound(lease: Lease, rewind: int) -> Lease:
     """Return the lease after a rewind of this number: its batch waits to be handed out again, whole."""
-    return replace(returned(lease), rewound=rewind, given_back="")
+    return replace(as_returned(lease), rewound=rewind, given_back="")
 
 
 def in_saved_state(lease: Lease) -> bool:
@@ -176,32 +176,32 @@ def in_saved_state(lease: Lease) -> bool:
     return lease.state != "quarantined"
 
 
-def given_back(lease: Lease) -> Lease:
+def as_given_back(lease: Lease) -> Lease:
     """Return the lease after its trainer gave a rewound batch back: it waits whole, in its place.
 
     In their lanes, its groups could be dropped for their age or come in another order.
     """
-    return replace(returned(lease), given_back=lease.lease_id)
+    return replace(as_returned(lease), given_back=lease.lease_id)
 
 
-def quarantined(lease: Lease) -> Lease:
+def as_quarantined(lease: Lease) -> Lease:
     """Return a lease that ran out for the last time. No trainer holds it, and its batch is not handed out again."""
     return replace(lease, state="quarantined", lease_id="", deadline_ms=0, request_id="")
 
 
-def expired(lease: Lease, clock_ms: int) -> bool:
+def is_expired(lease: Lease, clock_ms: int) -> bool:
     """Return whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
     return lease.state == "held" and clock_ms >= lease.deadline_ms
 
 
-def expires_s(lease: Lease, clock_ms: int) -> float | None:
+def seconds_left(lease: Lease, clock_ms: int) -> float | None:
     """Return the seconds until the lease of a held batch expires, at run clock ``clock_ms``; None for other batches."""
     return max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state == "held" else None
 
 
-def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
+def is_exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
     """Return whether a batch's lease ran out as often as the run allows. Then the batch is quarantined."""
-    return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
+    return is_expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
 
 
 def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
@@ -217,7 +217,7 @@ def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_
         case "sending":
             return not being_sent
         case "held":
-            return expired(lease, clock_ms) and not exhausted(lease, clock_ms, max_deliveries)
+            return is_expired(lease, clock_ms) and not is_exhausted(lease, clock_ms, max_deliveries)
         case "returned":
             return True
         case _:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.batches.leases import Lease, exhausted, in_saved_state, rewound
+from app.core.batches.leases import Lease, as_rewound, in_saved_state, is_exhausted
 from app.core.runs.view import RunView
 
 
@@ -44,8 +44,8 @@ def plan_rewind(step: int, view: RunView, kept: Sequence[tuple[int, Lease]]) -> 
     quarantined = [lease for lease in after if is_quarantined(lease, view)]
     redelivered: list[tuple[Lease | None, Lease]] = [
         *((lease, lease) for lease in before if lease.state == "returned" and lease not in trained),
-        *((lease, rewound(lease, number)) for lease in after if lease not in quarantined),
-        *((None, replace(rewound(lease, number), delivery_count=1)) for _, lease in kept),
+        *((lease, as_rewound(lease, number)) for lease in after if lease not in quarantined),
+        *((None, replace(as_rewound(lease, number), delivery_count=1)) for _, lease in kept),
     ]
     redelivered.sort(key=lambda pair: pair[1].step)
     version = restored_version(step, view, ((lease.step, version) for version, lease in kept))
@@ -54,7 +54,7 @@ def plan_rewind(step: int, view: RunView, kept: Sequence[tuple[int, Lease]]) -> 
 
 def is_quarantined(lease: Lease, view: RunView) -> bool:
     """Return whether a batch is quarantined, or maintenance is about to quarantine it."""
-    return lease.state == "quarantined" or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
+    return lease.state == "quarantined" or is_exhausted(lease, view.clock_ms, view.policy.max_deliveries)
 
 
 def restored_version(step: int, view: RunView, trained: Iterable[tuple[int, int]]) -> int:

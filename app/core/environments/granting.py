@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
-from app.core.batches.leases import expires_s
+from app.core.batches.leases import seconds_left
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, RunCredits, horizon_of
 from app.core.environments.live import LiveEnvironments
@@ -166,7 +166,7 @@ class Demand:
         """Return that trainers must acknowledge. None if groups may start or arrive before they do."""
         if not self._alive:
             return None
-        left_s = [left for lease in self.view.leases if (left := expires_s(lease, self.view.clock_ms)) is not None]
+        left_s = [left for lease in self.view.leases if (left := seconds_left(lease, self.view.clock_ms)) is not None]
         if not left_s or not self._is_whole or any(self.view.running.values()) or not self._credits.is_exhausted():
             return None
         held = "1 batch is leased," if len(left_s) == 1 else f"{len(left_s)} batches are leased, the first"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.core.batches.leases import Lease, expired
+from app.core.batches.leases import Lease, is_expired
 from app.core.model import NotReady
 from app.core.ranks.sharding import ShardingSpec, disagreement
 from app.core.wording import listed
@@ -46,7 +46,7 @@ class ShardRequest:
         sharding = lease.sharding
         if not self.has_later(lease.step):
             return True
-        if sharding is None or self.rank not in sharding.taken or expired(lease, clock_ms):
+        if sharding is None or self.rank not in sharding.taken or is_expired(lease, clock_ms):
             return lease.delivery_count > 1
         return (self.rank, self.request_id) in sharding.requests
 
@@ -101,7 +101,7 @@ def shared(leases: Iterable[Lease], shard_request: ShardRequest, clock_ms: int) 
         RanksDisagree: The ranks that have the batch divide it in another way.
     """
     for lease in leases:
-        if lease.sharding is None or lease.state != "held" or expired(lease, clock_ms):
+        if lease.sharding is None or lease.state != "held" or is_expired(lease, clock_ms):
             continue
         if not shard_request.wants(lease, clock_ms) or shard_request.rank in lease.sharding.acknowledged:
             continue

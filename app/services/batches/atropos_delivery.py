@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from app.core.batches.leases import Lease, is_redeliverable, returned
+from app.core.batches.leases import Lease, as_returned, is_redeliverable
 from app.core.runs.view import QueueView
 from app.process_ids import pid_space, process_exists
 from app.services.batches.request import BatchResult, OutgoingBatch
@@ -38,7 +38,7 @@ class AtroposDelivery:
 
     def lease(self, batch: Lease) -> Lease:
         """Return the lease under which this process sends a batch."""
-        return replace(returned(batch), state="sending", worker=self.worker)
+        return replace(as_returned(batch), state="sending", worker=self.worker)
 
     async def begin(self, run: str, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
         """Take a lease. This process sends it from just before Redis knows of it until its answer has ended.

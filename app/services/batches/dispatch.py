@@ -5,7 +5,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.diagnosis import is_about_old_groups, serving_paused, unregistered
-from app.core.batches.leases import Lease, exhausted, expired, quarantined, returned
+from app.core.batches.leases import Lease, as_quarantined, as_returned, is_exhausted, is_expired
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
@@ -186,7 +186,7 @@ class Dispatch:
         if batch.held_until_ms:
             await self.let_expire(run, batch)
         elif _has_one_receiver(batch):
-            await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
+            await self._batches.change(run, lease, replace(as_returned(lease), delivery_count=lease.delivery_count - 1))
 
     async def let_expire(self, run: str, batch: OutgoingBatch) -> None:
         """Record that the reply with a batch broke off, and shorten the lease. Until then the trainer may ask again.
@@ -201,9 +201,9 @@ class Dispatch:
     async def quarantine_exhausted(self, run: str, view: QueueView) -> None:
         """Quarantine the batches whose last allowed lease has expired."""
         for lease in view.leases:
-            if not exhausted(lease, view.clock_ms, view.policy.max_deliveries):
+            if not is_exhausted(lease, view.clock_ms, view.policy.max_deliveries):
                 continue
-            if await self._batches.change(run, lease, quarantined(lease)):
+            if await self._batches.change(run, lease, as_quarantined(lease)):
                 emit(
                     BatchQuarantined(
                         run=run, batch=lease.batch_id, step=lease.step, delivery_count=lease.delivery_count
@@ -286,7 +286,7 @@ class Dispatch:
         if groups is None:
             return None
         # A trainer that holds the batch continues with it, even if the run's batch size has changed.
-        is_held = seen.state == "held" and not expired(seen, view.clock_ms)
+        is_held = seen.state == "held" and not is_expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = is_held or _is_whole(size, view)
         if shard_request is not None and whole:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 
-from app.core.batches.leases import Lease, returned
+from app.core.batches.leases import Lease, as_returned
 from app.core.runs.settings import Policy
 from app.core.runs.view import QueueView
 from app.services.batches.atropos_delivery import AtroposDelivery
@@ -40,7 +40,7 @@ class LeaseTaking:
         if request.of_atropos:
             return self._atropos_delivery.lease(batch)
         return replace(
-            returned(batch),
+            as_returned(batch),
             state="held",
             worker=self._atropos_delivery.worker,
             lease_id=uuid.uuid4().hex,

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, expired, given_back
+from app.core.batches.leases import Lease, as_given_back, is_expired
 from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.lease_taking import LeaseTaking
@@ -46,7 +46,7 @@ class BatchLeaseKind(LeaseKind[BatchView]):
         lease = reading.lease
         if lease is None or lease_id is not None:
             return super().is_meant(reading, lease_id)
-        return lease.state in ("quarantined", "returned") or expired(lease, reading.clock_ms)
+        return lease.state in ("quarantined", "returned") or is_expired(lease, reading.clock_ms)
 
 
 class BatchLeases:
@@ -133,7 +133,7 @@ class BatchLeases:
 
         async def finish(lease: Lease, view: BatchView) -> bool:
             if lease.rewound and lease_id is not None:
-                if not await self._batches.change(run, lease, given_back(lease)):
+                if not await self._batches.change(run, lease, as_given_back(lease)):
                     return False
                 emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
                 return True

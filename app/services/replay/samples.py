@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.leases import Lease, expired
+from app.core.batches.leases import Lease, is_expired
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note, samples_in_order
 from app.services.leases import LeaseKind, LeaseReading
@@ -165,7 +165,7 @@ class ReplaySamples:
         self, run: str, request: ReplaySampleRequest, held: Lease, view: ReplayView
     ) -> ReplaySample | None:
         """Extend and return the sample of a request; None if it has ended, or its lease changed in the meantime."""
-        if expired(held, view.context.clock_ms):
+        if is_expired(held, view.context.clock_ms):
             await self._samples.end(run, held, "expired", view)
             return None
         longer = replace(held, deadline_ms=_deadline_ms(request.lease_s, view))
@@ -258,7 +258,7 @@ class ReplaySamples:
         """End the samples whose leases have run out, and give back their uses; return how many."""
         ended = 0
         for lease in await self._samples.leases(run):
-            if not lease.replayed and expired(lease, view.context.clock_ms):
+            if not lease.replayed and is_expired(lease, view.context.clock_ms):
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from app.core.batches.leases import Lease, LeasedGroup, Replayed, returned
+from app.core.batches.leases import Lease, LeasedGroup, Replayed, as_returned
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import SHORTEST_MEMORY_MS, Policy
 from app.core.runs.view import RunView
@@ -178,7 +178,7 @@ class BatchStore:
 
     async def mark_returned(self, run: str, lease: Lease) -> bool:
         """Note that a batch did not reach its trainer, if its lease is as it was read. It is handed out again."""
-        return await self.change(run, lease, returned(lease))
+        return await self.change(run, lease, as_returned(lease))
 
     async def change(self, run: str, seen: Lease, new: Lease, epoch: int | None = None) -> bool:
         """Replace a lease that was read.

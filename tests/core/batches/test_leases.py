@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from app.core.batches.leases import (
     Lease,
     after_registration,
-    exhausted,
-    expired,
-    expires_s,
-    given_back,
+    as_given_back,
+    as_quarantined,
+    as_returned,
+    as_rewound,
     in_saved_state,
+    is_exhausted,
+    is_expired,
     is_redeliverable,
-    quarantined,
-    returned,
-    rewound,
+    seconds_left,
 )
 from lachesis.wire.states import LEASE_STATES, LeaseState
 
@@ -40,37 +40,37 @@ def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
 
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
 def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: bool) -> None:
-    assert expired(held(deadline_ms=100), clock_ms) == over
+    assert is_expired(held(deadline_ms=100), clock_ms) == over
 
 
 @pytest.mark.parametrize(("clock_ms", "left"), [(0, 0.1), (99, 0.001), (100, 0), (101, 0)])
 def test_a_lease_says_how_long_it_lasts(clock_ms: int, left: float) -> None:
-    assert expires_s(held(deadline_ms=100), clock_ms) == left
+    assert seconds_left(held(deadline_ms=100), clock_ms) == left
 
 
 @pytest.mark.parametrize("state", sorted(set(LEASE_STATES) - {"held"}))
 def test_other_batches_have_no_deadline(state: LeaseState) -> None:
-    assert expires_s(replace(held(), state=state), 200) is None
+    assert seconds_left(replace(held(), state=state), 200) is None
 
 
 @pytest.mark.parametrize(("delivery_count", "spent"), [(1, False), (4, False), (5, True), (6, True)])
 def test_a_batch_that_ran_out_as_often_as_allowed_is_quarantined(delivery_count: int, spent: bool) -> None:
-    assert exhausted(held(delivery_count), 100, max_deliveries=5) == spent
+    assert is_exhausted(held(delivery_count), 100, max_deliveries=5) == spent
 
 
 @pytest.mark.parametrize("state", sorted(set(LEASE_STATES) - {"held"}))
 @given(leases, moments)
 def test_only_what_is_held_runs_out(state: LeaseState, lease: Lease, clock_ms: int) -> None:
     """A batch that is being sent has no deadline: that is 0, and long past."""
-    assert not expired(replace(lease, state=state), clock_ms)
-    assert not exhausted(replace(lease, state=state), clock_ms, 1)
+    assert not is_expired(replace(lease, state=state), clock_ms)
+    assert not is_exhausted(replace(lease, state=state), clock_ms, 1)
 
 
 @given(leases, moments, moments, st.integers(1, 5))
 def test_what_has_run_out_stays_so_as_time_passes(lease: Lease, clock_ms: int, more_ms: int, most: int) -> None:
-    assert expired(lease, clock_ms) <= expired(lease, clock_ms + more_ms)
-    assert exhausted(lease, clock_ms, most) <= exhausted(lease, clock_ms + more_ms, most)
-    assert exhausted(lease, clock_ms, most) <= expired(lease, clock_ms)
+    assert is_expired(lease, clock_ms) <= is_expired(lease, clock_ms + more_ms)
+    assert is_exhausted(lease, clock_ms, most) <= is_exhausted(lease, clock_ms + more_ms, most)
+    assert is_exhausted(lease, clock_ms, most) <= is_expired(lease, clock_ms)
 
 
 @given(leases, moments, st.integers(1, 5), st.booleans())
@@ -80,7 +80,7 @@ def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
     """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is quarantined, or will be."""
     on_its_way = lease.state == "sending" and being_sent
     is_held = lease.state == "held" and clock_ms < lease.deadline_ms
-    is_quarantined = lease.state == "quarantined" or exhausted(lease, clock_ms, most)
+    is_quarantined = lease.state == "quarantined" or is_exhausted(lease, clock_ms, most)
     somebody_has_it = on_its_way or is_held or lease.state == "sent"
     assert is_redeliverable(lease, clock_ms, most, being_sent=being_sent) == (
         not somebody_has_it and not is_quarantined
@@ -91,8 +91,8 @@ def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
 def test_a_batch_waits_once_returned_and_never_once_quarantined(
     lease: Lease, clock_ms: int, most: int, being_sent: bool
 ) -> None:
-    assert is_redeliverable(returned(lease), clock_ms, most, being_sent=being_sent)
-    assert not is_redeliverable(quarantined(lease), clock_ms, most, being_sent=being_sent)
+    assert is_redeliverable(as_returned(lease), clock_ms, most, being_sent=being_sent)
+    assert not is_redeliverable(as_quarantined(lease), clock_ms, most, being_sent=being_sent)
 
 
 def test_a_trainer_that_registers_again_takes_back_what_was_sent_and_no_more() -> None:
@@ -106,13 +106,13 @@ def test_a_trainer_that_registers_again_takes_back_what_was_sent_and_no_more() -
 
 
 def test_batches_of_a_former_configuration_come_before_all_others_in_their_order() -> None:
-    before = [replace(rewound(held(), 1), step=step, debts=((0, 2),), given_back="lease") for step in (500, 502)]
+    before = [replace(as_rewound(held(), 1), step=step, debts=((0, 2),), given_back="lease") for step in (500, 502)]
     after = after_registration(before, 7)
-    assert after == [replace(lease, step=step) for step, lease in zip((6, 7), [returned(held())] * 2, strict=True)]
+    assert after == [replace(lease, step=step) for step, lease in zip((6, 7), [as_returned(held())] * 2, strict=True)]
 
 
 def test_a_later_saved_state_has_held_batches_and_untouched_rewound_ones() -> None:
-    again = rewound(held(), 1)
-    given = given_back(replace(again, state="held", lease_id="second"))
-    assert [in_saved_state(lease) for lease in (held(), again, rewound(given, 2))] == [True] * 3
-    assert [in_saved_state(lease) for lease in (returned(held()), given, quarantined(held()))] == [False] * 3
+    again = as_rewound(held(), 1)
+    given = as_given_back(replace(again, state="held", lease_id="second"))
+    assert [in_saved_state(lease) for lease in (held(), again, as_rewound(given, 2))] == [True] * 3
+    assert [in_saved_state(lease) for lease in (as_returned(held()), given, as_quarantined(held()))] == [False] * 3

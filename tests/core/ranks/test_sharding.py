@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batches.leases import Lease, returned
+from app.core.batches.leases import Lease, as_returned
 from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
@@ -74,7 +74,7 @@ def test_a_batch_handed_out_again_keeps_its_shards_and_awaits_all_ranks() -> Non
     had = replace(lease(1), sharding=acknowledged_by(taken_by(taken_by(sharding(), 1), 0), 1))
     assert had.sharding is not None
     assert had.sharding.taken == (0, 1)
-    assert returned(had).sharding == untouched(had.sharding) == sharding()
+    assert as_returned(had).sharding == untouched(had.sharding) == sharding()
 
 
 def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from redis.asyncio import Redis
 
-from app.core.batches.leases import Lease, returned
+from app.core.batches.leases import Lease, as_returned
 from app.core.model import PlannedGroup
 from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
@@ -106,7 +106,7 @@ async def test_who_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: 
         assert await told() == []
         assert await store.batches.mark_returned(RUN, lease)
         assert await told() == ["returned"]
-        lease = returned(lease)
+        lease = as_returned(lease)
         assert await store.batches.dissolve(RUN, lease, await store.batches.groups_of(RUN, lease.batch_id) or [], 0)
         assert await told() == ["given back"]
         await store.acknowledge(await store.take("one"), keep=True)
