@@ -49,7 +49,7 @@ async def isolated(work: Awaitable[T]) -> T | Failure:
         return Failure(error)
 
 
-async def each(
+async def for_each_run(
     do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str]
 ) -> tuple[dict[str, T], dict[str, Failure]]:
     """Do something for all runs together and, if that fails, for each by itself.

@@ -22,7 +22,7 @@ from app.services.environments.factory import EnvironmentServices
 from app.services.events.alerts import AlertWatch
 from app.services.groups.factory import GroupServices
 from app.services.history.upkeep import HistoryUpkeep
-from app.services.isolation import Failure, RunFailures, each, isolated
+from app.services.isolation import Failure, RunFailures, for_each_run, isolated
 from app.services.replay.factory import ReplayServices
 from app.services.runs.factory import RunServices
 from app.services.stores import Stores
@@ -166,7 +166,7 @@ class Maintenance:
     async def _isolated(
         self, do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str], known: RunFailures
     ) -> dict[str, T]:
-        found, failures = await each(do, [run for run in runs if not known.rests(run)])
+        found, failures = await for_each_run(do, [run for run in runs if not known.rests(run)])
         for run in found:
             known.went_well(run)
         for run, failure in failures.items():

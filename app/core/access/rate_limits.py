@@ -44,7 +44,7 @@ def limits_of(kind: type[_Limits], settings: _Limits) -> _Limits | None:
     return None if limits == kind() else limits
 
 
-def named(limits: RateLimitSettings) -> Iterator[tuple[str, float]]:
+def named_limits(limits: RateLimitSettings) -> Iterator[tuple[str, float]]:
     """Yield the name and the value of each limit that there is."""
     return ((name, limit) for name in _RATES if (limit := getattr(limits, name)) is not None)
 
@@ -63,5 +63,5 @@ def used(limits: RateLimitSettings, arrivals_us: Sequence[int], now_us: int) -> 
     """Say how much of each limit is used, in the order of `named`."""
     return [
         LimitUse(name, limit, max(0, arrival - now_us) / BURST_US)
-        for (name, limit), arrival in zip(named(limits), arrivals_us, strict=True)
+        for (name, limit), arrival in zip(named_limits(limits), arrivals_us, strict=True)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.curriculum.estimates import Estimate, pass_share
-from app.core.curriculum.state import CurriculumHeader, load_policy_dict, number, whole
+from app.core.curriculum.state import CurriculumHeader, load_policy_dict, read_number, read_whole
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import InvalidField
 
@@ -42,14 +42,14 @@ def load_atropos(document: Mapping[str, Any]) -> tuple[CurriculumHeader, dict[st
         known["form"] = "frontier"
     policy = load_policy_dict(known)
     items = {key: _estimate(policy, key, score) for key, score in scores.items()}
-    updates = whole(sum(each.count for each in items.values()), ("item_scores",))
+    updates = read_whole(sum(each.count for each in items.values()), ("item_scores",))
     return CurriculumHeader(policy, updates=updates), items
 
 
 def _estimate(policy: CurriculumSettings, key: str, score: object) -> Estimate:
     if not isinstance(score, list | tuple) or len(score) != 2:
         raise InvalidField(f"is {reprlib.repr(score)}, not [ema, count]", ("item_scores", key))
-    ema, count = number(score[0], ("item_scores", key, 0)), whole(score[1], ("item_scores", key, 1))
+    ema, count = read_number(score[0], ("item_scores", key, 0)), read_whole(score[1], ("item_scores", key, 1))
     if not count:
         return Estimate()
     share = pass_share(policy, ema)

@@ -66,8 +66,8 @@ def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     arms = _mapping(document["arms"], "arms")
     return CurriculumHeader(
         policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
-        arms={key: number(value, ("arms", key)) for key, value in arms.items()},
-        **{name: whole(document[name], (name,)) for name in numbers},
+        arms={key: read_number(value, ("arms", key)) for key, value in arms.items()},
+        **{name: read_whole(document[name], (name,)) for name in numbers},
     )
 
 
@@ -107,12 +107,12 @@ def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
         InvalidField: Something is unknown or out of range; `location` says where.
     """
     _names(document, {each.name for each in fields(Estimate)})
-    counted = {name: whole(document.get(name, 0), (name,)) for name in ("count", "drawn")}
-    sums = {name: number(document.get(name, 0), (name,), _MOST_SUMMED) for name in ("passed", "failed")}
-    sums["signal"] = number(document.get("signal", 0), ("signal",))
-    means = {name: number(document.get(name, 0), (name,)) for name in ("ema", "last")}
+    counted = {name: read_whole(document.get(name, 0), (name,)) for name in ("count", "drawn")}
+    sums = {name: read_number(document.get(name, 0), (name,), _MOST_SUMMED) for name in ("passed", "failed")}
+    sums["signal"] = read_number(document.get("signal", 0), ("signal",))
+    means = {name: read_number(document.get(name, 0), (name,)) for name in ("ema", "last")}
     given = document.get("prior")
-    prior = None if given is None else number(given, ("prior",))
+    prior = None if given is None else read_number(given, ("prior",))
     found = Estimate(means["ema"], counted["count"], **sums, last=means["last"], drawn=counted["drawn"], prior=prior)
     for name in sums:
         if sums[name] < 0:
@@ -124,7 +124,7 @@ def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
     return found
 
 
-def whole(value: object, location: tuple[str | int, ...]) -> int:
+def read_whole(value: object, location: tuple[str | int, ...]) -> int:
     """Read a whole number from 0 to 2**53.
 
     Raises:
@@ -135,7 +135,7 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
     return value
 
 
-def number(value: object, location: tuple[str | int, ...], most: float = _MOST_AVERAGED) -> float:
+def read_number(value: object, location: tuple[str | int, ...], most: float = _MOST_AVERAGED) -> float:
     """Read a finite number with a magnitude of at most ``most``. The default suits averages of rewards.
 
     Raises:

@@ -197,7 +197,7 @@ def _declared_sizes(records: Mapping[int, EnvironmentRecord]) -> dict[int | None
     return sizes
 
 
-def named(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:
+def id_by_name(environments: Mapping[int, EnvironmentRecord], name: str) -> int | None:
     """Return the id of the environment with this name, without building records. None means an unknown name."""
     records = environments.records if isinstance(environments, EnvironmentsById) else environments
     return next((key for key, record in records.items() if record.name == name), None)

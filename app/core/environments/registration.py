@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from app.core.environments.live import named
+from app.core.environments.live import id_by_name
 from app.core.environments.record import EnvironmentRecord
 from app.core.runs.view import QueueView
 from lachesis.wire.errors import EnvironmentSettingsDiffer, InvalidField, TooManyNewEnvironments
@@ -112,7 +112,7 @@ def joined(name: str, settings: Mapping[str, Any], view: QueueView, *, change_se
         EnvironmentSettingsDiffer: The settings differ from those in force. The message names both.
         InvalidField: A client of Atropos registered an environment of this name.
     """
-    key = named(view.environments, name)
+    key = id_by_name(view.environments, name)
     known = None if key is None else view.environments[key]
     if known is None:
         defaults = {"group_size": 1, "weight": 1.0, "min_share": None, "max_share": None}

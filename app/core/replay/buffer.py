@@ -168,7 +168,7 @@ def uses_open(chunk: ChunkRecord, policy: ReplaySettings) -> int | None:
     return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
 
 
-def within(chunks: int, payload_bytes: int, policy: ReplaySettings) -> bool:
+def fits_capacity(chunks: int, payload_bytes: int, policy: ReplaySettings) -> bool:
     """Return whether so many chunks, of so many bytes together, are within the capacity."""
     return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
 

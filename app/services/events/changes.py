@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.services.background import Broadcast, end
-from app.services.isolation import each
+from app.services.isolation import for_each_run
 from app.store.runs.revision import RevisionStore
 from lachesis.wire.errors import LachesisError
 
@@ -78,7 +78,7 @@ class ChangeWatch:
         clock = asyncio.get_running_loop().time
         while self._watched:
             try:
-                found, _ = await each(self._store.read, list(self._watched))
+                found, _ = await for_each_run(self._store.read, list(self._watched))
             except LachesisError as error:
                 log.debug("changes of runs are not read: %s", error)
             else:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 
 from app.services.background import Broadcast, end
-from app.services.isolation import each
+from app.services.isolation import for_each_run
 from app.store.events.store import OLDEST, EventsRead, EventStore, StoredEvent
 from lachesis.wire.errors import LachesisError
 
@@ -163,7 +163,7 @@ class EventFeeds:
             while self._feeds:
                 more = False
                 try:
-                    found, failures = await each(self._read, list(self._feeds))
+                    found, failures = await for_each_run(self._read, list(self._feeds))
                 except LachesisError as error:
                     log.debug("followed events are not read: %s", error)
                 else:

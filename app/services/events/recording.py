@@ -18,7 +18,7 @@ import orjson
 from app.events import Event, RunDeleted
 from app.logs import LogBackoff
 from app.services.background import end
-from app.services.isolation import each
+from app.services.isolation import for_each_run
 from app.store.events.scripts import NewEvent
 from app.store.events.store import OLDEST, EventStore, Flush
 from lachesis.wire.errors import LachesisError
@@ -97,7 +97,7 @@ class EventRecorder:
         if not self._unwritten:
             return
         try:
-            written, failures = await each(self._write, list(self._unwritten))
+            written, failures = await for_each_run(self._write, list(self._unwritten))
         except LachesisError as error:
             if self._outage_lines.is_due("outage"):
                 log.warning("cannot write events to Redis, trying again: %s", error)

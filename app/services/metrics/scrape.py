@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from app import telemetry
 from app.services.batches.factory import BatchServices
-from app.services.isolation import Failure, RunFailures, each
+from app.services.isolation import Failure, RunFailures, for_each_run
 from app.services.metrics.runs import depends_on_time, of_buffer, of_curricula, of_run
 from app.services.metrics.text import Lines, Samples, page_text
 from app.services.replay.factory import ReplayServices
@@ -161,7 +161,7 @@ async def _in_chunks(
     """Do something for all runs, a few at a time; note which failed."""
     results: dict[str, T] = {}
     for start in range(0, len(runs), size):
-        found, failed = await each(do, runs[start : start + size])
+        found, failed = await for_each_run(do, runs[start : start + size])
         results |= found
         failures |= failed
     return results

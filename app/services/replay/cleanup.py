@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.buffer import ChunkRecord, chunk_drop_reason, uses_open, within
+from app.core.replay.buffer import ChunkRecord, chunk_drop_reason, fits_capacity, uses_open
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import StoredChunk, chunk_key
@@ -116,7 +116,7 @@ class ReplayCleanup:
     async def _make_room(self, run: str) -> int:
         """Evict the chunks beyond the capacity, for example after it was made smaller."""
         retired, view = 0, await self._replay.view(run)
-        while view is not None and not within(view.held.chunks, view.held.payload_bytes, view.policy):
+        while view is not None and not fits_capacity(view.held.chunks, view.held.payload_bytes, view.policy):
             candidates = await self._replay.candidates(run, view.policy.eviction, _AT_ONCE)
             entries = await self._replay.entries(run, candidates)
             # The number to evict is read last, because other processes may have evicted the first of these chunks.
@@ -135,7 +135,7 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
     """Return the chunks to evict so that the others fit; only some if there are many."""
     excess, chunks, payload_bytes = list[str](), view.held.chunks, view.held.payload_bytes
     for entry in candidates:
-        if within(chunks, payload_bytes, view.policy):
+        if fits_capacity(chunks, payload_bytes, view.policy):
             break
         if entry is not None:
             excess.append(chunk_key(entry.chunk.chunk_id))

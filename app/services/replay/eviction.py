@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from app.core.replay.memory import StoreMemory, bytes_to_free, is_full, shares
-from app.services.isolation import Failure, each, isolated
+from app.services.isolation import Failure, for_each_run, isolated
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import chunk_key
 from app.store.replay.store import ReplayStore
@@ -55,7 +55,7 @@ class ReplayEviction:
 
     async def _evict(self, wanted_bytes: int) -> int:
         """Evict some chunks of each buffer by its share, and free their payloads; return how many."""
-        held, _ = await each(self._replay.chunk_bytes, await self._runs.names())
+        held, _ = await for_each_run(self._replay.chunk_bytes, await self._runs.names())
         evicted = 0
         for run, share_bytes in shares(wanted_bytes, held).items():
             done = await isolated(self._evict_from(run, share_bytes))

@@ -18,7 +18,7 @@ from app.core.replay.rate_limiter import samples_open
 from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, draw, importance, probabilities, totals_of
 from app.core.runs.view import QueueView
 from app.services.replay.reservations import RESERVED_MS
-from app.services.replay.sampling import ChunkSampling, limits
+from app.services.replay.sampling import ChunkSampling, sampling_limits
 from app.services.threads import MANY_PLACES, in_thread_if
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import FragmentRecord, StoredChunk, chunk_key
@@ -132,7 +132,9 @@ class ReplayMixing:
             )
             drawn_on = DrawnOn(Sampling(strategy="fifo"), ChunkTotals(view.size, version=view.context.version))
             counter = max(mixture.counter, view.total("draws"))
-            found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
+            found = await self._samples.take(
+                run, lease, len(chunks), view, drawn_on, draws, counter, sampling_limits(view)
+            )
             if isinstance(found, SampleManifest) or found.why != "outdated":
                 return isinstance(found, SampleManifest)
         return False

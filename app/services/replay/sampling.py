@@ -71,7 +71,7 @@ class ChunkSampling:
             draws, counter = await in_thread_if(
                 counts.chunks > MANY_PLACES, draw, counts, sampling, wanted, seed, counter, taken
             )
-            found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
+            found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, sampling_limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
             if isinstance(found, SampleManifest) or sampling.strategy != "proportional" or not more:
                 return found
@@ -92,7 +92,7 @@ class ChunkSampling:
         return ChunkCounts(view.size, version=version)
 
 
-def limits(view: ReplayView) -> Limits:
+def sampling_limits(view: ReplayView) -> Limits:
     """Return the limits of what may be sampled now. They also exclude ineligible chunks that are not swept yet."""
     policy, context = view.policy, view.context
     oldest_ms = 0 if policy.max_age_s is None else context.clock_ms - round(1000 * policy.max_age_s)

@@ -14,7 +14,7 @@ from app.events import PolicyVersionSet, RunChanged, RunCreated, RunDeleted, emi
 from app.services.access.rate_limits import RequestLimiter
 from app.services.batches.retention import Retention, RewindResult
 from app.services.groups.staleness import Staleness
-from app.services.isolation import Failure, each
+from app.services.isolation import Failure, for_each_run
 from app.services.replay.cleanup import ReplayCleanup
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
@@ -136,7 +136,7 @@ class RunAdministration:
             own: Returns those of the runs that may be shown.
         """
         names = own(name for name in await self._runs.names() if name > after)
-        runs, unreadable = await each(self._runs.summaries, names[:limit])
+        runs, unreadable = await for_each_run(self._runs.summaries, names[:limit])
         unconfigured = [run for run in names[:limit] if run not in runs and run not in unreadable]
         return RunPage(runs, unreadable, unconfigured, names[limit - 1] if len(names) > limit else None)
 

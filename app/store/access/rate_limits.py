@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from app.core.access.rate_limits import BURST_US, LimitUse, named, used
+from app.core.access.rate_limits import BURST_US, LimitUse, named_limits, used
 from app.core.runs.capacity import WaitingGroups
 from app.store.access import scripts
 from app.store.redis.client import RedisClient
@@ -71,13 +71,16 @@ class LimitStore:
 
     async def used(self, limited: Sequence[tuple[str, RateLimitSettings]]) -> list[list[LimitUse]]:
         """Say how much is used of the limits of each owner."""
-        keys = [self._keys.limit_use(owner, *limit) for owner, limits in limited for limit in named(limits)]
+        keys = [self._keys.limit_use(owner, *limit) for owner, limits in limited for limit in named_limits(limits)]
         if not keys:
             return [[] for _ in limited]
         time, found = await self._connection.pipeline([("TIME",), ("MGET", *keys)])
         now_us = parse_time_us(time)
         arrivals_us = iter([_arrival_us(value, now_us) for value in found])
-        return [used(limits, list(islice(arrivals_us, sum(1 for _ in named(limits)))), now_us) for _, limits in limited]
+        return [
+            used(limits, list(islice(arrivals_us, sum(1 for _ in named_limits(limits)))), now_us)
+            for _, limits in limited
+        ]
 
     async def queued(self) -> Mapping[str, Mapping[str, WaitingGroups]]:
         """Read what accounts with a limit of that have in the queue, by `LimitedAccount.account_id` and run."""

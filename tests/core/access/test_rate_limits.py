@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.access.rate_limits import BURST_US, LimitUse, Use, costs, limits_of, named, used
+from app.core.access.rate_limits import BURST_US, LimitUse, Use, costs, limits_of, named_limits, used
 from app.core.runs.settings import Policy
 from lachesis.wire.access import TokenCreate
 from lachesis.wire.limits import QueueLimitSettings, RateLimitSettings
@@ -73,7 +73,9 @@ def test_a_cost_is_the_time_that_a_use_takes_at_the_limit(limit: float, requests
     limits = RateLimitSettings(max_requests_per_s=limit, max_bytes_per_s=max(1, limit), max_groups_per_s=limit)
     amounts = (requests, size, groups)
     found = list(costs(limits, Use(*amounts)))
-    assert [one[:2] for one in found] == [one for one, amount in zip(named(limits), amounts, strict=True) if amount]
+    assert [one[:2] for one in found] == [
+        one for one, amount in zip(named_limits(limits), amounts, strict=True) if amount
+    ]
     for (_, value, cost_us), amount in zip(found, filter(None, amounts), strict=True):
         exact = Fraction(amount) * 1_000_000 / Fraction(value)
         assert abs(cost_us - exact) <= 1 + exact / 2**50

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from app.core.replay.buffer import ChunkRecord, Occupancy, uses_open, within
+from app.core.replay.buffer import ChunkRecord, Occupancy, fits_capacity, uses_open
 from app.core.replay.sampling import weight_of
 from lachesis.wire.replay import ReplaySettings
 
@@ -42,11 +42,11 @@ def make_room(
     chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
     evicted = []
     for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy, archived)):
-        if within(chunks, payload_bytes, policy):
+        if fits_capacity(chunks, payload_bytes, policy):
             break
         evicted.append(chunk)
         chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
-    return EvictionPlan(tuple(evicted), within(chunks, payload_bytes, policy))
+    return EvictionPlan(tuple(evicted), fits_capacity(chunks, payload_bytes, policy))
 
 
 def eviction_key(chunk: ChunkRecord, policy: ReplaySettings, archived: Collection[int]) -> tuple[bool, float, int]:
