@@ -90,26 +90,26 @@ def plan_memory(claims: Sequence[BodyClaim], limits: MemoryLimits) -> MemoryPlan
         claims: All bodies, in the order in which they first claimed.
         limits: The limits.
     """
-    ledger = _Ledger(claims, limits)
+    held = _HeldMemory(claims, limits)
     if any(claim.wanted_bytes is not None for claim in claims):
-        ledger.evict_excess()
+        held.evict_excess()
     granted: list[int] = []
     for place, claim in enumerate(claims):
         if claim.wanted_bytes is None:
             continue
-        if place not in ledger.spared:
-            of_owners = ledger.room_of_owners(place)
-            if of_owners is None:
+        if place not in held.spared:
+            for_owners = held.evictions_for_owners(place)
+            if for_owners is None:
                 continue
-            of_all = ledger.room_of_all(place, of_owners)
-            if of_all is None:
+            for_total = held.evictions_for_total(place, for_owners)
+            if for_total is None:
                 break
-            ledger.grant(place, of_owners + of_all)
+            held.grant(place, for_owners + for_total)
         granted.append(place)
-    return MemoryPlan(tuple(granted), tuple(ledger.evicted))
+    return MemoryPlan(tuple(granted), tuple(held.evicted))
 
 
-class _Ledger:
+class _HeldMemory:
     """What bodies and their owners hold while claims are granted, without the spared bodies.
 
     Attributes:
@@ -138,7 +138,7 @@ class _Ledger:
             if exceeds_own or self._total_bytes > self._limits.total_bytes:
                 self._evict(place)
 
-    def room_of_owners(self, place: int) -> list[int] | None:
+    def evictions_for_owners(self, place: int) -> list[int] | None:
         """Return the slow bodies that must go for the limits of a claim's owners; None if it still exceeds one."""
         going: list[int] = []
         more_bytes, more_bodies = self._more(place)
@@ -154,7 +154,7 @@ class _Ledger:
             going += more_going
         return going
 
-    def room_of_all(self, place: int, going: Sequence[int]) -> list[int] | None:
+    def evictions_for_total(self, place: int, going: Sequence[int]) -> list[int] | None:
         """Return the bodies that must go besides ``going`` for the total limit; None if the claim still exceeds it."""
         more_bytes, _ = self._more(place)
         excess_bytes = self._total_bytes - self._bytes_of(going) + more_bytes - self._limits.total_bytes
