@@ -97,7 +97,7 @@ def probability_of(part: MixtureComponent, rank: int) -> float:
     return part.probability * distribution
 
 
-class Chances:
+class ItemProbabilities:
     """The probability that one draw gives an item, over all components that contain it.
 
     Args:

@@ -150,7 +150,7 @@ def totals_of(counts: ChunkCounts, strategy: SamplingStrategy) -> ChunkTotals:
     return ChunkTotals(counts.chunks, weight, counts.version)
 
 
-def probabilities(
+def draw_probabilities(
     taken: Sequence[ChunkDraw], weights: Sequence[int], totals: ChunkTotals, sampling: Sampling
 ) -> list[float]:
     """Return how likely each chunk of a sample was to be the first one drawn: the strategy's distribution.

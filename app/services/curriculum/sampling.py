@@ -92,7 +92,7 @@ class SamplingDistribution:
     census: Census
     counts: ItemCounts
     parts: tuple[MixtureComponent, ...]
-    chances: sampling.Chances
+    probabilities: sampling.ItemProbabilities
     seed: int
     counter: int
 
@@ -121,11 +121,11 @@ class SamplingDistribution:
     def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
         """Return an item with its bin and its probability."""
         ranks = {index: rank for index, rank in zip(self.indexes, item.ranks, strict=True) if rank >= 0}
-        chance = None
+        probability = None
         if self.policy.strategy != "thompson":
-            chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
+            probability = self.probabilities.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
-        return DrawnItem(item, bin_, chance, why)
+        return DrawnItem(item, bin_, probability, why)
 
 
 class CurriculumSamples:
@@ -189,9 +189,9 @@ class CurriculumSamples:
         view = await self._store.existing(run, name)
         distribution = await self._distribution(view, request)
         if distribution.parts and distribution.policy.strategy == "thompson":
-            chances = np.array(await self.bins_of(view, distribution))
+            probabilities = np.array(await self.bins_of(view, distribution))
             random = sampling.generator(distribution.seed, distribution.counter)
-            drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
+            drawn = random.choice(len(probabilities), request.n, p=probabilities / probabilities.sum()).tolist()
         else:
             drawn = await self._draw_bins(view, distribution, distribution.parts, request.n)
         return CurriculumSample(
@@ -215,7 +215,9 @@ class CurriculumSamples:
         census = await counted(self._store, view, policy, **claims)
         counts = replace(census.counts, samples=view.samples)
         parts = table.parts(policy, counts, come)
-        return SamplingDistribution(policy, census, counts, parts, sampling.Chances(parts), policy.seed, census.counter)
+        return SamplingDistribution(
+            policy, census, counts, parts, sampling.ItemProbabilities(parts), policy.seed, census.counter
+        )
 
     async def bins_of(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
         """Return the probability of each bin in the next draw; all 0 if there is nothing to draw."""
@@ -296,11 +298,11 @@ class CurriculumSamples:
         most = min(distribution.policy.candidates, _LOOKED_UP)
         few = replace(distribution, policy=distribution.policy.model_copy(update={"candidates": most}))
         candidates = await self.best(view, few, 1)
-        chances = await asyncio.to_thread(
+        probabilities = await asyncio.to_thread(
             thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
         )
         n_bins, ranked = view.policy.n_bins, distribution.counts.length(ItemIndex.MEAN_REWARD)
         found = [0.0] * n_bins
-        for item, chance in zip(candidates, chances, strict=True):
-            found[bin_at(item.ranks[0], ranked, n_bins)] += chance
+        for item, probability in zip(candidates, probabilities, strict=True):
+            found[bin_at(item.ranks[0], ranked, n_bins)] += probability
         return found

@@ -15,7 +15,15 @@ from app.core.model import Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, draw, importance, probabilities, totals_of
+from app.core.replay.sampling import (
+    ChunkCounts,
+    ChunkDraw,
+    ChunkTotals,
+    draw,
+    draw_probabilities,
+    importance,
+    totals_of,
+)
 from app.core.runs.view import QueueView
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, sampling_limits
@@ -192,7 +200,7 @@ def _leased(chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: Sa
     """Return the groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
     totals = totals_of(counts, sampling.strategy)
-    chances = probabilities([one.draw for one in chosen], weights, totals, sampling)
+    probabilities = draw_probabilities([one.draw for one in chosen], weights, totals, sampling)
     return tuple(
         LeasedGroup(
             group_id=one.fragment.fragment_id,
@@ -206,7 +214,9 @@ def _leased(chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: Sa
             given_id=one.facts.get("group"),
             filtered_by=one.facts.get("filtered_by"),
             loss_weight=one.facts.get("loss_weight", 1.0),
-            replayed=Replayed(one.stored.chunk.chunk_id, one.stored.chunk.uses, chance, weight),
+            replayed=Replayed(one.stored.chunk.chunk_id, one.stored.chunk.uses, probability, weight),
         )
-        for one, chance, weight in zip(chosen, chances, importance(chances, sampling.beta), strict=True)
+        for one, probability, weight in zip(
+            chosen, probabilities, importance(probabilities, sampling.beta), strict=True
+        )
     )

@@ -209,7 +209,7 @@ class ReplaySamples:
         if None in contents or None in found:
             raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended during the request")
         fragments = {fragment.fragment_id: fragment for fragment in found if fragment is not None}
-        chances, weights = manifest.chances()
+        probabilities, weights = manifest.probabilities()
         current = manifest.drawn_on.totals.version
         records = [
             SampledFragment(
@@ -218,10 +218,12 @@ class ReplaySamples:
                 version=content.version,
                 staleness=max(0, current - content.version),
                 uses=drawn.uses,
-                probability=chance,
+                probability=probability,
                 importance=weight,
             )
-            for content, drawn, chance, weight in zip(contents, manifest.chunks, chances, weights, strict=True)
+            for content, drawn, probability, weight in zip(
+                contents, manifest.chunks, probabilities, weights, strict=True
+            )
             if content is not None
             for fragment_id in content.fragment_ids
         ]

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, importance, probabilities, totals_of
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkTotals, draw_probabilities, importance, totals_of
 from app.store.batches import scripts as batch_scripts
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
@@ -44,11 +44,13 @@ class SampleManifest:
     chunks: tuple[DrawnChunk, ...]
     drawn_on: DrawnOn
 
-    def chances(self) -> tuple[list[float], list[float]]:
+    def probabilities(self) -> tuple[list[float], list[float]]:
         """Return the chunks' probabilities and importance weights."""
         sampling, weights = self.drawn_on.sampling, [drawn.weight for drawn in self.chunks]
-        chances = probabilities([drawn.draw for drawn in self.chunks], weights, self.drawn_on.totals, sampling)
-        return chances, importance(chances, sampling.beta)
+        probabilities = draw_probabilities(
+            [drawn.draw for drawn in self.chunks], weights, self.drawn_on.totals, sampling
+        )
+        return probabilities, importance(probabilities, sampling.beta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.core.curriculum.indexes import ItemIndex, MixtureComponent
 from app.core.curriculum.sampling import (
     ATTEMPTS,
-    Chances,
+    ItemProbabilities,
     choose,
     draws_for,
     generator,
@@ -54,7 +54,7 @@ def test_draws_are_different_places_of_their_parts(
 def test_the_places_of_all_parts_have_probabilities_that_sum_to_1(shapes: list[tuple[int, float, float]]) -> None:
     parts = parts_of(shapes)
     places = range(-1, sum(part.size for part in parts) + 1)
-    probabilities = [Chances(parts).of({ItemIndex.SIGNAL: place}) for place in places]
+    probabilities = [ItemProbabilities(parts).of({ItemIndex.SIGNAL: place}) for place in places]
     assert sum(probabilities) == pytest.approx(1)
     assert probabilities[0] == probabilities[-1] == 0
 
@@ -76,7 +76,9 @@ def test_independent_draws_follow_the_distribution_however_few_places_there_are(
         MixtureComponent(ItemIndex.SIGNAL, 3, 2, 0.2, ""),
     ]
     ranks = [each.rank for each in independent(mixture, 2000, seed=1, counter=1)]
-    fits(np.bincount(ranks, minlength=5), [Chances(mixture).of({ItemIndex.SIGNAL: rank}) for rank in range(5)])
+    fits(
+        np.bincount(ranks, minlength=5), [ItemProbabilities(mixture).of({ItemIndex.SIGNAL: rank}) for rank in range(5)]
+    )
     assert independent([], 5, 1, 1) == independent(mixture, 0, 1, 1) == []
 
 
@@ -85,8 +87,8 @@ def test_items_of_other_categories_have_no_part_in_one() -> None:
         MixtureComponent(ItemIndex.CATEGORY, 0, 4, 0.25, "", category="a"),
         MixtureComponent(ItemIndex.CATEGORY, 0, 3, 0.75, "", category=""),
     ]
-    assert Chances(parts).of({ItemIndex.CATEGORY: 1}, "a") == 0.25 / 4
-    assert Chances(parts).of({ItemIndex.CATEGORY: 1}) == 0.25
+    assert ItemProbabilities(parts).of({ItemIndex.CATEGORY: 1}, "a") == 0.25 / 4
+    assert ItemProbabilities(parts).of({ItemIndex.CATEGORY: 1}) == 0.25
 
 
 def test_a_law_that_hardly_ever_leaves_its_first_places_still_names_others() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.core.curriculum.checks import check_policy
 from app.core.curriculum.estimates import Estimate, unseen
 from app.core.curriculum.indexes import ItemCounts, ItemIndex
-from app.core.curriculum.sampling import Chances, choose
+from app.core.curriculum.sampling import ItemProbabilities, choose
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.table import parts
 from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
@@ -56,7 +56,7 @@ def known(policy: CurriculumSettings) -> Population:
 def distribution_by_parts(population: Population, progress: float) -> list[float]:
     found = parts(population.policy, population.counts(), progress)
     return [
-        Chances(found).of(population.ranks(item), population.categories[item])
+        ItemProbabilities(found).of(population.ranks(item), population.categories[item])
         for item in range(len(population.estimates))
     ]
 

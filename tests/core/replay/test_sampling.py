@@ -21,8 +21,8 @@ from app.core.replay.sampling import (
     ChunkDraw,
     ChunkTotals,
     draw,
+    draw_probabilities,
     importance,
-    probabilities,
     totals_of,
     weight_of,
 )
@@ -188,14 +188,14 @@ def test_first_in_first_out_and_last_in_first_out_are_no_matter_of_chance() -> N
 def test_probabilities_are_the_distribution(sampling: Sampling) -> None:
     chunks, taken, _ = BUFFER.sample(sampling, 5, seed=2, counter=0)
     weights = [BUFFER.weights[chunk] for chunk in chunks]
-    told = probabilities(taken, weights, totals_of(BUFFER.counts, sampling.strategy), sampling)
+    told = draw_probabilities(taken, weights, totals_of(BUFFER.counts, sampling.strategy), sampling)
     assert told == pytest.approx([distribution_of(BUFFER, sampling)[chunk] for chunk in chunks])
 
 
 def test_probabilities_are_never_zero() -> None:
     """An importance weight divides by them."""
     hopeless = ChunkDraw("order", 0, 1, rank=0)
-    told = probabilities([hopeless], [1], ChunkTotals(10**6), Sampling(strategy="recency", half_life_chunks=1))
+    told = draw_probabilities([hopeless], [1], ChunkTotals(10**6), Sampling(strategy="recency", half_life_chunks=1))
     assert told[0] > 0
     assert importance([1.0, told[0]], beta=1.0)[1] == 1.0
 

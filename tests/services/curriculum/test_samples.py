@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
-from app.core.curriculum.sampling import Chances
+from app.core.curriculum.sampling import ItemProbabilities
 from app.main import build_services
 from app.services.curriculum.sampling import CurriculumSampleRequest, SamplingDistribution
 from app.settings import ServiceSettings
@@ -159,7 +159,7 @@ async def test_a_draw_from_very_many_items_holds_up_no_other_request() -> None:
     )
     census = Census(ItemCounts({}), counter=0, updates=0, reward_sum=0.0, left_out=0, in_flight=0)
     drawing = SamplingDistribution(
-        CurriculumSettings(), census, census.counts, (few, many), Chances((few, many)), seed=0, counter=0
+        CurriculumSettings(), census, census.counts, (few, many), ItemProbabilities((few, many)), seed=0, counter=0
     )
     served = []
 
