@@ -75,6 +75,28 @@ async def test_a_run_out_of_sight_comes_first_when_it_gets_stuck(
     await expect(page.get_by_text("No run has this in its name.")).to_be_visible()
 
 
+async def test_idle_runs_keep_their_places_while_their_states_arrive(
+    client: httpx.AsyncClient, show: Open, watch: Watch
+) -> None:
+    names = [f"sweep-{number:03}" for number in range(150)]
+    for name in names:
+        await make_run(client, name=name)
+    page = await show("/about")
+    await page.clock.install()
+    await page.goto("/")
+    rows = page.locator(".run")
+    await expect(page.locator("[data-run=sweep-000] .kind")).to_have_text("Empty")
+
+    def asked() -> set[str]:
+        return {name for name in names if any(f"/{name}/status" in url for url in watch.asked)}
+
+    await wait_until(lambda: len(asked()) == 64)
+    for _ in range(5):
+        await page.clock.run_for(1000)  # the order is looked at twice in this time
+        await expect(rows.first).to_have_attribute("data-run", names[0])
+    assert asked() == set(names[:64]), "those in sight, and those whose turn it is"
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [("99", "environment_not_found: run run has no environment 99."), ("x", "invalid_field: path.environment: ")],

@@ -42,7 +42,7 @@ function List({ data }) {
     <//>`;
   }
   const found = [...data.unreadable, ...data.runs].filter((run) => run.name.includes(wanted));
-  const urgency = (run) => (run.step === undefined ? 0 : URGENCY.indexOf(kinds.get(run.name) ?? "good"));
+  const urgency = (run) => (run.step === undefined ? 0 : URGENCY.indexOf(kinds.get(run.name) ?? "idle"));
   const items = found.toSorted((one, other) => urgency(one) - urgency(other));
   const seen = new Set(inSight.map((run) => run.name));
   const unseen = looked.filter((run) => !seen.has(run.name));
