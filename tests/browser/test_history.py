@@ -204,6 +204,7 @@ async def test_rewards_are_a_map_whose_bins_open_groups(client: httpx.AsyncClien
     await expect(page).to_have_url(re.compile(r"[?&]score_max=0\.25\b"))
     await expect(page.get_by_text("their scores at once.")).to_be_visible()
     await page.get_by_label("Received before", exact=True).fill("")
+    await page.keyboard.press("Enter")
     await expect(page).not_to_have_url(re.compile("received_to_s"))
 
     # Those that were trained on are found by the steps of that time.
@@ -372,6 +373,29 @@ async def test_a_time_that_is_brushed_is_written_as_all_others(client: httpx.Asy
     await make_run(client)
     page = await show("/runs/run/now?from=1000000&to=1003600", timezone_id="UTC")
     await expect(page.get_by_text("12 Jan 1970, 13:46:40 to 12 Jan 1970, 14:46:40, in UTC.")).to_be_visible()
+
+
+async def test_a_time_is_typed_part_by_part_while_the_page_is_drawn_again(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    """Each digit alone makes another date. It counts when the reader is done."""
+    await make_run(client)
+    begin, end, past, hour = 1_795_860_000, 1_795_863_600, 1_795_973_700, 3600
+    page = await show("/about", timezone_id="UTC", locale="en-US")
+    await page.clock.install()
+    await page.goto(f"/runs/run/now?from={begin}&to={end}")
+
+    to, from_ = (page.get_by_label(name, exact=True) for name in ("To", "From"))
+    for field, done, shown in ((to, to.press("Enter"), (begin, past)), (from_, from_.blur(), (past, past + hour))):
+        before = page.url
+        await field.focus()
+        for key in (*"11292026", "ArrowRight", *"053500P"):
+            await page.keyboard.press(key)
+            await page.clock.run_for(1000)
+        assert page.url == before
+        await done
+        await expect(page).to_have_url(re.compile("/now\\?from={}&to={}$".format(*shown)))
+        await expect(field).to_have_value("2026-11-29T17:35")
 
 
 async def test_a_wrong_environment_in_the_address_is_named(client: httpx.AsyncClient, show: Open) -> None:

@@ -1,6 +1,6 @@
 // The bar above charts over time: which time they show, of which environment, and its export.
 import { timeFile } from "../exports/time.js";
-import { html } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { choose, useRoute } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { moment, RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
@@ -8,11 +8,14 @@ import { Export } from "./export.js";
 import { Select } from "./fields.js";
 import { environmentOf, useEnvironment } from "./history.js";
 
+const HOUR_S = 3600; // what is shown if a field is set to a time beyond the other one
+
 /** What to choose from: the time, and with `environments` one of these. */
 export function TimeBar({ environments = [] }) {
   const time = useTime();
   const { run, query } = useRoute();
   const { range, from, to } = time;
+  const [begin, end] = [from ?? Infinity, to ?? Date.now() / 1000];
   const wanted = query.get("environment");
   const write = (signal) => timeFile(signal, { run, time, wanted });
   return html`<div class="filter times" role="group" aria-label="Time">
@@ -22,8 +25,8 @@ export function TimeBar({ environments = [] }) {
           ${title}
         </button>`,
     )}
-    <${Moment} title="From" value=${from} set=${(at) => at < (to ?? now()) && showBetween(at, to ?? now())} />
-    <${Moment} title="To" value=${to} set=${(at) => at > (from ?? at - 3600) && showBetween(from ?? at - 3600, at)} />
+    <${Moment} title="From" value=${from} set=${(at) => showBetween(at, at < end ? end : at + HOUR_S)} />
+    <${Moment} title="To" value=${to} set=${(at) => showBetween(at > begin ? begin : at - HOUR_S, at)} />
     ${range === null && html`<button type="button" onClick=${() => showRange("1h")}>Clear</button>`}
     ${environments.length > 0 && html`<${Environments} environments=${environments} wanted=${wanted} />`}
     <${Export} label="Export this time as HTML" write=${write} />
@@ -48,23 +51,29 @@ export function useUnitOfNow() {
   return (unit) => (isLive ? unit : [unit, "now"].filter(Boolean).join(", "));
 }
 
-const now = () => Date.now() / 1000;
-
 // A time as the browser's field has it: local, without a zone.
 function local(seconds) {
   const at = new Date(seconds * 1000);
   return new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
-/** A field for a moment in seconds, which is null if it is not set. `clear` hears if the reader empties it. */
+/**
+ * A field for a moment in seconds, which is null if it is not set. `set` hears of another one on Enter, or when the
+ * field loses the focus: each digit alone makes a date, too. `clear` hears if the reader empties it.
+ */
 export function Moment({ title, value, set, clear }) {
-  const change = (event) => {
-    const at = new Date(event.target.value).getTime() / 1000;
-    if (Number.isFinite(at) && at > 0) set(at);
-    else if (event.target.value === "") clear?.();
+  const [typed, setTyped] = useState(null);
+  const apply = ({ target }) => {
+    if (typed === null) return;
+    setTyped(null);
+    const at = new Date(target.value).getTime() / 1000;
+    if (at > 0) set(at);
+    else if (target.value === "" && !target.validity.badInput) clear?.();
   };
   return html`<label
-    >${title} <input type="datetime-local" step="1" value=${value === null ? "" : local(value)} onChange=${change}
+    >${title} <input type="datetime-local" step="1" value=${typed ?? (value === null ? "" : local(value))}
+      onInput=${(event) => setTyped(event.target.value)} onBlur=${apply}
+      onKeyDown=${(event) => event.key === "Enter" && apply(event)}
   /></label>`;
 }
 
