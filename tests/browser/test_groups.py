@@ -116,6 +116,21 @@ async def test_the_reader_comes_back_to_the_row_that_they_left(client: httpx.Asy
     assert await page.evaluate(focused) == "main"
 
 
+async def test_the_list_stays_while_one_of_its_groups_is_open(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client, batch_size=1000)
+    await submit(client, *(f"g{number}" for number in range(5)))
+    page = await show(GROUPS, height=600)
+    link = page.locator("[data-group=g2]").get_by_role("link")
+    await link.click()
+    await expect(page.get_by_role("list", name="Way of the group")).to_be_visible()
+    await submit(client, *(f"new{number}" for number in range(30)))
+    await page.go_back()
+    await expect(link).to_be_focused()
+    await expect(link).to_be_in_viewport()
+    await page.get_by_role("button", name="30 new: show them").click()
+    await expect(page.locator("[data-group=new29]")).to_be_visible()
+
+
 async def test_the_list_stays_while_it_is_read_and_says_what_is_new(client: httpx.AsyncClient, show: Open) -> None:
     await make_run(client)
     await submit(client, "a")

@@ -1,6 +1,6 @@
 // Groups: find them by what they are and where they are, and open one.
 import { ONCE, useFeed } from "../lib/feeds.js";
-import { html, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { address, useRoute } from "../lib/route.js";
 import { compact, duration, known, measured, number, shown } from "../lib/text.js";
 import { moment } from "../lib/time.js";
@@ -28,32 +28,38 @@ const TITLES = [
 ];
 
 export function GroupsView({ run }) {
-  const { query } = useRoute();
   const status = useStatus(run);
-  const opened = query.get("group") || null;
   return html`<${Shown} feed=${status}>
     ${(data) =>
       html`<${Headline} status=${data} />
-        ${
-          opened === null ? html`<${List} run=${run} status=${data} />` : html`<${GroupView} run=${run} id=${opened} />`
-        }`}
+        <${Groups} run=${run} status=${data} />`}
   <//>`;
 }
 
-function List({ run, status }) {
+// The list stays as it is while one of its groups is open. It is not asked for before the reader sees it.
+function Groups({ run, status }) {
   const { query } = useRoute();
+  const opened = query.get("group") || null;
+  const isListed = useRef(false);
+  isListed.current ||= opened === null;
   const asked = new URLSearchParams({ limit: PAGE });
   const filters = useFilters();
   for (const [name, value] of Object.entries(filters)) asked.set(name, value);
   if (query.get("cursor")) asked.set("cursor", query.get("cursor"));
-  const path = `v1/runs/${run}/groups?${asked}`;
-  const isFirst = Object.keys(filters).length === 0 && !query.get("cursor");
+  const path = isListed.current ? `v1/runs/${run}/groups?${asked}` : null;
   const feed = useFeed(path, ONCE);
+  const [read, noteRead] = useRead(path, status.groups.accepted);
+  if (opened !== null) return html`<${GroupView} run=${run} id=${opened} />`;
+  const isFirst = Object.keys(filters).length === 0 && !query.get("cursor");
+  const again = () => {
+    noteRead();
+    feed.retry();
+  };
   return html`<${Panel} title="Groups" paths=${[path]} wide>
     <${Filters} filters=${filters} environments=${status.environments} />
     <${Chips} filters=${filters} environments=${status.environments} />
     <div class="actions"><${DeleteGroups} run=${run} status=${status} filters=${filters} /></div>
-    <${WhenRead} key=${path} accepted=${status.groups.accepted} isFirst=${isFirst} refresh=${feed.retry} />
+    <${WhenRead} at=${read.at} more=${isFirst ? status.groups.accepted - read.accepted : 0} again=${again} />
     ${
       feed.error?.code === "environment_not_found"
         ? html`<${NoMatch}>The run has no environment named ${shown(filters.environment, 64)}. Choose another one.<//>`
@@ -64,16 +70,18 @@ function List({ run, status }) {
   <//>`;
 }
 
-// The list stays as it is while it is read. This says of when it is, and without filters what came in the meantime.
-function WhenRead({ accepted, isFirst, refresh }) {
+// When the list was read, and how many groups had come until then. The second value notes that it is read again.
+function useRead(path, accepted) {
   const [read, setRead] = useState({ accepted, at: Date.now() });
-  const more = isFirst ? accepted - read.accepted : 0;
-  const again = () => {
-    setRead({ accepted, at: Date.now() });
-    refresh();
-  };
+  const note = () => setRead({ accepted, at: Date.now() });
+  useEffect(note, [path]);
+  return [read, note];
+}
+
+// The list stays as it is while it is read. This says of when it is, and without filters what came in the meantime.
+function WhenRead({ at, more, again }) {
   return html`<p class="quiet" role="status">
-    Read at <time>${moment.format(read.at)}</time>. States and ages are of that moment.${" "}
+    Read at <time>${moment.format(at)}</time>. States and ages are of that moment.${" "}
     <button type="button" class="small" onClick=${again}>
       ${more > 0 ? `${number(more)} new: show them` : "Read again"}
     </button>
