@@ -58,7 +58,7 @@ async def test_items_are_sorted_searched_and_opened(client: httpx.AsyncClient, s
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("10 items on this page.")).to_be_visible()
     assert re.search(r"search=h%2F1", page.url)
-    await page.get_by_role("button", name="math/17").click()
+    await page.get_by_role("link", name="math/17").click()
     item = page.get_by_role("region", name="Item", exact=True)
     await expect(item).to_contain_text(re.compile(r"Mean reward\s*0.713"))
     await page.reload()
@@ -70,9 +70,28 @@ async def test_items_are_sorted_searched_and_opened(client: httpx.AsyncClient, s
     await page.get_by_label("Key contains").fill("<img")
     await page.keyboard.press("Enter")
     await expect(rows).to_have_count(1)
-    await rows.get_by_role("button").click()
+    await rows.get_by_role("link").click()
     await expect(item.get_by_label("Metadata")).to_contain_text("<img src=x onerror=alert(1)>")
     assert await page.locator("img[src]").count() == 0
+
+
+async def test_the_reader_goes_back_from_an_item_to_its_place_in_the_list(
+    client: httpx.AsyncClient, show: Open
+) -> None:
+    await make_run(client)
+    await fill(client)
+    page = await show(f"{PAGE}?search=h%2F1")
+    link = page.locator("[data-item='math/17']").get_by_role("link")
+    await page.get_by_text("10 items on this page.").scroll_into_view_if_needed()
+    await link.focus()
+    await page.keyboard.press("Enter")
+    item = page.get_by_role("region", name="Item", exact=True)
+    await expect(item).to_contain_text(re.compile(r"Mean reward\s*0.713"))
+    await expect(item).to_be_in_viewport()
+    await page.go_back()
+    await expect(page.get_by_text("10 items on this page.")).to_be_visible()
+    await expect(link).to_be_focused()
+    await expect(link).to_be_in_viewport()
 
 
 async def test_an_item_that_has_no_address_is_an_error_of_the_service(
@@ -86,7 +105,7 @@ async def test_an_item_that_has_no_address_is_an_error_of_the_service(
     state = (await client.get(f"{CURRICULUM}/state")).text.replace('"two dots"', '".."')
     await client.put(f"{CURRICULUM}/state", content=state, headers={"Content-Type": "application/jsonl"})
     page = await show(PAGE, height=2400)
-    await page.get_by_role("button", name="..", exact=True).click()
+    await page.get_by_role("link", name="..", exact=True).click()
     item = page.get_by_role("region", name="Item", exact=True)
     await expect(item.locator("[data-state=error]")).to_contain_text("not_found")
     await page.keyboard.press("Escape")

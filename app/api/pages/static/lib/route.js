@@ -119,7 +119,7 @@ function follow(event) {
   const before = location.pathname;
   go(link.href);
   if (location.pathname !== before) document.getElementById("main")?.focus(QUIETLY);
-  scrollTo(0, 0);
+  if (!("stay" in link.dataset)) scrollTo(0, 0); // what it opens takes its place
 }
 document.addEventListener("click", follow);
 

@@ -2,7 +2,7 @@
 import { ONCE, useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
-import { address, choose, useRoute } from "../lib/route.js";
+import { address, choose, close, useRoute } from "../lib/route.js";
 import { own } from "../lib/series.js";
 import { counted, duration, known, measured, number, shown, shownLines } from "../lib/text.js";
 import { Pages, Select, Typed } from "../parts/fields.js";
@@ -39,7 +39,7 @@ export function Items({ run, path, curriculum }) {
   if (opened !== null) return html`<${Item} run=${run} path=${path} name=${opened} />`;
   return html`<${Panel} title="Items" paths=${[items]} wide>
     <${Filters} query=${query} bins=${curriculum.bins.length} refresh=${feed.retry} />
-    <${Shown} feed=${feed}>${(data) => html`<${Found} data=${data} query=${query} />`}<//>
+    <${Shown} feed=${feed}>${(data) => html`<${Found} run=${run} data=${data} query=${query} />`}<//>
   <//>`;
 }
 
@@ -67,8 +67,9 @@ function Filters({ query, bins, refresh }) {
   </div>`;
 }
 
-function Found({ data, query }) {
+function Found({ run, data, query }) {
   const { items, cursor } = data;
+  const open = ({ key }) => address("curriculum", run, { ...Object.fromEntries(query), item: key });
   return html`
     ${
       items.length === 0 &&
@@ -81,16 +82,14 @@ function Found({ data, query }) {
       <//>`
     }
     <${Rows} label="Items" kind="item-row" titles=${TITLES} items=${items} id=${(item) => item.key} height=${32}
-      draw=${(item) => html`<${Row} item=${item} />`} />
+      draw=${(item) => html`<${Row} item=${item} href=${open(item)} />`} />
     <${Pages} query=${query} cursor=${cursor}>${counted(items.length, "item")} on this page.<//>`;
 }
 
-function Row({ item }) {
+function Row({ item, href }) {
   return html`<div class="entry item-row" data-item=${shown(item.key, 80)}>
     <span role="cell"
-      ><button type="button" class="link" onClick=${() => choose({ item: item.key })}
-        ><code>${shown(item.key, 80)}</code></button
-      ></span
+      ><a data-page data-stay href=${href}><code>${shown(item.key, 80)}</code></a></span
     >
     <span role="cell" class="number">${item.bin}</span>
     <span role="cell" class="number">${known(item.mean_reward, measured)}</span>
@@ -103,11 +102,11 @@ function Row({ item }) {
 function Item({ run, path, name }) {
   const its = `${path}/items/${encodeURIComponent(name)}`;
   const feed = useFeed(its);
-  const close = () => choose({ item: null });
-  useKeys({ Escape: ["back to the list", close] });
+  const back = () => close({ item: null });
+  useKeys({ Escape: ["back to the list", back] });
   return html`<${Panel} title="Item" paths=${[its]} wide>
     <p class="filter">
-      <button type="button" onClick=${close}>All items</button>
+      <button type="button" onClick=${back}>All items</button>
       <code>${shown(name, 200)}</code>
       <a data-page href=${address("groups", run, { item: name })}>its groups</a>
     </p>
