@@ -110,13 +110,27 @@ async def test_what_is_shown_goes_when_its_token_ends(
 ) -> None:
     watch.expected.append("401")
     viewer = await tokens.make("viewer", "run")
-    page = await show("/runs/run/now")
+    page = await show("/about")
+    await page.clock.install()
+    await page.goto("/runs/run/now")
     await enter(page, viewer)
     await expect(page.get_by_role("region", name="Progress")).to_be_visible()
+    account = page.locator(".account")
+    await expect(account).to_have_count(1)
     revoked = await client.delete(f"/v1/tokens/{viewer.split('_')[2]}", headers=bearer(operator))
     assert revoked.status_code == 204
     await expect(page.locator("[data-state=token]")).to_be_visible()
     await expect(page.get_by_role("region", name="Progress")).to_have_count(0)
+    await expect(account).to_have_count(0)
+
+    # The refused token is tried again rarely.
+    asked, begun_ms = len(watch.asked), await page.evaluate("Date.now()")
+    for _ in range(30):
+        await page.clock.run_for(1000)
+    passed_ms = await page.evaluate("Date.now()") - begun_ms
+    assert len(watch.asked) - asked <= 2 + passed_ms / 10_000
+    await enter(page, operator)
+    await expect(account).to_have_text(re.compile(r"\S+ \(operator\)"))
 
 
 async def test_commands_name_the_token_and_do_not_hold_it(operator: str, show: Open, watch: Watch) -> None:

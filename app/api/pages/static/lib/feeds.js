@@ -14,7 +14,7 @@ export const EVERY_S = 1;
 const FOLLOWED_S = 10;
 const UNTOLD_S = 2; // while the stream of changes is not there
 const FRESH_S = 3; // until an answer is there; a busy service may take a moment
-const RETRY_S = 10; // at most, after a failure that passes
+const RETRY_S = 10; // at most, after a failure that passes; at least, with a token that was refused
 
 const feeds = new Map();
 const watchers = new Set();
@@ -22,9 +22,12 @@ const watchers = new Set();
 /**
  * What the connection is like. `error` says why answers do not come, or is null. `answeredAt` is when the oldest of
  * what is shown in spite of it was answered, or null; what is asked for rarely does not count beside what is asked for
- * often. `isLive`: all answers come.
+ * often. `isLive`: all answers come. `isRefused`: the service wants a token, or another one.
  */
-export const connection = { error: null, answeredAt: null, isLive: true };
+export const connection = { error: null, answeredAt: null, isLive: true, isRefused: false };
+
+/** Whether the service wants a token, or another one. */
+const isOfToken = (error) => error?.status === 401;
 
 /** Whether a failure says nothing about what was asked for: the service does not answer, or cannot now. */
 const isPassing = (error) => error instanceof Unreachable || error?.status >= 500 || error?.status === 429;
@@ -35,9 +38,6 @@ export function lateSeconds() {
   const late = [...feeds.values()].filter((feed) => feed.answeredAt !== null && now > feed.wantedAt + FRESH_S * 1000);
   return late.length === 0 ? null : Math.max(...late.map((feed) => (now - feed.answeredAt) / 1000));
 }
-
-/** Whether the service wants a token, or another one. */
-export const isRefused = () => [...feeds.values()].some((feed) => feed.now.error?.status === 401);
 
 /** The stream of changes of the run that is shown, if there is one: what it tells of, and whether it is there. */
 const stream = { prefix: null, isOpen: false, openedAt: 0, follower: null };
@@ -56,7 +56,7 @@ function listen() {
   stream.follower?.stop();
   stream.follower = null;
   setOpen(false);
-  if (stream.prefix === null || document.hidden) return;
+  if (stream.prefix === null || document.hidden || connection.isRefused) return;
   const run = decodeURIComponent(stream.prefix.split("/")[2]);
   const own = followRun(
     run,
@@ -88,10 +88,13 @@ function noteConnection() {
   const shown = failing.find((feed) => feed.now.error instanceof Unreachable) ?? kept[0];
   const error = shown?.now.error ?? null;
   const isLive = failing.length === 0;
-  const changed = error?.message !== connection.error?.message || isLive !== connection.isLive;
-  connection.isLive = isLive;
-  connection.error = error;
-  connection.answeredAt = times.length === 0 ? null : Math.min(...times);
+  const isRefused = [...feeds.values()].some((feed) => isOfToken(feed.now.error));
+  const wasRefused = connection.isRefused;
+  const changed =
+    error?.message !== connection.error?.message || isLive !== connection.isLive || isRefused !== wasRefused;
+  const answeredAt = times.length === 0 ? null : Math.min(...times);
+  Object.assign(connection, { error, answeredAt, isLive, isRefused });
+  if (isRefused !== wasRefused) listen();
   if (changed) for (const redraw of watchers) redraw();
 }
 
@@ -241,7 +244,7 @@ class Feed {
 
   /** How often it is asked for, seconds. */
   period() {
-    return Math.min(...this.readers.values());
+    return Math.max(Math.min(...this.readers.values()), isOfToken(this.now.error) ? RETRY_S : 0);
   }
 
   schedule() {

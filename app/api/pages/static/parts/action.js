@@ -1,14 +1,17 @@
 // Actions of operators: a button, and a dialog that says what will happen before it happens.
 import { send, Unreachable } from "../lib/api.js";
-import { refreshAll, useFeed } from "../lib/feeds.js";
+import { refreshAll, useConnection, useFeed } from "../lib/feeds.js";
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { shown } from "../lib/text.js";
 import { Command, curl } from "./panel.js";
 
 const IDENTITY_EVERY_S = 60;
 
-/** Who the reader is, as the service says; null while that is not known. */
-export const useIdentity = () => useFeed("v1/identity", IDENTITY_EVERY_S).data;
+/** Who the reader is, as the service says; null while that is not known, or if the service refuses the token. */
+export function useIdentity() {
+  const { data } = useFeed("v1/identity", IDENTITY_EVERY_S);
+  return useConnection().isRefused ? null : data;
+}
 
 /** Whether the reader may do what needs a permission. */
 export const useMay = (permission) => useIdentity()?.permissions.includes(permission) ?? false;

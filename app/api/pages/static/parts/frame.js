@@ -1,7 +1,7 @@
 // What is around each view: the bar with the place and the connection, the tabs, the list of keys.
 import { html, useEffect, useRedraw, useRef, useState } from "../lib/html.js";
 import { hasToken, Unreachable } from "../lib/api.js";
-import { growOlder, isRefused, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
+import { growOlder, lateSeconds, ONCE, refreshLive, useConnection, useFeed } from "../lib/feeds.js";
 import { keysHeard, useKeys } from "../lib/keys.js";
 import { address, go } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
@@ -101,7 +101,7 @@ function Tabs({ tabs, view }) {
 }
 
 function Live() {
-  const { isLive } = useConnection();
+  const { isLive, isRefused } = useConnection();
   const redraw = useRedraw();
   useEffect(() => {
     const timer = setInterval(() => {
@@ -113,7 +113,7 @@ function Live() {
   const late = lateSeconds();
   const [kind, word] = !isLive
     ? ["bad", "lost"]
-    : isRefused()
+    : isRefused
       ? ["idle", "signed out"]
       : [late === null ? "good" : "warn", "live"];
   return html`<span class="live" data-kind=${kind}>
