@@ -117,7 +117,8 @@ async def test_shares_environments_groups_and_quarantined_batches(client: httpx.
     await page.goto("/runs/run/shares")
     dialog = await opened(page, "Change shares of math")
     await dialog.get_by_label("Minimum share").fill("0.25")
-    await confirm(page, "Change", "math now gets at least 25 %, no maximum, weight 1.")
+    await dialog.get_by_label("Weight").fill("0.0004")
+    await confirm(page, "Change", "math now gets at least 25 %, no maximum, weight 0.0004.")
     await expect(page.locator(f"[data-environment='{math}']")).to_contain_text("at least 25 %")
 
     await page.goto(f"/runs/run/workers?environment={code}")

@@ -8,6 +8,7 @@ from playwright.async_api import expect
 from tests.api.replay.calls import REPLAY, end, insert, make_buffer, take
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_accessibility import table
+from tests.browser.test_page import figure
 
 PAGE = "/runs/r/replay"
 
@@ -45,6 +46,13 @@ async def test_replay_shows_the_buffer_and_follows_it(client: httpx.AsyncClient,
     assert "sort=weights&descending=true" in page.url
     await page.get_by_label("Chunks that are").select_option("archived")
     await expect(page.get_by_text("No chunk is here.")).to_be_visible()
+
+
+async def test_the_error_of_a_limiter_has_all_its_digits(client: httpx.AsyncClient, show: Open) -> None:
+    await make_buffer(client, limiter={"samples_per_insert": 334, "min_diff": 0, "max_diff": 5000})
+    await insert(client, range(3))
+    page = await show(PAGE)
+    await expect(figure(page, "Buffer", "Limiter error")).to_have_text("1,002")
 
 
 async def test_a_place_that_does_not_exist_is_not_looked_for(client: httpx.AsyncClient, show: Open) -> None:

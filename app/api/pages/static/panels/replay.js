@@ -10,6 +10,7 @@ import { Pages, Select } from "../parts/fields.js";
 import { Figures } from "../parts/figures.js";
 import { each, History } from "../parts/history.js";
 import { State } from "../parts/names.js";
+import { exact } from "../parts/numbers.js";
 import { curl, Panel } from "../parts/panel.js";
 import { Headline, useStatus } from "../parts/run.js";
 import { Rows } from "../parts/rows.js";
@@ -114,7 +115,7 @@ function Facts({ state }) {
       ["Policy version", number(state.policy_version)],
       ["Inserted", counted(limiter.inserts, "chunk")],
       ["Sampled", counted(limiter.samples, "chunk")],
-      ["Limiter error", known(limiter.error, measured)],
+      ["Limiter error", exact(limiter.error)],
       ["Arriving", `${measured(state.fragments_per_s)} fragments/s`],
       ["In no chunk yet", counted(state.waiting_fragments, "fragment"), bytes(state.waiting_bytes)],
       ["Mean age of samples", known(state.avg_staleness, (age) => `${measured(age)} policy versions`)],

@@ -3,6 +3,7 @@ import { useFeed } from "../lib/feeds.js";
 import { html } from "../lib/html.js";
 import { counted, number, percent, shown } from "../lib/text.js";
 import { Action, useMay } from "./action.js";
+import { exact } from "./numbers.js";
 
 const runPath = (run) => `v1/runs/${encodeURIComponent(run)}`;
 
@@ -125,7 +126,7 @@ const words = ({ share_promised: least, share_limit: most, weight }) =>
   [
     least > 0 ? `at least ${percent(least)}` : "no minimum",
     most === null ? "no maximum" : `at most ${percent(most)}`,
-    `weight ${number(weight)}`,
+    `weight ${exact(weight)}`,
   ].join(", ");
 
 /** Disconnect an environment with all its members. */
