@@ -33,6 +33,9 @@ async def test_replay_shows_the_buffer_and_follows_it(client: httpx.AsyncClient,
     await page.reload()
     cells = page.get_by_role("region", name="Chunks by age and uses").locator("td")
     await expect(cells).to_have_text(["", "", "1", "", "", "2"])
+    await expect(page.get_by_role("region", name="Chunks by age and uses").locator("tbody th")).to_have_text(
+        ["1 use", "0"]
+    )
     assert await cells.nth(5).get_attribute("title") == "age 2, uses 0: 2 chunks, mean priority 3"
     await expect(page.get_by_text("All 3 were looked at.")).to_be_visible()
 

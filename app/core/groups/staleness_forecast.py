@@ -69,8 +69,9 @@ def _detail(view: DemandView, versions: float, waiting: int, running: int, begun
     fresh = _needed_from_queue(whole, view)
     takes = f"has {whole} sequences" if fresh == whole else f"takes {fresh} of its {whole} sequences from the queue"
     begun_batches = "1 batch is leased or waits" if begun == 1 else f"{begun} batches are leased or wait"
+    age = f"{versions:.3g} policy {'version' if f'{versions:.3g}' == '1' else 'versions'}"
     said = (
-        f"a group that starts now will be about {versions:.3g} policy versions old when it is trained on: {waiting} "
+        f"a group that starts now will be about {age} old when it is trained on: {waiting} "
         f"sequences wait, {running} are being generated, {begun_batches} for a policy version, and a batch {takes}"
     )
     most = view.policy.max_staleness

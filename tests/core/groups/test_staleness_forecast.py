@@ -65,6 +65,9 @@ def test_the_sentence_says_when_such_groups_are_dropped() -> None:
         ": 4 sequences wait, 6 are being generated, 0 batches are leased or wait for a policy version, and a batch has "
         "4 sequences; max_staleness is 2"
     )
+    young = staleness_forecast(view_of(4, 2, 0))
+    assert young is not None
+    assert "about 1 policy version old" in young.detail
     late = staleness_forecast(view_of(4, 2, 4, max_staleness=2))
     assert late is not None
     assert late.detail.endswith("so such groups are dropped: start fewer groups at a time")

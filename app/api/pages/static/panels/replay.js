@@ -177,6 +177,7 @@ function Grid({ data }) {
   const all = priorities.flat().filter((one) => one !== null);
   const [least, most] = [Math.min(...all), Math.max(...all)];
   const rows = counts.map((_, at) => at).reverse();
+  const unit = wholeSpan(uses, rows[0]) === "1" ? " use" : " uses";
   return html`${
       least === most
         ? html`<p class="quiet">Mean priority: all ${measured(most)}.</p>`
@@ -190,7 +191,7 @@ function Grid({ data }) {
         <tbody>
           ${rows.map(
             (row) => html`<tr key=${row}>
-              <th scope="row" class="number">${wholeSpan(uses, row)}${row === rows[0] ? " uses" : ""}</th>
+              <th scope="row" class="number">${wholeSpan(uses, row)}${row === rows[0] && unit}</th>
               ${counts[row].map(
                 (count, column) => html`<td key=${column} data-filled=${count > 0 ? "" : null}
                   style=${count > 0 ? { "--share": shareOf(priorities[row][column], [least, most]).toFixed(3) } : null}
