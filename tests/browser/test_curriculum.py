@@ -150,6 +150,17 @@ async def test_a_name_that_every_object_has_is_a_name_like_others(
     await expect(page.locator("main")).not_to_contain_text("This view failed")
 
 
+async def test_a_wrong_curriculum_in_the_address_is_named(client: httpx.AsyncClient, show: Open) -> None:
+    await make_run(client)
+    await fill(client)
+    page = await show(f"{PAGE}?curriculum=nope")
+    said = page.get_by_text("There is no curriculum nope. This is gsm8k.")
+    await expect(said).to_be_visible()
+    await page.goto(f"{PAGE}?curriculum=gsm8k")
+    await expect(page.get_by_text("40 of 100 items seen")).to_be_visible()
+    await expect(said).to_have_count(0)
+
+
 async def test_viewers_may_read_and_try(
     operator: str, tokens: Tokens, client: httpx.AsyncClient, show: Open, watch: Watch
 ) -> None:

@@ -5,7 +5,7 @@ import { choose, useRoute } from "../lib/route.js";
 import { own } from "../lib/series.js";
 import { counted, number, shown } from "../lib/text.js";
 import { Bins } from "../parts/bins.js";
-import { Select } from "../parts/fields.js";
+import { Instead, Select } from "../parts/fields.js";
 import { History } from "../parts/history.js";
 import { ItemsOverTime, tenths, UNSEEN } from "../parts/items_over_time.js";
 import { curl, Panel } from "../parts/panel.js";
@@ -39,8 +39,10 @@ function Curricula({ run, status, path, curricula }) {
     return html`<${Empty} command=${command}>This run has no curriculum. Set one up:<//>`;
   }
   const wanted = query.get("curriculum");
-  const listed = curricula.find((one) => one.name === wanted) ?? curricula[0];
-  return html`<${Curriculum} key=${listed.name} run=${run} status=${status} path=${path} curricula=${curricula}
+  const found = curricula.find((one) => one.name === wanted);
+  const listed = found ?? curricula[0];
+  return html`${wanted && !found && html`<${Instead} kind="curriculum" wanted=${wanted} name=${listed.name} />`}
+    <${Curriculum} key=${listed.name} run=${run} status=${status} path=${path} curricula=${curricula}
     chosen=${listed} />`;
 }
 

@@ -1,6 +1,7 @@
 // Fields to choose with, and the way from one page of a list to the next.
 import { html, useState } from "../lib/html.js";
 import { choose } from "../lib/route.js";
+import { shown } from "../lib/text.js";
 
 /** What a list can be narrowed to. An option is its value, or `[value, title]`. */
 export function Select({ title, options, value, ...more }) {
@@ -17,6 +18,12 @@ export function Typed({ value, onChange, ...more }) {
   return html`<input ...${more} value=${typed ?? value} onInput=${(event) => setTyped(event.target.value)}
     onChange=${change} onBlur=${() => setTyped(null)} />`;
 }
+
+/** Says that there is no `kind` of the name in the address, and which one is shown. */
+export const Instead = ({ kind, wanted, name }) =>
+  html`<span class="notice" role="status">
+    There is no ${kind} ${shown(wanted, 48)}. This is ${shown(name, 48)}.
+  </span>`;
 
 export function Options({ options, value }) {
   return options.map((option) => {

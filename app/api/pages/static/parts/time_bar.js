@@ -5,7 +5,7 @@ import { choose, useRoute } from "../lib/route.js";
 import { duration, shown } from "../lib/text.js";
 import { moment, RANGES, showBetween, showRange, useTime, zone } from "../lib/time.js";
 import { Export } from "./export.js";
-import { Select } from "./fields.js";
+import { Instead, Select } from "./fields.js";
 import { environmentOf, useEnvironment } from "./history.js";
 
 const HOUR_S = 3600; // what is shown if a field is set to a time beyond the other one
@@ -81,10 +81,7 @@ function Environments({ environments, wanted }) {
   const chosen = useEnvironment(environments);
   const isUnknown = wanted && environmentOf(environments, wanted) === undefined;
   return html`${
-      isUnknown &&
-      html`<span class="notice" role="status">
-        There is no environment ${shown(wanted, 48)}. This is ${shown(chosen.name, 48)}.
-      </span>`
+      isUnknown && html`<${Instead} kind="environment" wanted=${wanted} name=${chosen.name} />`
     }<${Select} title="Environment" options=${environments.map((one) => [one.id, shown(one.name, 48)])}
     value=${chosen.id} onChange=${(event) => choose({ environment: event.target.value })} />`;
 }
