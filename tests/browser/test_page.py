@@ -210,6 +210,9 @@ async def test_the_audit_trail_is_there_for_operators(client: httpx.AsyncClient,
     await page.get_by_role("button", name="Show").click()
     await expect(page.get_by_role("cell", name="POST /v1/runs")).to_have_count(1)
     assert page.url.endswith("/audit?run=math")
+    await page.get_by_role("link", name="audit").click()
+    await expect(page.get_by_role("cell", name="POST /v1/runs")).to_have_count(2)
+    await expect(page.get_by_label("Run")).to_have_value("")
 
 
 async def test_the_audit_trail_says_how_often_a_request_came(client: httpx.AsyncClient, show: Open) -> None:

@@ -23,7 +23,9 @@ export function AuditView() {
   };
   return html`<${Panel} title="Audit trail" level=${1} paths=${[path]} wide>
       <form class="filter" onSubmit=${show}>
-        <label>Run <input type="search" name="run" defaultValue=${chosen.run} pattern="[A-Za-z0-9._\\-]*" /></label>
+        <label
+          >Run <input key=${chosen.run} type="search" name="run" defaultValue=${chosen.run} pattern="[A-Za-z0-9._\\-]*"
+        /></label>
         <button type="submit">Show</button>
       </form>
       <${Shown} feed=${feed} role="operator">${(data) => html`<${Trail} data=${data} query=${query} />`}<//>
