@@ -321,6 +321,12 @@ async def test_the_reader_goes_to_the_same_view_of_another_run(client: httpx.Asy
     await runs.focus()
     await expect(runs.locator("option")).to_have_text(["run", "other", "third", LONG, "All runs"])
     assert await runs.bounding_box() == box, "other names do not make it wider"
+    await runs.press("ArrowDown")
+    await expect(page).to_have_url(re.compile("/runs/run/shares$"))
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile("/runs/other/shares$"))
+    await runs.focus()
     await runs.select_option(label="third")
     await expect(page).to_have_url(re.compile("/runs/third/shares$"))
     await expect(runs.locator("option:checked")).to_have_text("third")

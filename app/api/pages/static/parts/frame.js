@@ -64,6 +64,13 @@ export function Frame({ view, run, tabs, children }) {
   `;
 }
 
+// Arrows open a list of places. By themselves they would choose the next one, and so leave the view.
+const openByArrow = (event) => {
+  if (!/^Arrow(Up|Down)$/.test(event.key) || !event.target.showPicker) return;
+  event.preventDefault();
+  event.target.showPicker();
+};
+
 // Goes to the same view of another run. It asks for the runs when somebody is about to open it.
 function Runs({ run, view }) {
   const [isAsked, setAsked] = useState(false);
@@ -76,6 +83,7 @@ function Runs({ run, view }) {
     aria-label="Run"
     onPointerEnter=${() => setAsked(true)}
     onFocus=${() => setAsked(true)}
+    onKeyDown=${openByArrow}
     onChange=${(event) => go(event.target.value)}
   >
     <${Options}
@@ -93,7 +101,7 @@ function Tabs({ tabs, view }) {
           >${tab.title}</a
         >`,
     )}
-    <select aria-label="View of the run" onChange=${(event) => go(event.target.value)}>
+    <select aria-label="View of the run" onKeyDown=${openByArrow} onChange=${(event) => go(event.target.value)}>
       <${Options} options=${tabs.map((tab) => [tab.href, tab.title])}
         value=${tabs.find((tab) => tab.view === view)?.href} />
     </select>
