@@ -219,3 +219,5 @@ async def test_the_reader_chooses_the_theme_and_it_stays(client: httpx.AsyncClie
     await page.reload()
     await expect(button).to_have_text("theme: dark")
     assert await page.evaluate(paper) == dark
+    await page.emulate_media(media="print")
+    assert await page.evaluate(paper) == light

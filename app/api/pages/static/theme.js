@@ -1,7 +1,8 @@
 // Sets the theme before anything is drawn, and when the reader chooses another. It is not a module, so it runs at once.
 "use strict";
 (() => {
-  const CONDITIONS = { light: "not all", dark: "all", system: "(prefers-color-scheme: dark)" };
+  // What is printed is light.
+  const CONDITIONS = { light: "not all", dark: "screen", system: "(prefers-color-scheme: dark)" };
   const [sheet] = document.styleSheets;
   const dark = [...sheet.cssRules].find((rule) => rule.media?.mediaText === CONDITIONS.system);
   const set = () => {
