@@ -37,7 +37,7 @@ def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: b
     """Describe the latest batches of a run.
 
     Args:
-        spans: The batches, in any order.
+        spans: The latest batches, and older ones that a trainer has, in any order.
         began_ms: Run clock when the run began.
         clock_ms: Run clock now.
         blocked: Whether no trainer has a batch and none is ready.
@@ -47,7 +47,7 @@ def pace(spans: Sequence[BatchSpan], began_ms: int, clock_ms: int, *, blocked: b
     blocked_s = max(0, clock_ms - ended_ms) / 1000 if blocked else None
     if len(in_order) <= 1:
         return BatchPace(None, None, blocked_s)
-    interval_s = median(later.formed_ms - one.formed_ms for one, later in pairwise(in_order)) / 1000
+    interval_s = median(later.formed_ms - one.formed_ms for one, later in pairwise(in_order[-MOST_BATCHES:])) / 1000
     return BatchPace(interval_s, _idle_share(in_order, clock_ms), blocked_s)
 
 

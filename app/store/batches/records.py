@@ -1,7 +1,7 @@
 """Remember what the latest batches consisted of, and read in which state they are now."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.core.batches.leases import Lease, Portion
@@ -141,10 +141,17 @@ class BatchRecordStore:
         with reading(run):
             return [_recorded(one, *texts) for one, *texts in zip(batch_ids, *replies, strict=True)]
 
-    async def times(self, run: str, most: int) -> list[BatchTimes]:
-        """Read when the latest batches were formed and ended, the oldest first: at most ``most``."""
+    async def times(self, run: str, most: int, others: Collection[str] = ()) -> list[BatchTimes]:
+        """Read when batches were formed and ended: the ``others``, and then the latest, the oldest first.
+
+        Args:
+            run: The run's name.
+            most: Most of the latest batches.
+            others: Batches that count even if they are older.
+        """
         keys = RunKeys(run)
-        batch_ids = await self._connection.call("LRANGE", keys.batch_order, -most, -1)
+        latest = await self._connection.call("LRANGE", keys.batch_order, -most, -1)
+        batch_ids = [*{one.encode() for one in others}.difference(latest), *latest]
         if not batch_ids:
             return []
         records, ends = await self._connection.pipeline(

@@ -126,7 +126,7 @@ class Pace(_StatusModel):
     )
     trainer_idle_share: float | None = Field(
         description="Share of the time since the first of these batches in which no trainer held a batch, from 0 to 1. "
-        "Null before the second batch."
+        "The time begins with an older batch if a trainer still holds it. Null before the second batch."
     )
     blocked_s: float | None = Field(
         description="Seconds since the last batch ended, or since the run began. Null while a trainer holds a batch "

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from app.core.batches.pace import MOST_BATCHES
 from tests.scenarios.native_calls import (
     RUN,
     end,
@@ -41,6 +42,17 @@ async def test_blocked_lasts_from_the_end_of_a_batch_to_the_next(client: httpx.A
     assert second["batch_interval_s"] >= 0
     assert 0 <= second["trainer_idle_share"] <= 1
     assert second["last_batch_age_s"] <= (await client.get(f"{RUN}/batches/explain")).json()["last_batch_age_s"]
+
+
+async def test_no_trainer_is_idle_while_one_holds_a_batch_and_many_others_come(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, *(f"g{number}" for number in range(MOST_BATCHES + 4)))
+    held = await taken(client)
+    for _ in range(MOST_BATCHES + 3):
+        await trained(client)
+    assert (await pace(client))["trainer_idle_share"] == 0
+    await end(client, held)
+    assert (await pace(client))["trainer_idle_share"] > 0
 
 
 async def test_the_status_says_when_leases_expire(client: httpx.AsyncClient) -> None:

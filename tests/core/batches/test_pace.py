@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from app.core.batches.pace import BatchPace, BatchSpan, held_ms, pace
+from app.core.batches.pace import MOST_BATCHES, BatchPace, BatchSpan, held_ms, pace
 
 
 def test_before_the_second_batch_there_is_no_pace() -> None:
@@ -18,6 +18,14 @@ def test_a_pause_between_batches_does_not_change_the_usual_interval() -> None:
     found = pace([BatchSpan(at, at + 1_000) for at in formed], 0, 105_000, blocked=False)
     assert found.batch_interval_s == 4.0
     assert found.blocked_s is None
+
+
+def test_an_old_batch_that_a_trainer_has_counts_for_its_time_and_not_for_the_interval() -> None:
+    formed = [*range(100_000, 108_001, 1_000), *range(110_000, 122_001, 2_000)]
+    assert len(formed) == MOST_BATCHES
+    latest = [BatchSpan(at, at + 500) for at in formed]
+    assert pace(latest, 0, 123_000, blocked=False).idle_share > 0
+    assert pace([*latest, BatchSpan(0, 123_000)], 0, 123_000, blocked=False) == BatchPace(1.0, 0.0, None)
 
 
 def test_the_trainer_is_idle_while_no_batch_is_out() -> None:
