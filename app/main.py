@@ -68,6 +68,7 @@ from app.settings import ServiceSettings
 from app.store.redis.address import store_url
 from app.store.redis.client import RedisClient
 from app.store.server.probe import probe_patiently
+from app.store.server.watch import StoreWatch
 from app.tuning import connections_possible, tune_process
 from app.version import lachesis_version
 from lachesis.wire.errors import StoreMisconfigured
@@ -228,14 +229,14 @@ def build_services(
     Args:
         settings: The settings of the process.
         connection: The connection to Redis.
-        durability: How Redis keeps its data, for the status.
+        durability: How Redis kept its data at start, for the status.
         worker: The name of this process in leases; None for a new name.
     """
     timing = Timing.of(settings)
     stores = Stores.on(connection, timing.environment_ttl_ms, settings.run_events)
     worker, events = worker or worker_name(), EventServices.create(stores)
     capacity = RunCapacity(stores.runs, stores.groups)
-    warnings = RunWarnings(stores.runs)
+    warnings, watch = RunWarnings(stores.runs), StoreWatch(connection.url, durability)
     replay, recorder = ReplayServices.create(stores, worker), HistoryRecorder()
     groups = GroupServices.create(stores, capacity, warnings, replay.eviction, recorder, CommitLock.of_service())
     batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker, recorder)
@@ -250,7 +251,7 @@ def build_services(
         replay.cleanup,
         warnings,
         accessing.rate_limits,
-        durability,
+        watch,
     )
     curriculum, requests = CurriculumServices.create(stores), RequestCounts()
     histories = HistoryServices.create(stores, recorder, batches.diagnostics)
@@ -274,7 +275,17 @@ def build_services(
         datasets=ShardPlanner(settings.datasets_dir),
         token_text=TokenText.load(settings.tokenizer_file),
         maintenance=Maintenance(
-            stores, runs, environments, groups, batches, replay, curriculum, histories.upkeep, events.alerts, timing
+            stores,
+            runs,
+            environments,
+            groups,
+            batches,
+            replay,
+            curriculum,
+            histories.upkeep,
+            events.alerts,
+            watch,
+            timing,
         ),
         metrics=Metrics(stores, batches, replay, requests, runs.failures, edge),
         requests=requests,

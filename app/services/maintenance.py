@@ -1,7 +1,7 @@
 """Maintain runs every second, in one API process: clocks, silent members, old buffers, garbage, empty runs.
 
-Each process writes down the heartbeats that it got, and finds the batches that it lost. One process does the rest,
-under a lease: it is renewed every second, and another process takes over when it was silent
+Each process writes down the heartbeats that it got, finds the batches that it lost, and asks Redis what it promises.
+One process does the rest, under a lease: it is renewed every second, and another process takes over when it was silent
 (`app.store.runs.processes`). Each lease has a term; ticks of an older term change nothing. A process that was paused
 may still be in the middle of other work when it goes on. That does no harm: each step decides on what it has read, and
 its script does nothing if that has changed, or has the same effect twice.
@@ -30,6 +30,7 @@ from app.services.timing import Timing
 from app.store.groups.store import MOST_FORGOTTEN
 from app.store.runs.processes import Maintained
 from app.store.runs.tick import Tick
+from app.store.server.watch import StoreWatch
 from lachesis.wire.errors import LachesisError
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ _PERIOD_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between log lines during an outage
 _ALERTS_EVERY = 2  # rounds of upkeep between two looks at the alerts of a run
+_WATCH_EVERY = 60  # rounds between two questions to Redis, what it promises
 _IDLE_EVERY = 30  # rounds between two checks for environments to forget, of a run that does not sleep
 
 log = logging.getLogger("lachesis.maintenance")
@@ -57,6 +59,7 @@ class Maintenance:
         curriculum: CurriculumServices,
         history: HistoryUpkeep,
         alerts: AlertWatch,
+        watch: StoreWatch,
         timing: Timing,
     ) -> None:
         self._processes = stores.processes
@@ -70,6 +73,7 @@ class Maintenance:
         self._curriculum = curriculum
         self._history = history
         self._alerts = alerts
+        self._watch = watch
         self._timing = timing
         self._passes = 0
         self._rounds = 0
@@ -212,6 +216,8 @@ class Maintenance:
         if any(tick.replay for tick in ticks.values()):
             await self._evict_if_full()
         self._rounds += 1
+        if self._rounds % _WATCH_EVERY == 0:
+            await self._watch.look()
         woken, self._awake = ticks.keys() - self._awake, set(ticks)
         for run, tick in ticks.items():
             forget_idle = run in woken or self._rounds % _IDLE_EVERY == 0

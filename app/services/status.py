@@ -20,6 +20,7 @@ from app.store.access.rate_limits import LimitStore, of_run
 from app.store.batches.records import BatchRecordStore
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
+from app.store.server.watch import StoreWatch
 from lachesis.wire.limits import RateLimitSettings
 
 Kind = TypeVar("Kind")
@@ -117,7 +118,7 @@ class Status:
         limits: LimitStore,
         diagnostics: Diagnostics,
         failures: RunFailures,
-        durability: str,
+        watch: StoreWatch,
     ) -> None:
         self._runs = runs
         self._groups = groups
@@ -125,7 +126,7 @@ class Status:
         self._limits = limits
         self._diagnostics = diagnostics
         self._failures = failures
-        self._durability = durability
+        self._watch = watch
 
     async def of(self, run: str, limit: int = ENVIRONMENTS_SHOWN, after: int = -1) -> RunFacts:
         """Describe a run: its trainer and environments, what waits, and what blocks.
@@ -153,7 +154,7 @@ class Status:
             failure=failure,
             failing_age_s=0.0 if failure is None else self._failures.failing_age_s(failure),
             limits=await self._used(run, view),
-            durability=self._durability,
+            durability=self._watch.durability,
             pace=await self._pace(run, diagnosis),
         )
 

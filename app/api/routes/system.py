@@ -37,8 +37,8 @@ async def healthz() -> Response:
     responses={
         MaintenanceEnded.status: {
             "description": (
-                "Redis does not answer, loads its data, cannot write to its disk or is a replica, or this process must "
-                "be restarted."
+                "Redis does not answer, loads its data, cannot write to its disk, is a replica or evicts keys, or this "
+                "process must be restarted."
             )
         }
     },
@@ -47,7 +47,8 @@ async def healthz() -> Response:
 async def readyz(services: ServicesDep) -> Response:
     """Return 200 if Redis can be used and maintenance runs in this process, and an error otherwise.
 
-    Redis cannot be used while it does not answer, loads its data, cannot write to its disk, or is a replica.
+    Redis cannot be used while it does not answer, loads its data, cannot write to its disk, is a replica, or evicts
+    keys.
     """
     try:
         if not services.maintenance.goes_on:

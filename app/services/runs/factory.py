@@ -12,6 +12,7 @@ from app.services.runs.atropos import AtroposRuns
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status
 from app.services.stores import Stores
+from app.store.server.watch import StoreWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class RunServices:
         cleanup: ReplayCleanup,
         warnings: RunWarnings,
         limits: RequestLimiter,
-        durability: str,
+        watch: StoreWatch,
     ) -> "RunServices":
-        """Build the use cases; ``durability`` describes how Redis keeps its data."""
+        """Build the use cases; ``watch`` knows how Redis keeps its data."""
         failures = RunFailures("upkeep of a run")
         return cls(
             administration=RunAdministration(
@@ -49,7 +50,7 @@ class RunServices:
                 stores.limits,
                 batches.diagnostics,
                 failures,
-                durability,
+                watch,
             ),
             warnings=warnings,
             failures=failures,

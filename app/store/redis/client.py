@@ -22,12 +22,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.store.redis import scripts
 from app.store.redis.pipeline import Argument, Command, Pipeline
+from app.store.redis.requirements import refuse_unusable
 from app.store.redis.server_time import parse_time_us
-from lachesis.wire.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
+from lachesis.wire.errors import StoreFull, StoreRefused, StoreUnavailable
 
 _LONGEST_PAUSE_S = 0.25
 # Errors that may pass. The error of a command in a script comes after other words.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
+_INFO_FIELD = re.compile(r"^(\w+):([^\r\n]*)", re.MULTILINE)
 _MAX_CONNECTIONS = 64
 _IF_REFUSED = (
     "Check LACHESIS_REDIS_URL: its user and password, the rights of this user (docs/security.md), and that it names "
@@ -48,11 +50,13 @@ class RedisClient:
         timeout_s: How long an attempt may make no progress.
 
     Attributes:
+        url: Where Redis is, with user and password.
         transacts: Whether large values may be written in transactions. False if the server loses writes after a crash
             tears a transaction (`Engine.torn_multi_bug`): a crash tears large ones far more often than small ones.
     """
 
     def __init__(self, url: str, patience_s: float, timeout_s: float = 5.0) -> None:
+        self.url = url
         self._patience_s = patience_s
         self._jitter = random.Random()
         self.transacts = True
@@ -71,18 +75,18 @@ class RedisClient:
 
         Raises:
             StoreUnavailable: It did not answer, it loads its data, or it cannot write to its disk.
-            StoreMisconfigured: It is a replica.
+            StoreMisconfigured: It is a replica, or evicts keys.
         """
         try:
             # INFO is answered while Redis loads its data, and after an error of its disk; PING is refused.
-            _, replication = await self._pipeline.send([("PING",), ("INFO", "replication")])
+            _, text = await self._pipeline.send([("PING",), ("INFO", "replication", "memory")])
         except (RedisError, OSError) as error:
             refused = isinstance(error, AuthenticationError | NoPermissionError)
             raise StoreUnavailable(
                 f"Redis is not ready: {_said(error)}", remedy=_IF_REFUSED if refused else None
             ) from error
-        if b"role:master" not in replication:
-            raise StoreMisconfigured("this Redis is a replica, which takes no writes: connect to its primary")
+        info = dict(_INFO_FIELD.findall(text.decode()))
+        refuse_unusable(info.get("role"), info.get("maxmemory_policy"))
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.

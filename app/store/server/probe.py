@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.store.redis.keys import FORMER_RUNS
+from app.store.redis.requirements import refuse_unusable
 from app.store.server.engine import Engine
 from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
 from lachesis.wire.states import EVERY_WRITE
@@ -43,6 +44,7 @@ class StoreFacts:
         durability: What an acknowledged write survives.
         promise: ``durability`` in words.
         maxmemory_bytes: Its memory limit; 0 means none.
+        config_is_readable: Whether the service may read the configuration (CONFIG GET).
         torn_multi_bug: Whether a torn append-only file can swallow later writes (`Engine.torn_multi_bug`).
         warnings: What an operator should change, one sentence each.
     """
@@ -52,6 +54,7 @@ class StoreFacts:
     durability: Durability
     promise: str
     maxmemory_bytes: int
+    config_is_readable: bool
     torn_multi_bug: bool
     warnings: tuple[str, ...]
 
@@ -61,11 +64,15 @@ class StoreFacts:
         return f"{self.engine} {self.version}, {self.promise}"
 
 
-async def probe(client: Redis) -> StoreFacts:
+async def probe(client: Redis, *, asks_config: bool = True) -> StoreFacts:
     """Ask a Redis what it is, and refuse one that cannot keep our promises.
 
     This only reads. Where CONFIG is forbidden, as on managed servers, INFO says most of it. For the rest, the weaker
     case is assumed.
+
+    Args:
+        client: A connection to it.
+        asks_config: Whether to read CONFIG. Each forbidden attempt is an entry in the ACL LOG of Redis.
 
     Raises:
         StoreMisconfigured: It is too old, is a replica, evicts keys, or holds data of an older version of this service.
@@ -73,7 +80,7 @@ async def probe(client: Redis) -> StoreFacts:
         redis.exceptions.RedisError: It cannot be asked (down, loading, wrong password).
     """
     info: dict[str, Any] = await client.info()
-    config = await _config(client)
+    config = await _config(client) if asks_config else None
     engine = Engine.reported(info)
     _refuse_unsupported(engine, info, config)
     await _refuse_older_data(client)
@@ -90,6 +97,7 @@ async def probe(client: Redis) -> StoreFacts:
         durability=durability,
         promise=_PROMISES[durability],
         maxmemory_bytes=int(info.get("maxmemory", 0)),
+        config_is_readable=config is not None,
         torn_multi_bug=engine.torn_multi_bug,
         warnings=tuple(warnings),
     )
@@ -105,7 +113,7 @@ async def _refuse_older_data(client: Redis) -> None:
         )
 
 
-async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
+async def probe_patiently(url: str, patience_s: float, *, asks_config: bool = True) -> StoreFacts:
     """Probe the Redis at ``url``, which may just be starting.
 
     Raises:
@@ -116,7 +124,7 @@ async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
     async with Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0) as client:
         while True:
             try:
-                return await probe(client)
+                return await probe(client, asks_config=asks_config)
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if isinstance(error.__cause__ or error, AuthenticationError):
                     raise StoreMisconfigured(
@@ -165,22 +173,13 @@ def _text(value: bytes | str) -> str:
 def _refuse_unsupported(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
     if not engine.supported:
         raise StoreMisconfigured(f"this is {engine}, which is too old", remedy="Use Redis >= 7.0 or Valkey.")
-    if info.get("role") != "master":
-        raise StoreMisconfigured(
-            f"this Redis is a {info.get('role')}, which takes no writes",
-            remedy="Name its primary in LACHESIS_REDIS_URL.",
-        )
     if info.get("redis_mode", info.get("server_mode")) == "cluster":
         raise StoreMisconfigured(
             "this Redis runs in cluster mode, which Lachesis does not support",
             remedy="Name a single server in LACHESIS_REDIS_URL.",
         )
     policy = info.get("maxmemory_policy") or (config or {}).get("maxmemory-policy")
-    if policy not in ("noeviction", None):
-        raise StoreMisconfigured(
-            f"this Redis drops data when its memory is full (maxmemory-policy {policy})",
-            remedy="Set maxmemory-policy to noeviction.",
-        )
+    refuse_unusable(info.get("role"), policy)
 
 
 def _durability(info: dict[str, Any], config: dict[str, str] | None) -> tuple[Durability, list[str]]:

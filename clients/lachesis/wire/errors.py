@@ -468,7 +468,7 @@ class UnreadableRecord(StoreUnavailable):
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """A setting, a file that it names, or the configuration of Redis is wrong, so the service does not start."""
+    """A setting, its file, or the configuration of Redis is wrong. The service does not start, or is not ready."""
 
     code = "store_misconfigured"
     remedy = "Change the setting that the message names, and start the service again."

@@ -309,7 +309,7 @@ class RunStatus(_StatusModel):
         description="Open connections whose last request in a run was for this run, of the process that answers. "
         "`max_connections` limits them.",
     )
-    durability: str = Field(description="What an acknowledged write survives, as found when this process started.")
+    durability: str = Field(description="What an acknowledged write survives. Each process asks Redis once a minute.")
     access: AccessMode | None = Field(
         default=None,
         description="Who may use the service: `authenticated` means senders with valid credentials, `loopback` anyone "

@@ -179,6 +179,17 @@ async def test_a_process_whose_maintenance_has_ended_is_not_ready_and_says_so(
     assert len(log_lines.of("maintenance has ended: this process no longer looks after runs, restart it")) == 1
 
 
+async def test_a_redis_that_evicts_is_not_ready_until_it_stops(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    async with running_service(own_server.url) as client:
+        await own_redis.config_set("maxmemory-policy", "allkeys-lru")
+        reply = await client.get("/readyz")
+        assert (reply.status_code, reply.json()["code"]) == (503, "store_misconfigured")
+        assert "maxmemory-policy allkeys-lru" in reply.json()["detail"]
+        assert "noeviction" in reply.json()["remedy"]
+        await own_redis.config_set("maxmemory-policy", "noeviction")
+        assert (await client.get("/readyz")).status_code == 200
+
+
 @pytest.mark.slow
 async def test_a_redis_that_became_a_read_only_replica_is_not_ready(tmp_path: Path) -> None:
     port = free_port()

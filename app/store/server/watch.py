@@ -1,0 +1,48 @@
+"""Follow what Redis promises while the service runs: it may restart with another configuration."""
+
+import logging
+
+from app.logs import LogBackoff
+from app.store.server.probe import probe_patiently
+from lachesis.wire.errors import StoreMisconfigured, StoreUnavailable
+
+_SHORTEST_SILENCE_S, _LONGEST_SILENCE_S = 30.0, 600.0
+
+log = logging.getLogger("lachesis.redis")
+
+
+class StoreWatch:
+    """What Redis promised when it was last asked.
+
+    Args:
+        url: Where it is, with user and password.
+        durability: What it promised at start.
+
+    Attributes:
+        durability: What it promises, or why the service should not use it.
+    """
+
+    def __init__(self, url: str, durability: str) -> None:
+        self._url = url
+        self.durability = durability
+        self._asks_config = True
+        self._lines = LogBackoff(_SHORTEST_SILENCE_S, _LONGEST_SILENCE_S)
+
+    async def look(self) -> None:
+        """Ask Redis again, and log what has changed, or is wrong. Of a Redis that is down, nothing is said."""
+        try:
+            facts = await probe_patiently(self._url, 0.0, asks_config=self._asks_config)
+        except StoreMisconfigured as error:
+            self.durability = error.detail
+            if self._lines.is_due("misconfigured"):
+                log.warning("the configuration of Redis is wrong: %s", error)
+            return
+        except StoreUnavailable:
+            return
+        self._lines.forget("misconfigured")
+        self._asks_config = facts.config_is_readable
+        if facts.summary != self.durability:
+            log.warning("Redis has changed. Now: %s. Before: %s", facts.summary, self.durability)
+            for warning in facts.warnings:
+                log.warning(warning)
+            self.durability = facts.summary
