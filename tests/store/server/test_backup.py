@@ -1,6 +1,10 @@
-"""A backup that fails or is interrupted leaves nothing behind. tests/cli/test_backups.py has those that succeed."""
+"""A backup that fails or is interrupted leaves nothing behind. Damaged data can be repaired as documented.
+
+tests/cli/test_backups.py has backups that succeed.
+"""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -13,9 +17,10 @@ import pytest
 from redis import Redis
 
 from app.process.signals import STOP_SIGNALS
-from app.store.server.backup import BackupFailed, make_backup
+from app.store.server.backup import BackupFailed, make_backup, restore_backup
 from app.store.server.data_dir import write_whole
 from app.store.server.embedded import EmbeddedRedis
+from lachesis.wire.errors import StoreUnavailable
 from tests.clients.command_line.terminal import environment
 from tests.e2e.processes import wait_until
 
@@ -84,3 +89,34 @@ def test_an_interrupted_backup_ends_the_save_and_leaves_no_files(
         assert not saves()
         assert list(target.iterdir()) == []
         assert [path.name for path in (data_dir / "redis").glob("*.rdb")] == []
+
+
+def documented_repair(data_dir: Path) -> str:
+    """Return the commands of docs/operate/index.md that repair damaged data, for a data directory."""
+    page = (Path(__file__).parents[3] / "docs/operate/index.md").read_text()
+    (block,) = re.findall(r"### If the data is damaged.*?```text\n(.*?)```", page, re.S)
+    return re.sub("^\\$ ", "", block, flags=re.M).replace("/data/", f"{data_dir}/")
+
+
+def test_the_documented_repair_keeps_what_a_restored_server_wrote_before_the_damage(
+    own_server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    data_dir, copied, restored = Path(own_server.url.removeprefix("unix://")).parents[1], tmp_path / "b", tmp_path / "r"
+    with Redis.from_url(own_server.url) as redis:
+        redis.set("lachesis:backed-up", "1")
+    make_backup(own_server.url, data_dir, copied, "0.1.0")
+    restore_backup(copied, restored, None)
+    with EmbeddedRedis.start(restored) as server, Redis.from_url(server.url) as redis:
+        redis.set("lachesis:before", "2")
+        redis.set("lachesis:damaged", "damaged")
+        redis.set("lachesis:after", "4")
+    (file,) = (restored / "redis" / "appendonlydir").glob("*.incr.aof")
+    file.write_bytes(file.read_bytes().replace(b"\r\ndamaged\r\n", b"\0" * 11))
+    with pytest.raises(StoreUnavailable, match=re.escape(file.name)):
+        EmbeddedRedis.start(restored)
+    paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["bash", "-c", documented_repair(restored)]
+    subprocess.run(command, env=environment(PATH=paths), input=b"y\n", check=True)
+    with EmbeddedRedis.start(restored) as server, Redis.from_url(server.url) as redis:
+        kept = redis.mget("lachesis:backed-up", "lachesis:before", "lachesis:damaged", "lachesis:after")
+    assert kept == [b"1", b"2", None, None]
