@@ -245,7 +245,7 @@ class ServiceSettings(BaseSettings):
         Field(
             ge=1,
             description="Maximum number of open connections to a process. Further ones get `too_many_connections`. "
-            "The limit of open files of the system may be lower.",
+            "The limit of open files may allow fewer; then the log says so at start.",
         ),
     ] = 10_000
     max_connections_per_address: Annotated[

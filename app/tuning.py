@@ -9,7 +9,7 @@ from typing import Any
 
 _M_TRIM_THRESHOLD = -1  # from glibc's malloc.h
 _M_MMAP_THRESHOLD = -3
-OTHER_FILES = 100  # besides connections: logs, Redis, datasets
+_OTHER_FILES = 100  # besides connections: logs, Redis, datasets
 _MANY_FILES = 65_536
 _KEPT_BYTES = 256 * 1024 * 1024
 _MAPPED_FROM_BYTES = 32 * 1024 * 1024  # the largest that glibc takes
@@ -48,7 +48,23 @@ def connections_possible() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = max(soft, _MANY_FILES) if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(1, files - OTHER_FILES)
+    return _connections_with(files)
+
+
+def lack_of_files(connections: int) -> tuple[str, str] | None:
+    """Say what is wrong, and what to do, if this process may not open enough files for so many connections."""
+    needed, (_, hard) = connections + _OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        return None
+    return (
+        f"a process may open {hard} files, enough for {_connections_with(hard)} connections; "
+        f"LACHESIS_MAX_CONNECTIONS={connections} needs {needed} files",
+        f"ulimit -Hn {needed}, LimitNOFILE={needed} in the unit of systemd, or docker run --ulimit nofile={needed}",
+    )
+
+
+def _connections_with(files: int) -> int:
+    return max(1, files - _OTHER_FILES)
 
 
 def return_memory() -> None:

@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 import errno
-import resource
 import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
 import typer
@@ -16,8 +15,8 @@ import typer
 from app.cli.output import show, show_json
 from app.cli.own_service import own_url, tls_context
 from app.settings import InvalidSettings, ServiceSettings, load_settings
-from app.tuning import OTHER_FILES
-from lachesis.wire.errors import ForeignHost, ServiceError, StoreMisconfigured, StoreUnavailable
+from app.tuning import lack_of_files
+from lachesis.wire.errors import ForeignHost, ServiceError, StoreMisconfigured, StoreUnavailable, TooManyConnections
 from lachesis.wire.findings import Finding, finding_lines, ok, problem, warning
 
 if TYPE_CHECKING:
@@ -185,28 +184,32 @@ def _port(settings: ServiceSettings) -> Finding:
             return problem("port", detail, "set LACHESIS_HOST to one of this machine, or LACHESIS_PORT above 1023")
     else:
         return ok("port", f"{place} is free: the service does not run")
-    if _is_lachesis(settings):
+    answer = _health(settings)
+    if answer == {"status": "ok"}:
         return ok("port", f"the service answers at {place}")
+    if answer.get("code") == TooManyConnections.code:
+        detail = f"the service at {place} refuses connections: {answer.get('detail')}"
+        return problem("port", detail, TooManyConnections.remedy)
     detail = f"another program, or a service that does not answer, has {place}"
     return problem("port", detail, f"ss -ltnp 'sport = :{settings.port}' names it; or LACHESIS_PORT=8001")
 
 
-def _is_lachesis(settings: ServiceSettings) -> bool:
+def _health(settings: ServiceSettings) -> dict[str, Any]:
+    """Return what `/healthz` answers at the port of the service; nothing if that is no JSON object."""
     url = own_url(settings)
     try:
         verify = tls_context(settings) if url.startswith("https:") else False
-        answer = httpx.get(f"{url}/healthz", timeout=_PATIENCE_S, trust_env=False, verify=verify)
-        return bool(answer.json() == {"status": "ok"})
+        answer = httpx.get(f"{url}/healthz", timeout=_PATIENCE_S, trust_env=False, verify=verify).json()
     except (httpx.HTTPError, OSError, ValueError):
-        return False
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _open_files(settings: ServiceSettings) -> Finding:
-    needed, (_, hard) = settings.max_connections + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        detail = f"this user may open {hard} files; LACHESIS_MAX_CONNECTIONS={settings.max_connections} needs {needed}"
-        return warning("open files", detail, f"ulimit -Hn {needed}, or LimitNOFILE={needed} in the unit of systemd")
-    return ok("open files", "enough for LACHESIS_MAX_CONNECTIONS")
+    if lack := lack_of_files(settings.max_connections):
+        return warning("open files", *lack)
+    detail = "enough for LACHESIS_MAX_CONNECTIONS, if the service has the limit of this shell; if not, its log says so"
+    return ok("open files", detail)
 
 
 def _host_name(settings: ServiceSettings) -> Finding:

@@ -23,6 +23,7 @@ from app.services.access.factory import configured_sources
 from app.services.groups.token_text import TokenText
 from app.settings import ServiceSettings
 from app.store.access.store import is_closed
+from app.tuning import lack_of_files
 from app.version import lachesis_version
 from lachesis.wire.errors import StoreUnavailable
 
@@ -75,6 +76,8 @@ def _serve(settings: ServiceSettings, app: str) -> int:
             )
         for warning in store.facts.warnings:
             log.warning(warning)
+        if lack := lack_of_files(settings.max_connections):
+            log.warning("%s: %s", *lack)
         if not (has_sources or is_loopback(address)) and settings.published_on and is_loopback(settings.published_on):
             log.warning(
                 "as long as there is no token, anyone who reaches %s:%d may do everything: "

@@ -149,6 +149,11 @@ async def test_wrong_settings_ports_and_limits_are_found(tmp_path: Path, start: 
         assert (code, found["port"]["state"]) == (1, "problem")
     code, found = await examined(tmp_path, port=(await start()).base_url.port)
     assert (code, found["port"]["state"]) == (0, "ok")
+    full = await start(max_connections=1)
+    await full.get("/healthz")
+    code, found = await examined(tmp_path, port=full.base_url.port)
+    assert code == 1
+    assert f"127.0.0.1:{full.base_url.port} refuses connections: the process has 1 open" in found["port"]["detail"]
     code, found = await examined(tmp_path, host="192.0.2.1")  # of no machine (RFC 5737)
     assert (code, found["port"]["state"]) == (1, "problem")
     _, found = await examined(tmp_path, max_connections=10**9)

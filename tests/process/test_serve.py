@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -25,14 +26,18 @@ LINE = re.compile(r"Lachesis \S+ listening on (https?://\S+:\d+) · (\d+) worker
 
 
 class Served:
-    """A service as a process, on a free port, with what it printed. It reads a `.env` file beside its folder."""
+    """A service as a process, on a free port, with what it printed. It reads a `.env` file beside its folder.
 
-    def __init__(self, folder: Path, module: list[str], wait: bool, **settings: str) -> None:
+    With ``files``, its processes can open no more.
+    """
+
+    def __init__(self, folder: Path, module: list[str], wait: bool, files: int | None, **settings: str) -> None:
         self.data_dir = Path(settings.get("LACHESIS_DATA_DIR", folder / "data"))
         self._out, self._err = folder / "stdout", folder / "stderr"
         own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
         env = {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(self.data_dir), "PYTHONPATH": PATHS, **settings}
-        command = [sys.executable, "-m", *module]
+        limited = [] if files is None else ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash"]
+        command = [*limited, sys.executable, "-m", *module]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 command, cwd=folder.parent, env=own | env, stdout=out, stderr=err, start_new_session=True
@@ -120,10 +125,10 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Serve the small application of `serve_app.py` with these settings; what runs is ended with the test."""
     started: list[Served] = []
 
-    def start(module: list[str] | None = None, wait: bool = True, **settings: str) -> Served:
+    def start(module: list[str] | None = None, wait: bool = True, files: int | None = None, **settings: str) -> Served:
         folder = tmp_path / str(len(started))
         folder.mkdir()
-        started.append(Served(folder, module or ["tests.serve_app"], wait, **settings))
+        started.append(Served(folder, module or ["tests.serve_app"], wait, files, **settings))
         return started[-1]
 
     yield start
@@ -149,6 +154,20 @@ def test_one_line_names_address_redis_and_durability(serve: Serve, workers: str)
     )
     assert service.complained == ""
     assert service.ask() > 0, "the line is only said when it is true"
+
+
+@workers
+def test_a_low_limit_of_open_files_is_said_at_start_and_in_refusals(serve: Serve, workers: str) -> None:
+    service = serve(["app", "serve"], files=108, LACHESIS_WORKERS=workers, LACHESIS_MAX_CONNECTIONS="200")
+    (line,) = service.complained.splitlines()
+    assert "may open 108 files, enough for 8 connections; LACHESIS_MAX_CONNECTIONS=200 needs 300 files: " in line
+    with ExitStack() as stack:
+        for _ in range(8 * int(workers) + 1):  # together the processes have room for all but one
+            client = stack.enter_context(httpx.Client(base_url=service.url, timeout=30, trust_env=False))
+            reply = client.get("/healthz")
+            if reply.status_code == 429:
+                break
+    assert reply.json()["detail"].startswith("the process has 8 open connections, ")
 
 
 def test_fsync_once_a_second_is_said_at_start_and_in_the_status(serve: Serve) -> None:

@@ -16,14 +16,6 @@ OPEN_CONNECTION = "lachesis.open_connection"
 
 Exceeded = Literal["total", "address", "token", "run"]
 
-REFUSALS: dict[Exceeded, str] = {
-    "total": "the process has LACHESIS_MAX_CONNECTIONS open connections",
-    "address": "this address has LACHESIS_MAX_CONNECTIONS_PER_ADDRESS open connections to the process",
-    "token": "the sender has LACHESIS_MAX_CONNECTIONS_PER_TOKEN open connections to the process, from all addresses",
-    "run": "the run has max_connections open connections to the process",
-}
-"""Why a connection is refused."""
-
 
 class OpenConnections:
     """The open connections of one process.
@@ -32,17 +24,28 @@ class OpenConnections:
         most: The largest number of connections.
         most_of_address: The largest number from one address.
         most_of_account: The largest number with one token, from all addresses.
+
+    Attributes:
+        refusals: Why a connection over a limit is refused.
     """
 
     def __init__(self, most: int, most_of_address: int, most_of_account: int) -> None:
         self.most = most
         self.most_of_address = most_of_address
         self.most_of_account = most_of_account
+        self.refusals: dict[Exceeded, str] = {
+            "total": f"the process has {most} open connections, the smaller of LACHESIS_MAX_CONNECTIONS and what its "
+            "limit of open files allows",
+            "address": "this address has LACHESIS_MAX_CONNECTIONS_PER_ADDRESS open connections to the process",
+            "token": "the sender has LACHESIS_MAX_CONNECTIONS_PER_TOKEN open connections to the process, from all "
+            "addresses",
+            "run": "the run has max_connections open connections to the process",
+        }
         self._open = 0
         self._of_address: Counter[str] = Counter()
         self._of_account: Counter[str] = Counter()
         self._of_run: Counter[str] = Counter()
-        self._refused: dict[Exceeded, int] = dict.fromkeys(REFUSALS, 0)
+        self._refused: dict[Exceeded, int] = dict.fromkeys(self.refusals, 0)
 
     def enter(self, address: str) -> "OpenConnection | Exceeded":
         """Count a new connection.
@@ -87,7 +90,7 @@ class OpenConnections:
     def _move(self, counts: Counter[str], before: str | None, name: str, most: int | None, limit: Exceeded) -> None:
         if most is not None and counts[name] >= most:
             self._refused[limit] += 1
-            raise TooManyConnections(REFUSALS[limit])
+            raise TooManyConnections(self.refusals[limit])
         _count_down(counts, before)
         counts[name] += 1
 

@@ -33,7 +33,7 @@ import http
 import inspect
 import logging
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal, cast
 
 import httptools
@@ -42,7 +42,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.api.http.caller import UNIX_SOCKET
 from app.api.http.certificates import PEER_CERTIFICATE, TlsContexts, peer_certificate
 from app.api.http.client_connection import CLIENT_CONNECTION, ClientConnection
-from app.api.http.connections import OPEN_CONNECTION, REFUSALS, STATE_KEY, Exceeded, OpenConnection, OpenConnections
+from app.api.http.connections import OPEN_CONNECTION, STATE_KEY, OpenConnection, OpenConnections
 from app.api.http.problem_json import PROBLEM_JSON, problem_json, retry_after
 from app.api.http.security_headers import with_security_headers
 from app.api.http.tls import TlsConnection
@@ -97,7 +97,11 @@ _TOO_FAR_AHEAD = _refusal(
 )
 _NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
 _NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
-_TOO_MANY = {exceeded: _refusal(TooManyConnections(message)) for exceeded, message in REFUSALS.items()}
+
+
+@cache
+def _too_many(why: str) -> bytes:
+    return _refusal(TooManyConnections(why))
 
 
 def make_protocol(
@@ -222,10 +226,9 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._writer = GatheringTransport(transport, self.loop)
         super().connection_made(self._writer)
-        exceeded = self._enter()
         # To close with unread data would reset the connection, and the client would not see the reply.
-        self._turned_away = _TOO_MANY[exceeded] if exceeded else b""
-        timeout_s = min(_REFUSED_TIMEOUT_S, self._header_timeout_s) if exceeded else self._header_timeout_s
+        self._turned_away = self._enter()
+        timeout_s = min(_REFUSED_TIMEOUT_S, self._header_timeout_s) if self._turned_away else self._header_timeout_s
         self._limits = HeaderLimits(self.loop, timeout_s, self._writer.close)
         self._limits.expect()
 
@@ -238,16 +241,16 @@ class Protocol(HttpToolsProtocol):
         self._unread.clear()
         super().connection_lost(exc)
 
-    def _enter(self) -> Exceeded | None:
-        """Count this connection. Return the limit that it would exceed."""
+    def _enter(self) -> bytes:
+        """Count this connection. Return the refusal, if it would exceed a limit."""
         connections: OpenConnections | None = self.app_state.get(STATE_KEY)
         if connections is None:
-            return None
+            return b""
         entered = connections.enter(sender_of_address(self._address))
         if not isinstance(entered, OpenConnection):
-            return entered
+            return _too_many(connections.refusals[entered])
         self._open = entered
-        return None
+        return b""
 
     @property
     def _address(self) -> str:
