@@ -18,6 +18,16 @@ LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 
 
+def environment_key(environment: int | None) -> int:
+    """Return a number to sort environments by: the id, or -1 for none, which comes first."""
+    return -1 if environment is None else environment
+
+
+def environment_of(key: int) -> int | None:
+    """Return the environment with this `environment_key`."""
+    return None if key < 0 else key
+
+
 def sequences_in(groups: Mapping[LaneId, int]) -> int:
     """Return the number of sequences of so many groups in each lane."""
     return sum([size * count for (_, size), count in groups.items()])

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from app.core.environments.shares import bounded_environment, is_oversized, supplies_of, unlimited, usable_groups
-from app.core.model import MOST_HINTS, Bounds, Lane, NotReady
+from app.core.model import MOST_HINTS, Bounds, Lane, NotReady, environment_key, environment_of
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_minimums
 from app.core.ranks.sharding import Undivided
 from lachesis.wire.blockers import Blocker
@@ -196,15 +196,12 @@ def _unblocked_by(
     Only the `_MOST_TRIED` smallest are tried. Each try costs as much as a search, and workers may send many sizes.
     """
     candidates = sorted(
-        (size, -1 if environment is None else environment)
-        for environment, own in known.items()
-        for size in own
-        if size > 0
+        (size, environment_key(environment)) for environment, own in known.items() for size in own if size > 0
     )
     helps: dict[tuple[int | None, int], bool] = {}
     found: list[tuple[int | None, int]] = []
     for size, key in candidates:
-        environment = None if key < 0 else key
+        environment = environment_of(key)
         bounded = bounded_environment(environment, batch_size, bounds)
         if (bounded, size) not in helps:
             if len(helps) == _MOST_TRIED:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from app.core.model import environment_key
 from app.core.ranks.sharding import Sharding, untouched
 from lachesis.wire.states import LeaseState
 
@@ -132,7 +133,7 @@ def contents_of(groups: Iterable[LeasedGroup]) -> tuple[Portion, ...]:
     for group in groups:
         groups_so_far, sequences = counts.get(group.environment, (0, 0))
         counts[group.environment] = (groups_so_far + 1, sequences + group.size)
-    ordered = sorted(counts.items(), key=lambda item: -1 if item[0] is None else item[0])
+    ordered = sorted(counts.items(), key=lambda item: environment_key(item[0]))
     return tuple(Portion(environment, *count) for environment, count in ordered)
 
 

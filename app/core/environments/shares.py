@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 
-from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId
+from app.core.model import NO_BOUNDS, Bounds, Lane, LaneId, environment_key
 from app.core.numeric.subset_sum import Supply
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
@@ -84,7 +84,7 @@ def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bound
     bounded = {bounded_environment(environment, batch_size, bounds) for environment in bounds} | {None}
     return [
         Supply(key, 0, _bound(key, bounds).minimum, limit_of(key, batch_size, bounds), groups.get(key, {}))
-        for key in sorted(bounded, key=lambda key: -1 if key is None else key)
+        for key in sorted(bounded, key=environment_key)
     ]
 
 

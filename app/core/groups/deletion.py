@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from app.core.model import LaneId
+from app.core.model import LaneId, environment_key, environment_of
 from lachesis.wire.errors import InvalidField
 
 QUEUED, BUFFERED = "queued", "buffered"
@@ -24,7 +24,7 @@ class SearchPosition(NamedTuple):
 
     Attributes:
         state: ``queued`` or ``buffered``.
-        environment: The lane's environment, or -1 for none.
+        environment: The `environment_key` of the lane's environment: -1 for none.
         size: The lane's size.
         arrival: The arrival of the last group looked at; 0: none yet.
     """
@@ -37,7 +37,7 @@ class SearchPosition(NamedTuple):
     @property
     def lane(self) -> LaneId:
         """Return the lane."""
-        return None if self.environment < 0 else self.environment, self.size
+        return environment_of(self.environment), self.size
 
     def __str__(self) -> str:
         environment = "-" if self.environment < 0 else self.environment
@@ -76,7 +76,7 @@ def lanes_left(
         The position to start from in each lane, and the number of groups in the lane.
     """
     starts = (
-        (SearchPosition(state, -1 if environment is None else environment, size, 0), held)
+        (SearchPosition(state, environment_key(environment), size, 0), held)
         for state, lanes in counts.items()
         for (environment, size), held in lanes.items()
         if covers((environment, size))

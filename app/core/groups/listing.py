@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from app.core.environments.record import EnvironmentRecord
 from app.core.groups.deletion import BUFFERED, LANE_END, NO_ENVIRONMENT, QUEUED
-from app.core.model import LaneId, QueuedGroup
+from app.core.model import LaneId, QueuedGroup, environment_key, environment_of
 from lachesis.wire.criteria import GroupCriteria
 from lachesis.wire.errors import EnvironmentNotFound, InvalidField
 
@@ -287,7 +287,7 @@ def merged_lanes(
         at: The position of the listing.
         most: Most lanes to merge.
     """
-    keys = sorted((-1 if environment is None else environment, size) for environment, size in lanes)
+    keys = sorted((environment_key(environment), size) for environment, size in lanes)
     if isinstance(at, LanesPosition):
         inside = [key for key in keys if at.first <= key <= at.last]
         if at.arrival > 1 and inside:
@@ -301,7 +301,7 @@ def merged_lanes(
 
 def _lane_id(key: tuple[int, int]) -> LaneId:
     owner, size = key
-    return None if owner < 0 else owner, size
+    return environment_of(owner), size
 
 
 def first_share(lanes: int, most: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.environments.shares import ShareLimits, exceeds_one, minimum_of
+from app.core.model import environment_key
 from app.core.numeric.subset_sum import ever_reachable
 from app.core.runs.settings import sequence_limit
 from app.core.runs.view import RunView
@@ -201,7 +202,7 @@ def _limit(environment: int | None, batch_size: int, limits: Mapping[int, int]) 
 
 
 def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
-    return tuple(sorted(environments, key=lambda key: -1 if key is None else key))
+    return tuple(sorted(environments, key=environment_key))
 
 
 def _whose(environment: int | None) -> str:
