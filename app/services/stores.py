@@ -26,6 +26,7 @@ from app.store.replay.groups import GroupInsertionStore
 from app.store.replay.samples import SampleStore
 from app.store.replay.snapshots import SnapshotStore
 from app.store.replay.store import ReplayStore
+from app.store.runs.damage import DamageStore
 from app.store.runs.processes import ProcessStore
 from app.store.runs.revision import RevisionStore
 from app.store.runs.sleeps import SleepStore
@@ -54,6 +55,7 @@ class Stores:
     processes: ProcessStore
     events: EventStore
     runs: RunStore
+    damage: DamageStore
     revisions: RevisionStore
     sleeps: SleepStore
     turns: TurnStore
@@ -85,6 +87,7 @@ class Stores:
             processes=ProcessStore(connection),
             events=EventStore(connection, most_events),
             runs=RunStore(connection, environment_ttl_ms, most_events),
+            damage=DamageStore(connection),
             revisions=RevisionStore(connection),
             sleeps=SleepStore(connection),
             turns=TurnStore(connection),

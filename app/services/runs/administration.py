@@ -19,12 +19,14 @@ from app.services.replay.cleanup import ReplayCleanup
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
+from app.store.runs.damage import DamageStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary
 from lachesis.wire.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from lachesis.wire.limits import RunLimitSettings
 
 _ATTEMPTS = 10
+_ANY_CLOCK_MS = 2**53  # no run clock is later
 _MOST_SHOWN = 80  # characters of a value
 
 
@@ -51,6 +53,7 @@ class RunAdministration:
     def __init__(
         self,
         runs: RunStore,
+        damage: DamageStore,
         groups: GroupStore,
         retention: Retention,
         staleness: Staleness,
@@ -59,6 +62,7 @@ class RunAdministration:
         limits: RequestLimiter,
     ) -> None:
         self._runs = runs
+        self._damage = damage
         self._groups = groups
         self._retention = retention
         self._staleness = staleness
@@ -216,22 +220,31 @@ class RunAdministration:
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:
-        """Delete a run with all its keys, even if it cannot be read, or has no settings.
+        """Delete a run with all its keys, even if they are damaged, or it has no settings.
 
         Raises:
             RunNotFound: There is no such run.
             RunInUse: Groups keep coming, which make the run again each time.
         """
         await self._runs.announce(run, new=False)
+        await self._damage.drop(run)
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
-            await self._groups.mark_abandoned(run, (await self._runs.view(run)).clock_ms)
+            await self._groups.mark_abandoned(run, _ANY_CLOCK_MS)
             await self._groups.delete_marked(run)
-            if await self._runs.forget(run):
+            if await self._delete_strays(run) and await self._runs.forget(run):
                 await self._limits.apply(run, None)
                 emit(RunDeleted(run=run))
                 return
         raise RunInUse(f"groups keep coming for run {run}: stop its environments, then delete it")
+
+    async def _delete_strays(self, run: str) -> bool:
+        """Delete keys that nothing names, because those that named them were damaged. False if the run is in use."""
+        async for strays in self._damage.strays(run):
+            if not await self._damage.delete_strays(run, strays):
+                return False
+            await self._groups.delete_marked(run)
+        return True
 
 
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:

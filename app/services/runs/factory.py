@@ -40,7 +40,7 @@ class RunServices:
         failures = RunFailures("upkeep of a run")
         return cls(
             administration=RunAdministration(
-                stores.runs, stores.groups, batches.retention, staleness, cleanup, stores.replay, limits
+                stores.runs, stores.damage, stores.groups, batches.retention, staleness, cleanup, stores.replay, limits
             ),
             atropos=AtroposRuns(stores.runs, batches.retention),
             status=Status(

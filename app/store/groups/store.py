@@ -390,12 +390,12 @@ class GroupStore:
             removed += len(unnamed)
             removal = [*_unlink(keys, unnamed), ("ZREM", keys.unreferenced, *unnamed)] if unnamed else []
         for token in tokens:
-            removed += await self._delete_marked_hash(keys, token.decode())
+            removed += await self._delete_marked_hash(keys, token)
         return removed
 
-    async def _delete_marked_hash(self, keys: RunKeys, token: str) -> int:
+    async def _delete_marked_hash(self, keys: RunKeys, token: bytes) -> int:
         """Delete the payloads that only a marked hash names, then the hash. If interrupted, it starts again."""
-        marked_hash, naming = keys.marked_hash(token), keys.naming_payloads()
+        marked_hash, naming = keys.marked_hash(token.decode(errors="replace")), keys.naming_payloads()
         removed, cursor = 0, b"0"
         removal: list[Command] = []
         while True:
@@ -411,7 +411,7 @@ class GroupStore:
 
 def _unlink(keys: RunKeys, unnamed: Sequence[bytes]) -> list[Command]:
     """Remove payloads that nothing names: none of these can be named again."""
-    return [("UNLINK", *(keys.payload(one.decode()) for one in unnamed))] if unnamed else []
+    return [("UNLINK", *(keys.payloads.encode() + one for one in unnamed))] if unnamed else []
 
 
 def _starvation(pairs: Sequence[bytes]) -> Starvation | None:

@@ -65,12 +65,20 @@ def reset_run(
     keys: RunKeys,
     *,
     payload_hashes: Sequence[RenamedHash],
-    deleted: Sequence[str],
+    deleted: Sequence[str | bytes],
     spare_native: bool,
     tokens: Sequence[str],
     name: str,
-    names: Sequence[str],
+    names: Sequence[bytes],
 ) -> None: ...
+
+
+@script
+def drop_damaged(keys: RunKeys, *, hashes: Sequence[str]) -> None: ...
+
+
+@script
+def delete_strays(keys: RunKeys, *, strays: Sequence[bytes], payloads: Sequence[bytes]) -> None: ...
 
 
 @script

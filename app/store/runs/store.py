@@ -441,12 +441,13 @@ class RunStore:
         while attempts.again():
             # Raw names: a run that cannot be read can be removed, too.
             found = await self._connection.pipeline([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
-            lanes, buffers = ([name.decode() for name in names] for names in found)
-            queues = {f"lane {name}": keys.lane(name) for name in lanes}
-            queues |= {f"buffer {name}": keys.buffer(name) for name in buffers}
+            lanes, buffers = found
+            queues = {b"lane " + name: keys.lane("").encode() + name for name in lanes}
+            queues |= {b"buffer " + name: keys.buffer("").encode() + name for name in buffers}
             curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            of_curricula = [key for own in curricula for key in CurriculumKeys(keys, own).own()]
+            ids = [own.decode(errors="replace") for own in curricula]
+            of_curricula = [key for own in ids for key in CurriculumKeys(keys, own).own()]
             done = await self._connection.run(
                 scripts.reset_run(
                     keys,
@@ -455,18 +456,18 @@ class RunStore:
                     spare_native=spare_native,
                     tokens=list(tokens),
                     name=run,
-                    names=[*queues, *(f"curriculum {own}" for own in curricula)],
+                    names=[*queues, *(b"curriculum " + own for own in curricula)],
                 )
             )
             if done:
                 return bool(done > 0)
 
-    async def _curricula(self, keys: RunKeys) -> list[str]:
+    async def _curricula(self, keys: RunKeys) -> list[bytes]:
         """Read the ids of the run's curricula, those that are being loaded among them."""
         named, loading = await self._connection.pipeline(
             [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
         )
-        return [own.decode() for own in (*named, *loading)]
+        return [*named, *loading]
 
 
 def _joined(records: Mapping[int, EnvironmentRecord], activity: Activity) -> EnvironmentsById:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -11,12 +12,12 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.runs.settings import RunConfig
-from app.store.redis.keys import RunKeys
+from app.store.redis.keys import RUNS, RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.conftest import running_service
 from tests.api.log_capture import LogLines
 from tests.ports import free_port
-from tests.scenarios.native_calls import make_run, submit, taken
+from tests.scenarios.native_calls import group, join, make_run, submit, taken, trained
 from tests.waiting import wait_until
 
 BROKEN, SOUND = "a", "b"  # by name, the broken one comes first
@@ -111,6 +112,75 @@ async def test_an_unreadable_run_is_named_with_the_reason_and_can_be_deleted(
     assert (await client.delete(f"/v1/runs/{BROKEN}")).status_code == 204
     assert (await client.get(f"/v1/runs/{BROKEN}/status")).status_code == 404
     assert not [key async for key in redis_client.scan_iter(f"*{{{BROKEN}}}*")]
+
+
+async def filled(client: httpx.AsyncClient) -> None:
+    """Make a run with something of everything: groups in all states, a replay buffer, a snapshot, a curriculum."""
+    run = f"/v1/runs/{BROKEN}"
+    await make_run(client, name=BROKEN)
+    (await client.put(f"{run}/replay", json={"groups": True, "max_reuse": 2})).raise_for_status()
+    await join(client, "math", run=run, group_size=4)
+    await submit(client, "kept1", "kept2", run=run)
+    half = {key: value for key, value in group("").items() if key != "id"} | {"env_id": 0}
+    (await client.post(f"/runs/{BROKEN}/atropos/scored_data", json=half)).raise_for_status()
+    (await client.post(f"{run}/groups/kept1/annotations", json={"annotations": {"x": [[1, 1]] * 2}})).raise_for_status()
+    await trained(client, run=run)
+    (await client.patch(run, json={"fresh_fraction": 0.5})).raise_for_status()
+    await submit(client, "new", run=run)
+    await taken(client, run=run)
+    (await client.post(f"{run}/replay/snapshots", json={})).raise_for_status()
+    await submit(client, "waits", run=run)
+    curriculum = f"{run}/curricula/c"
+    (await client.put(curriculum, json={"strategy": "learnability"})).raise_for_status()
+    (await client.post(f"{curriculum}/items", json={"items": ["a", "b"]})).raise_for_status()
+
+
+async def keys_of_broken(redis: Redis) -> list[bytes]:
+    return [key async for key in redis.scan_iter(f"*[:{{]{BROKEN}[:}}]*")]
+
+
+async def damaged_marked_hash(redis: Redis) -> None:
+    await redis.sadd(KEYS.marked_hashes, "t")  # type: ignore[misc]
+    await overwrite(redis, KEYS.marked_hash("t"))
+
+
+NUMBERS = ("clock_ms", "time_ms", "epoch", "asleep_ms")
+DAMAGE: dict[str, Break] = {
+    "curricula": lambda redis: redis.hset(KEYS.curricula, "c", b"\xff"),
+    "lanes": lambda redis: redis.hset(KEYS.lanes, b"\xff", 1),
+    "buffers": lambda redis: redis.hset(KEYS.buffers, b"\xff", 1),
+    "groups": lambda redis: redis.hset(KEYS.groups, b"\xff", 1),
+    "tokens of marked hashes": lambda redis: redis.sadd(KEYS.marked_hashes, b"\xff"),
+    "a marked hash": damaged_marked_hash,
+    "a payload in the future": lambda redis: redis.zadd(KEYS.unreferenced, {"p": 1e15}),
+    "the whole run": lambda redis: redis.delete(KEYS.run),
+    **{f"{name} of the run": put(KEYS.run, name, "many") for name in NUMBERS},
+    **{f"{name} too large": put(KEYS.run, name, "9" * 18) for name in NUMBERS},
+}
+
+
+@pytest.mark.slow
+async def test_a_run_is_deleted_and_made_again_whichever_of_its_keys_is_damaged(
+    client: httpx.AsyncClient, redis_client: Redis
+) -> None:
+    await filled(client)
+    saved = {key: await redis_client.dump(key) for key in await keys_of_broken(redis_client)}
+    every_key = sorted({key.decode() for key in saved} | {*KEYS.all_held(), KEYS.turn, KEYS.turn_queue})
+    damage = {key: partial(overwrite, key=key) for key in every_key} | DAMAGE
+    assert {key.decode() for key in saved} >= {
+        *(KEYS.groups, KEYS.lanes, KEYS.buffers, KEYS.replayed, KEYS.replay_part("fragments"), KEYS.curricula),
+        *(KEYS.snapshot_part(0, "fragments"), KEYS.annotations, KEYS.kept, KEYS.members),
+    }
+    for damaged, damages in damage.items():
+        again = redis_client.pipeline().zadd(RUNS, {BROKEN: 0})
+        for key, value in saved.items():
+            again.restore(key, 0, value, replace=True)
+        await again.execute()
+        await damages(redis_client)
+        assert (await client.delete(f"/v1/runs/{BROKEN}")).status_code == 204, damaged
+        assert await keys_of_broken(redis_client) == [], damaged
+        await make_run(client, name=BROKEN)
+        assert (await client.delete(f"/v1/runs/{BROKEN}")).status_code == 204
 
 
 @pytest.mark.parametrize("broken", ["a configuration that is no JSON", "a configuration of another type"])

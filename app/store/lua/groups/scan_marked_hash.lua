@@ -13,7 +13,8 @@ local NAMING = rest(KEYS, 3)  -- hash: all hashes that name payloads
 -- include bulk
 -- include referenced_payloads
 
-local part = redis.call('HSCAN', MARKED_HASH, cursor, 'COUNT', about)
+local part = redis.pcall('HSCAN', MARKED_HASH, cursor, 'COUNT', about)
+if part.err then return {'0'} end  -- a key of another type names nothing
 local found, ids = {part[1]}, {}
 for i = 1, #part[2], 2 do ids[#ids + 1] = part[2][i] end
 local named = named_of(ids)
