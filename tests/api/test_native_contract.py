@@ -215,6 +215,7 @@ ELSEWHERE = {
     errors.UnreadableRecord: "test_broken_runs.py",
     errors.StoreMisconfigured: "test_serve.py: the service does not start",
     errors.MaintenanceEnded: "test_broken_runs.py: takes a process whose maintenance ended",
+    errors.ServiceStopping: "test_serve.py: takes a process that ends",
     errors.InternalError: "test_direct_route.py: a bug",
 }
 ABSTRACT = {errors.InvalidInput, errors.Forbidden, errors.NotFound, errors.Conflict}

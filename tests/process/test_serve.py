@@ -412,6 +412,20 @@ def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, 
     assert not is_running(redis)
 
 
+def test_a_body_that_is_on_its_way_at_the_end_is_refused_in_time(serve: Serve) -> None:
+    service = serve(["app", "serve"], LACHESIS_SHUTDOWN_GRACE_S="5")
+    with socket.create_connection(("127.0.0.1", httpx.URL(service.url).port or 0)) as client:
+        client.sendall(b"POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{")
+        httpx.get(service.url + "/healthz", trust_env=False).raise_for_status()  # what came before has been read
+        service.process.terminate()
+        head, _, body = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 2\r\n" in head
+    assert json.loads(body)["code"] == "service_stopping"
+    assert service.process.wait(20) == 0
+    assert "ERROR" not in service.complained
+
+
 # Killing
 
 

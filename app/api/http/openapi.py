@@ -29,7 +29,13 @@ ACCESS_ERRORS = (
 """Errors of every operation that needs an identity, before its route."""
 
 _ANY = (*ACCESS_ERRORS, errors.TooManyConflicts, errors.UnreadableRecord)
-BODY_ERRORS = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
+BODY_ERRORS = (
+    errors.MalformedBody,
+    errors.RequestTimeout,
+    errors.BodyTooLarge,
+    errors.UnsupportedEncoding,
+    errors.ServiceStopping,
+)
 """Errors of every operation that takes a body."""
 
 _MODELS_BY_REFERENCE: set[type[Any]] = {Problem}

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with nine additions.
+"""uvicorn's HTTP protocol, with ten additions.
 
 - Limits of open connections, if the application has any (`app.api.http.connections`).
 - A deadline and a size limit for headers (`HeaderLimits`).
@@ -7,6 +7,7 @@
 - The ``Upgrade`` header of a request is ignored, so that the body of the request is read.
 - A request learns whether its reply was read (`app.api.http.client_connection`).
 - Trailers of a chunked body are ignored. They are not headers: they come after these were checked.
+- Before a shutdown cancels requests, a body that is still on its way is refused.
 - A body that comes in one piece is not copied.
 - TLS, which keeps all of these (`app.api.http.tls`). A request learns the certificate of its client.
 
@@ -50,17 +51,19 @@ from app.api.http.transport import GatheringTransport, may_have_unread_data
 from app.core.access.addresses import sender_of_address
 from app.logs import LogBackoff
 from app.services.access.credentials import PeerCertificate
-from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, TooManyConnections
+from lachesis.wire.errors import BadRequest, HeadersTooLarge, ServiceError, ServiceStopping, TooManyConnections
 
 MAX_HEADER_BYTES = 32 * 1024
 MAX_PIPELINED = 16
 """Requests that may wait for the reply to an earlier one of their connection. Each takes about 3 kB."""
 _SEPARATORS_BYTES = len(": \r\n")
+_BODY_GRACE = 0.8  # of the time that requests get to end. The rest is for the refusals
 _REFUSED_TIMEOUT_S = 1.0  # for the first bytes of a request that is refused unread
 
 _PROTOCOL_STATE = (
     "app_state",
     "client",
+    "config",
     "cycle",
     "headers",
     "loop",
@@ -96,6 +99,7 @@ _TOO_FAR_AHEAD = _refusal(
     BadRequest(f"over {MAX_PIPELINED} requests wait for earlier replies on this connection: read the replies first")
 )
 _NOT_HTTP = _refusal(BadRequest("not an HTTP request"))
+_STOPPING = _refusal(ServiceStopping("the service stopped before the body of the request had arrived"))
 _NOT_TLS = _refusal(BadRequest("this port speaks TLS: use https:// in the URL"))
 
 
@@ -221,6 +225,10 @@ class Protocol(HttpToolsProtocol):
     def _replying(self) -> bool:
         return bool(self.cycle) and not self.cycle.response_complete  # None before the first request
 
+    @property
+    def _in_body(self) -> bool:
+        return self._replying and self.cycle.more_body and not self.cycle.response_started
+
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -271,6 +279,12 @@ class Protocol(HttpToolsProtocol):
         for connection in self._unread:
             connection.shut_down()
         super().shutdown()
+        if self._in_body and (grace_s := self.config.timeout_graceful_shutdown) is not None:
+            self.loop.call_later(_BODY_GRACE * grace_s, self._refuse_unfinished)
+
+    def _refuse_unfinished(self) -> None:
+        if self._in_body and not self.transport.is_closing():
+            self._refuse(_STOPPING)
 
     def on_response_complete(self) -> None:
         more = bool(self.pipeline)
@@ -348,10 +362,9 @@ class Protocol(HttpToolsProtocol):
         """Refuse the last bytes and end the connection, after the replies to the whole requests before them."""
         self._limits.stop()
         self._refusal = refusal
-        in_body = self._replying and self.cycle.more_body and not self.cycle.response_started
-        if in_body and self.pipeline:
+        if self._in_body and self.pipeline:
             self.pipeline.popleft()  # the request with the broken body waits for its turn: drop it
-        elif in_body or not self._replying:
+        elif self._in_body or not self._replying:
             self._send_refusal()
 
     def _send_refusal(self) -> None:

@@ -481,6 +481,13 @@ class MaintenanceEnded(ServiceError):
     remedy = "Restart the process. Its log says why maintenance ended."
 
 
+class ServiceStopping(ServiceError):
+    """The service stops, and the body of the request was still on its way. Nothing of it was stored."""
+
+    code, status, retry_after_s = "service_stopping", 503, 2.0
+    remedy = "Send the request again. If this lasts, start the service."
+
+
 class InternalError(ServiceError):
     """A bug of the service."""
 

@@ -42,7 +42,7 @@ def test_an_error_is_answered_with_its_status_code_and_remedy(cls: type[errors.S
 
 def test_no_error_of_the_caller_is_answered_as_ours() -> None:
     ours: tuple[type[Exception], ...] = (errors.TooManyConflicts, errors.StoreUnavailable, errors.IssuerUnavailable)
-    ours += (errors.MaintenanceEnded, errors.InternalError)
+    ours += (errors.MaintenanceEnded, errors.ServiceStopping, errors.InternalError)
     for cls in errors.BY_CODE.values():
         assert (cls.status >= 500) == issubclass(cls, ours)
 
