@@ -3,6 +3,7 @@
 `lachesis.wire.curricula.CurriculumSettings` defines the settings with their bounds, for the rules too.
 """
 
+from app.core.curriculum.strategies.table import needs_progress
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import InvalidField
 
@@ -59,8 +60,3 @@ def check_total_steps(policy: CurriculumSettings) -> None:
     """
     if policy.total_steps is None and needs_progress(policy):
         raise InvalidField(f"is required for strategy {policy.strategy}", ("total_steps",))
-
-
-def needs_progress(policy: CurriculumSettings) -> bool:
-    """Return whether the strategy depends on the progress of training."""
-    return policy.strategy == "easy_first" or (policy.strategy == "competence_based" and policy.form == "cdf")

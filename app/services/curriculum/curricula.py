@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from app.core.curriculum import bins
-from app.core.curriculum.checks import check_policy, check_total_steps, needs_progress, progress
+from app.core.curriculum.checks import check_policy, check_total_steps, progress
 from app.core.curriculum.metrics import CurriculumTotals, metrics
 from app.core.curriculum.rewards import reward_spans
 from app.core.curriculum.strategies import table
@@ -124,7 +124,7 @@ class CurriculumAdministration:
         whole = policy.total_steps if total_steps is None else total_steps
         come = (
             0.0
-            if whole is None and needs_progress(policy)
+            if whole is None and table.needs_progress(policy)
             else progress(policy, view.step if step is None else step, whole)
         )
         census = await counted(self._store, view, policy)

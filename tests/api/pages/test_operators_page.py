@@ -15,10 +15,11 @@ from fastapi.routing import APIRoute
 from app.api.pages import api_docs, operators
 from app.api.pages.operators import FILES, TABS, VERSION
 from app.core.batches.leases import WITH_A_TRAINER
+from app.core.curriculum.strategies.table import needs_progress
 from app.core.environments.granting import NO_ENVIRONMENT
 from lachesis.wire.access import Role
 from lachesis.wire.batches import BatchState
-from lachesis.wire.curricula import CurriculumStrategy
+from lachesis.wire.curricula import CurriculumSettings, CurriculumStrategy
 from lachesis.wire.history import CAUSES
 from lachesis.wire.states import DROP_REASONS, FILTERS, GroupState
 from tests.api.access.conftest import Tokens, bearer, tokens
@@ -27,6 +28,7 @@ from tests.api.conftest import Start
 __all__ = ["tokens"]  # the fixture
 
 API = Path(operators.__file__).parents[1]
+BY_STEP = [each for each in get_args(CurriculumStrategy) if needs_progress(CurriculumSettings(strategy=each))]
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
 
@@ -225,6 +227,7 @@ def test_the_page_cuts_off_the_sentence_that_asks_for_a_first_environment() -> N
         ("parts/batch.js", "KINDS", [state for part in get_args(BatchState) for state in get_args(part)]),
         ("panels/tokens.js", "ROLES", get_args(Role)),
         ("panels/what_if.js", "USED", get_args(CurriculumStrategy)),
+        ("panels/what_if.js", "BY_STEP", BY_STEP),
     ],
 )
 def test_a_list_of_the_page_has_the_words_of_the_service(file: str, name: str, words: Collection[str]) -> None:

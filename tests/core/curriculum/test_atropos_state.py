@@ -8,12 +8,11 @@ import pytest
 
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.bins import ranks_of
-from app.core.curriculum.checks import needs_progress
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.competence import frontier
-from app.core.curriculum.strategies.table import parts, spans
+from app.core.curriculum.strategies.table import needs_progress, parts, spans
 from app.core.curriculum.strategies.thompson import best_probabilities
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.errors import InvalidField

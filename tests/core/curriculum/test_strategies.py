@@ -15,7 +15,7 @@ from app.core.curriculum.estimates import Estimate, unseen
 from app.core.curriculum.indexes import ItemCounts, ItemIndex
 from app.core.curriculum.sampling import ItemProbabilities, choose
 from app.core.curriculum.state import CurriculumHeader
-from app.core.curriculum.strategies.table import parts
+from app.core.curriculum.strategies.table import needs_progress, parts
 from lachesis.wire.curricula import Arms, CurriculumSettings, CurriculumStrategy, Form
 from tests.core.curriculum.definitions import distribution_of, kinds_of, next_free
 from tests.core.curriculum.population import Population
@@ -218,6 +218,16 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
         *[1, 10, 507, 1000, 1000]
     ]
     assert [allowed(each / 100, 0, items=100) for each in range(1, 101)] == list(range(1, 101))
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize("strategy", get_args(CurriculumStrategy))
+def test_a_strategy_needs_progress_exactly_if_its_distribution_changes_with_it(
+    strategy: CurriculumStrategy, form: Form
+) -> None:
+    policy = CurriculumSettings(strategy=strategy, form=form)
+    counts = known(policy).counts()
+    assert needs_progress(policy) == (parts(policy, counts, 0.1) != parts(policy, counts, 0.9))
 
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:

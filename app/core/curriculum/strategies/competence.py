@@ -34,6 +34,11 @@ def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tu
     return _by_competence(policy, counts, progress) if policy.form == "cdf" else _by_frontier(policy, counts)
 
 
+def needs_progress(policy: CurriculumSettings) -> bool:
+    """Return whether competence grows with the steps."""
+    return policy.form == "cdf"
+
+
 def competence(initial: float, progress: float) -> float:
     """Return c(t) at t / T = ``progress``. It starts at ``initial``."""
     return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))

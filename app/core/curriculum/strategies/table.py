@@ -1,4 +1,4 @@
-"""Map each strategy to its rules: what must be counted for it, its distribution, and its metrics."""
+"""Map each strategy to its rules: the counts and the progress that it needs, its distribution, and its metrics."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -12,12 +12,15 @@ class _StrategyRules(NamedTuple):
     parts: Callable[[CurriculumSettings, ItemCounts, float], tuple[MixtureComponent, ...]]
     spans: Callable[[CurriculumSettings, int], tuple[Span, ...]] = lambda *_: ()
     numbers: Callable[[CurriculumSettings, ItemCounts, float], dict[str, float]] = lambda *_: {}
+    needs_progress: Callable[[CurriculumSettings], bool] = lambda _: False
 
 
 _STRATEGIES: Mapping[CurriculumStrategy, _StrategyRules] = {
     "uniform": _StrategyRules(uniform.parts),
-    "easy_first": _StrategyRules(easy_first.parts),
-    "competence_based": _StrategyRules(competence.parts, competence.spans, competence.numbers),
+    "easy_first": _StrategyRules(easy_first.parts, needs_progress=lambda _: True),
+    "competence_based": _StrategyRules(
+        competence.parts, competence.spans, competence.numbers, competence.needs_progress
+    ),
     "learnability": _StrategyRules(learnability.parts, learnability.spans),
     "thompson": _StrategyRules(thompson.parts),
     "plr": _StrategyRules(plr.parts, plr.spans),
@@ -54,3 +57,8 @@ def parts(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> tu
 def numbers(policy: CurriculumSettings, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return the strategy's own metrics by name."""
     return _STRATEGIES[policy.strategy].numbers(policy, counts, progress)
+
+
+def needs_progress(policy: CurriculumSettings) -> bool:
+    """Return whether the strategy's distribution changes with the progress of training."""
+    return _STRATEGIES[policy.strategy].needs_progress(policy)
