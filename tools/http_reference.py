@@ -25,7 +25,6 @@ NOUNS = {
     "atropos": "Atropos",
 }
 _SOURCE = "the routes in `app/api/routes`"
-_MOST_VALUES = 8
 
 
 @cache
@@ -137,9 +136,7 @@ def _type(document: Json, schema: Json) -> str:
         resolved = _resolved(document, schema)
         return _type(document, resolved) if "enum" in resolved else schema["$ref"].rpartition("/")[2]
     if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        shown = ", ".join(f"`{value}`" for value in values[:_MOST_VALUES])
-        return shown + (", ..." if len(values) > _MOST_VALUES else "")
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     for several in ("anyOf", "oneOf"):
         if several in schema:
             return " or ".join(dict.fromkeys(_type(document, one) for one in schema[several]))

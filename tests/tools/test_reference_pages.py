@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import lachesis
 from app import events
@@ -9,6 +10,7 @@ from app.settings import ServiceSettings
 from app.telemetry import METRICS
 from lachesis import errors, loader
 from lachesis.wire.blockers import Blocker
+from lachesis.wire.curricula import CurriculumStrategy
 from tools.reference import FOLDER
 from tools.reference import PAGES as WRITERS
 
@@ -31,6 +33,11 @@ def test_every_endpoint_is_on_the_page_of_its_noun() -> None:
     nouns = "".join(text for name, text in PAGES.items() if name.startswith("http/"))
     assert len(index) > 60
     assert [one for one in index if f"`{one}`" not in nouns] == []
+
+
+def test_the_page_of_curricula_names_every_strategy() -> None:
+    (types,) = set(re.findall(r"^\| `strategy` \| (`.+?`) (?:or null )?\|", PAGES["http/curricula.md"], re.M))
+    assert types == ", ".join(f"`{each}`" for each in get_args(CurriculumStrategy))
 
 
 def test_the_page_of_the_sdk_has_each_public_class_and_function() -> None:
