@@ -58,3 +58,11 @@ def test_every_reason_for_no_batch_is_documented() -> None:
     """The rows are in the order of `Blocker`, because the first reason that applies counts."""
     table = (FOLDER.parent / "how-to" / "no-batch.md").read_text().partition("## A slow environment")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(Blocker)
+
+
+def test_every_curriculum_strategy_is_documented() -> None:
+    page = (FOLDER.parent / "how-to" / "curriculum.md").read_text()
+    table, _, rest = page.partition("## Strategies")[2].partition("- **`temperature`**")
+    temperature = rest.partition("- **Switching.**")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.M)) == set(get_args(CurriculumStrategy))
+    assert set(re.findall(r"`(\w+)`", temperature)) >= set(get_args(CurriculumStrategy))
