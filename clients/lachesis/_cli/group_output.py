@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from lachesis._cli.output import cut, line, span, table
+from lachesis._cli.output import Columns, cut, line, row, span, table
 from lachesis.wire.compact import MASKED
 from lachesis.wire.groups import GroupContent, GroupHistory, ListedGroup
 from lachesis.wire.printable import printable
 
 _WIDE = 130  # columns that the long table takes
-_NAME, _LONG_NAME = 11, 32
+_SHORT_NAME, _LONG_NAME = 11, 32
 _MOST_LINES = 200  # of a text
 _MOST_CHARACTERS = 2_000  # of a line
 
@@ -21,24 +21,8 @@ def listed(found: Sequence[ListedGroup], width: int) -> RenderableType:
     """Show a list of groups, with the columns that ``width`` has room for."""
     if not found:
         return line("no group matches")
-    if width < _WIDE:
-        header: Sequence[str] = ("group", "state", "environment", "size", "score", "age")
-        return table(header, [_row(one) for one in found], left=3)
-    header = ("group", "state", "environment", "item", "reason", "size", "score", "age")
-    header += ("tokens", "version", "stale", "step")
-    return table(header, [_long_row(one) for one in found], left=5)
-
-
-def _row(one: ListedGroup) -> tuple[str, ...]:
-    return (one.id, one.state, _name(one, _NAME), str(one.size), _score(one), span(one.received_age_s))
-
-
-def _long_row(one: ListedGroup) -> tuple[str, ...]:
-    texts = (cut(printable(one.item or ""), _NAME), cut(printable(one.reason or ""), _NAME))
-    counts = (one.tokens, one.policy_version, one.staleness, one.step)
-    group, state, _, *rest = _row(one)
-    numbers = ("" if count is None else str(count) for count in counts)
-    return (group, state, _name(one, _LONG_NAME), *texts, *rest, *numbers)
+    columns, left = (_LONG, 5) if width >= _WIDE else (_SHORT, 3)
+    return table(columns, [row(columns, one) for one in found], left=left)
 
 
 def _name(one: ListedGroup, most: int) -> str:
@@ -49,6 +33,30 @@ def _name(one: ListedGroup, most: int) -> str:
 
 def _score(one: ListedGroup) -> str:
     return "" if one.mean_score is None else f"{one.mean_score:.3g}"
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+_FIRST: Columns[ListedGroup] = {"group": lambda one: one.id, "state": lambda one: one.state}
+_MIDDLE: Columns[ListedGroup] = {
+    "size": lambda one: str(one.size),
+    "score": _score,
+    "age": lambda one: span(one.received_age_s),
+}
+_SHORT: Columns[ListedGroup] = {**_FIRST, "environment": lambda one: _name(one, _SHORT_NAME), **_MIDDLE}
+_LONG: Columns[ListedGroup] = {
+    **_FIRST,
+    "environment": lambda one: _name(one, _LONG_NAME),
+    "item": lambda one: cut(printable(one.item or ""), _SHORT_NAME),
+    "reason": lambda one: cut(printable(one.reason or ""), _SHORT_NAME),
+    **_MIDDLE,
+    "tokens": lambda one: _number(one.tokens),
+    "version": lambda one: _number(one.policy_version),
+    "stale": lambda one: _number(one.staleness),
+    "step": lambda one: _number(one.step),
+}
 
 
 def history(found: GroupHistory) -> RenderableType:

@@ -1,9 +1,9 @@
 """Print results for people and for programs. Names and reasons of others are escaped: a terminal interprets none."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -13,6 +13,10 @@ from rich.text import Text
 from lachesis.wire.batches import Explanation, LastSubmission
 from lachesis.wire.events import RunEvent
 from lachesis.wire.printable import printable
+
+_T = TypeVar("_T")
+Columns = Mapping[str, Callable[[_T], str]]
+"""The columns of a table: what each shows, by its title."""
 
 _UNLIMITED = 10_000  # columns of output that is not a terminal
 _MOST_CHARACTERS = 200
@@ -81,7 +85,7 @@ def line(text: str) -> Text:
     return Text(printable(text))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Table:
+def table(header: Iterable[str], rows: Iterable[Sequence[str]], left: int = 1) -> Table:
     """Build a table without lines. Its first ``left`` columns are aligned to the left. Cells are escaped."""
     built = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     for place, name in enumerate(header):
@@ -90,6 +94,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     for row in rows:
         built.add_row(*(Text(printable(cut(cell))) for cell in row))
     return built
+
+
+def row(columns: Columns[_T], shown: _T) -> list[str]:
+    """Return a cell for each column."""
+    return [cell(shown) for cell in columns.values()]
 
 
 def counted(count: int, noun: str) -> str:

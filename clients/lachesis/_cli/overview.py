@@ -1,13 +1,13 @@
 """All runs of a service at once: ask the status of each, and show them in a table."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from lachesis._cli.output import cut, line, short, table
+from lachesis._cli.output import Columns, cut, line, row, short, table
 from lachesis._cli.status_output import arrival_rate, troubles
 from lachesis._transport.http import Sender
 from lachesis._transport.run_calls import RunCalls, list_runs
@@ -20,8 +20,6 @@ _AT_ONCE = 8
 _WIDE = 180  # columns that the long table takes
 _SHORTEST_NAME, _LONGEST_NAME, _LONGEST_REASONS = 8, 64, 40
 _GAP = 2
-_SHORT = ("state", "step", "version", "dropped", "relaxed", "seq/s", "trained")
-_LONG = (*_SHORT[:-1], "generated", "trained", "batch size", "queued", "leased", "drop reasons")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,35 +98,49 @@ def overview(found: Overview, width: int) -> RenderableType:
         lines.append(line(f"… and more: these are the first {_MOST_RUNS}"))
     if not found.runs:
         return Group(line("there are no runs"), *lines)
-    header, cells = (_LONG, _long_cells) if width >= _WIDE else (_SHORT, _short_cells)
-    rows = [("?",) if one.status is None else cells(one.status) for one in found.runs]
-    most = min(_LONGEST_NAME, max(_SHORTEST_NAME, width - _width_of(header, rows)))
-    named = [(cut(one.run.name, most), *row) for one, row in zip(found.runs, rows, strict=True)]
-    return Group(table(("run", *header), named, left=2), *lines)
+    columns = _LONG if width >= _WIDE else _SHORT
+    unknown = ["?", *[""] * (len(columns) - 1)]
+    rows = [unknown if one.status is None else row(columns, one.status) for one in found.runs]
+    most = min(_LONGEST_NAME, max(_SHORTEST_NAME, width - _width_of(columns, rows)))
+    named = [(cut(one.run.name, most), *cells) for one, cells in zip(found.runs, rows, strict=True)]
+    return Group(table(("run", *columns), named, left=2), *lines)
 
 
-def _width_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+def _width_of(header: Iterable[str], rows: Sequence[Sequence[str]]) -> int:
     """Return the columns that a table takes without its first column."""
-    cells = zip(header, *(list(row) + [""] * (len(header) - len(row)) for row in rows), strict=True)
-    return sum(max(map(len, column)) + _GAP for column in cells)
+    return sum(max(map(len, column)) + _GAP for column in zip(header, *rows, strict=True))
 
 
-def _common_cells(found: RunStatus) -> tuple[str, ...]:
+def _rate(found: RunStatus) -> str:
     rate = arrival_rate(found)
-    counts = (found.current_step, found.policy_version, sum(found.dropped.values()), found.relaxed_batches)
-    return (state(found), *map(str, counts), "-" if rate is None else f"{rate:.2f}")
+    return "-" if rate is None else f"{rate:.2f}"
 
 
-def _short_cells(found: RunStatus) -> tuple[str, ...]:
+def _trained_share(found: RunStatus) -> str:
     generated, trained = found.ledger.generated_tokens, found.ledger.trained_tokens
-    share = f"{trained / generated:.0%} of {short(generated)}" if generated else "-"
-    return (*_common_cells(found), share)
+    return f"{trained / generated:.0%} of {short(generated)}" if generated else "-"
 
 
-def _long_cells(found: RunStatus) -> tuple[str, ...]:
-    size = "-" if found.batch_size < 0 else str(found.batch_size)
-    counts = (str(found.groups.queued), str(found.groups.leased))
-    tokens = (f"{found.ledger.generated_tokens:,}", f"{found.ledger.trained_tokens:,}")
+def _drop_reasons(found: RunStatus) -> str:
     most_first = sorted(found.dropped.items(), key=lambda item: (-item[1], item[0]))
-    reasons = ", ".join(f"{count} {reason}" for reason, count in most_first if count)
-    return (*_common_cells(found), *tokens, size, *counts, cut(reasons, _LONGEST_REASONS))
+    return cut(", ".join(f"{count} {reason}" for reason, count in most_first if count), _LONGEST_REASONS)
+
+
+_COMMON: Columns[RunStatus] = {
+    "state": state,
+    "step": lambda found: str(found.current_step),
+    "version": lambda found: str(found.policy_version),
+    "dropped": lambda found: str(sum(found.dropped.values())),
+    "relaxed": lambda found: str(found.relaxed_batches),
+    "seq/s": _rate,
+}
+_SHORT: Columns[RunStatus] = {**_COMMON, "trained": _trained_share}
+_LONG: Columns[RunStatus] = {
+    **_COMMON,
+    "generated": lambda found: f"{found.ledger.generated_tokens:,}",
+    "trained": lambda found: f"{found.ledger.trained_tokens:,}",
+    "batch size": lambda found: "-" if found.batch_size < 0 else str(found.batch_size),
+    "queued": lambda found: str(found.groups.queued),
+    "leased": lambda found: str(found.groups.leased),
+    "drop reasons": _drop_reasons,
+}

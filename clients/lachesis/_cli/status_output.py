@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from lachesis._cli.output import cut, line, span, table
+from lachesis._cli.output import Columns, cut, line, row, span, table
 from lachesis.wire.batches import Explanation
 from lachesis.wire.curricula import CurriculumInfo
 from lachesis.wire.printable import printable
@@ -126,26 +126,26 @@ def _extra_lines(extras: StatusExtras) -> Iterator[str]:
         )
 
 
+_SHORT: Columns[EnvironmentStatus] = {
+    "alive": lambda env: "yes" if env.alive else "no",
+    "queued": lambda env: str(env.queued_groups),
+    "promised": lambda env: f"{env.share_promised:.0%}",
+    "got": lambda env: "-" if env.share_got is None else f"{env.share_got:.0%}",
+    "owed": lambda env: str(env.owed_sequences),
+    "dropped": lambda env: str(sum(env.dropped.values())),
+}
+_LONG: Columns[EnvironmentStatus] = {
+    **_SHORT,
+    "buffered": lambda env: str(env.buffered_groups),
+    "served": lambda env: str(env.served_sequences),
+    "seen": lambda env: f"{span(env.last_seen_age_s)} ago",
+}
+
+
 def _environments(found: RunStatus, width: int) -> RenderableType:
-    header: tuple[str, ...] = ("environment", "alive", "queued", "promised", "got", "owed", "dropped")
-    if width < _WIDE:
-        return table(header, [_row(env, _NAME) for env in found.environments])
-    header += ("buffered", "served", "seen")
-    return table(header, [_long_row(env, width - _WITHOUT_NAME) for env in found.environments])
-
-
-def _row(env: EnvironmentStatus, most: int) -> tuple[str, ...]:
-    return (
-        cut(printable(f"{env.id} {env.name}"), most),
-        "yes" if env.alive else "no",
-        str(env.queued_groups),
-        f"{env.share_promised:.0%}",
-        "-" if env.share_got is None else f"{env.share_got:.0%}",
-        str(env.owed_sequences),
-        str(sum(env.dropped.values())),
-    )
-
-
-def _long_row(env: EnvironmentStatus, most: int) -> tuple[str, ...]:
-    seen = f"{span(env.last_seen_age_s)} ago"
-    return (*_row(env, most), str(env.buffered_groups), str(env.served_sequences), seen)
+    others, most = (_LONG, width - _WITHOUT_NAME) if width >= _WIDE else (_SHORT, _NAME)
+    columns: Columns[EnvironmentStatus] = {
+        "environment": lambda env: cut(printable(f"{env.id} {env.name}"), most),
+        **others,
+    }
+    return table(columns, [row(columns, env) for env in found.environments])

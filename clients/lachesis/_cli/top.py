@@ -19,7 +19,6 @@ from lachesis.wire.address import without_password
 from lachesis.wire.status import RunStatus
 
 _PERIOD_S = 2.0
-_COLUMNS = ("run", "state", "step", "version", "queued", "leased", "dropped", "groups/s", "batches/s", "next batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,35 @@ class _Seen:
     at_s: float
     accepted: int
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveRun:
+    """A run as its row shows it."""
+
+    status: RunStatus
+    groups_per_s: float = 0.0
+    batches_per_s: float = 0.0
+
+
+def _next_batch(found: RunStatus) -> str:
+    troubles = status_output.troubles(found)
+    blocked = found.blocked.detail if found.blocked else "unknown"
+    return output.cut(troubles[0] if troubles else "ready" if found.ready else blocked)
+
+
+_COLUMNS: output.Columns[_LiveRun] = {
+    "run": lambda one: one.status.run,
+    "state": lambda one: state(one.status),
+    "step": lambda one: str(one.status.current_step),
+    "version": lambda one: str(one.status.policy_version),
+    "queued": lambda one: str(one.status.groups.queued),
+    "leased": lambda one: str(one.status.groups.leased),
+    "dropped": lambda one: str(sum(one.status.dropped.values())),
+    "groups/s": lambda one: f"{one.groups_per_s:.1f}",
+    "batches/s": lambda one: f"{one.batches_per_s:.2f}",
+    "next batch": lambda one: _next_batch(one.status),
+}
 
 
 class Top(App[None]):
@@ -128,25 +156,11 @@ class Top(App[None]):
         names = sorted(self._found, key=lambda run: (self._troubles_first and self._is_well(run), run))
         table.clear()
         for name in names:
-            table.add_row(*map(output.line, self._row(self._found[name])), key=name)
+            shown = _LiveRun(self._found[name], *self._rates.get(name, ()))
+            table.add_row(*map(output.line, output.row(_COLUMNS, shown)), key=name)
         if chosen in names:
             table.move_cursor(row=names.index(chosen))
         self._show_chosen()
-
-    def _row(self, one: RunStatus) -> tuple[str, ...]:
-        accepted_per_s, batches_per_s = self._rates.get(one.run, (0.0, 0.0))
-        troubles = status_output.troubles(one)
-        blocked = one.blocked.detail if one.blocked else "unknown"
-        following = troubles[0] if troubles else "ready" if one.ready else blocked
-        counts = (one.current_step, one.policy_version, one.groups.queued, one.groups.leased, sum(one.dropped.values()))
-        return (
-            one.run,
-            state(one),
-            *map(str, counts),
-            f"{accepted_per_s:.1f}",
-            f"{batches_per_s:.2f}",
-            output.cut(following),
-        )
 
     def _is_well(self, run: str) -> bool:
         return not status_output.troubles(self._found[run])
