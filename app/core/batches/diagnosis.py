@@ -7,6 +7,7 @@ from app.core.environments.shares import bounded_environment, is_oversized, supp
 from app.core.model import MOST_HINTS, Bounds, Lane, NotReady, environment_key, environment_of
 from app.core.numeric.subset_sum import Supply, attainable, fewest_missing, without_minimums
 from app.core.ranks.sharding import Undivided
+from app.core.runs.view import QueueView
 from lachesis.wire.blockers import Blocker
 
 _MOST_TRIED = 64
@@ -25,22 +26,22 @@ def is_about_old_groups(not_ready: NotReady) -> bool:
     return not_ready.blocker is Blocker.OLD_GROUPS
 
 
-def unregistered() -> NotReady:
-    """Return that the run has no trainer yet."""
-    return NotReady(
-        Blocker.NOT_REGISTERED, "the run has no settings yet: no trainer has registered with it or created it"
-    )
+def refusal_of(view: QueueView) -> NotReady | None:
+    """Return why the run begins no batch, whatever is queued; None if it may begin one.
 
-
-def archived() -> NotReady:
-    """Return that the run is archived."""
-    return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
-
-
-def serving_paused() -> NotReady:
-    """Return that an operator has paused serving."""
-    why = "an operator has paused serving, so the run hands out no batches"
-    return NotReady(Blocker.SERVING_PAUSED, why)
+    This is about batches that no trainer holds. A trainer gets the batch that it holds again also while serving is
+    paused.
+    """
+    if view.config is None:
+        why = "the run has no settings yet: no trainer has registered with it or created it"
+        return NotReady(Blocker.NOT_REGISTERED, why)
+    if view.policy.archived:
+        why = "the run is archived: it hands out no batches until `archived` is false again"
+        return NotReady(Blocker.ARCHIVED, why)
+    if view.policy.serving_paused:
+        why = "an operator has paused serving, so the run hands out no batches"
+        return NotReady(Blocker.SERVING_PAUSED, why)
+    return None
 
 
 def old_groups() -> NotReady:

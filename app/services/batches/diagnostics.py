@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import archived, old_groups, serving_paused, undivided, unregistered
+from app.core.batches.diagnosis import old_groups, refusal_of, undivided
 from app.core.batches.forecast import expected_s
 from app.core.batches.planning import Decision
 from app.core.environments.granting import Demand
@@ -94,15 +94,14 @@ class Diagnostics:
         dropping, gives_up = DroppingAttempts(self._runs, run), False
         while True:
             view = await self._runs.view(run)
+            refusal = refusal_of(view)
             if view.config is None:
-                return BatchDiagnosis(view, unregistered(), {}, Arrived())
+                return BatchDiagnosis(view, refusal, {}, Arrived())
             self._arrivals.note(run, view)
             view = _tried(view, view.config, overrides or {})
             ready = BatchDiagnosis(view, None, self._arrivals.rates(run), self._arrivals.lately(run, view))
-            if view.policy.archived:
-                return replace(ready, not_ready=archived())
-            if view.policy.serving_paused:
-                return replace(ready, not_ready=serving_paused())
+            if refusal is not None:
+                return replace(ready, not_ready=refusal)
             again = None if overrides else self._dispatch.next_redelivery(view)
             if again is not None:
                 return replace(ready, not_ready=undivided(view.undivided, again.batch_id, ()))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.batches.diagnosis import is_about_old_groups, serving_paused, unregistered
+from app.core.batches.diagnosis import is_about_old_groups, refusal_of
 from app.core.batches.leases import Lease, as_quarantined, as_returned, is_exhausted, is_expired
 from app.core.batches.planning import Decision
 from app.core.model import NotReady
@@ -134,7 +134,7 @@ class Dispatch:
                 view = await self._runs.queue(run)
         if not request.of_atropos:
             raise RunNotFound(f"there is no run {run}")
-        return BatchResult(None, unregistered())
+        return BatchResult(None, refusal_of(view))
 
     async def _note_waiting(self, run: str, view: QueueView) -> None:
         """Keep the run awake while a trainer waits: its history then says what the trainer waits for."""
@@ -159,7 +159,7 @@ class Dispatch:
         async with self._line(run).attempt():  # the first attempt of a repeated request may be in progress
             view = await self._runs.queue(run)
         redeliverable = self._redeliverable(view)
-        may_begin = not view.policy.serving_paused
+        may_begin = refusal_of(view) is None or view.policy.archived  # an archived run answers with an error
         free = 0 if ahead else len(redeliverable)
         found = []
         for position, request in enumerate(requests):
@@ -241,8 +241,9 @@ class Dispatch:
             again = await self._redeliver(run, view, mine, request.renewed(mine, view), request.shard_request)
             return None if again is None else replace(again, held_until_ms=mine.deadline_ms)
         await self.quarantine_exhausted(run, view)
-        if view.policy.serving_paused:
-            return serving_paused()
+        refusal = refusal_of(view)
+        if refusal is not None:
+            return refusal
         if waiting is None:
             return await self._formation.form(run, view, request)
         taken = self._taking.lease_for(request, view, replace(waiting, delivery_count=waiting.delivery_count + 1))

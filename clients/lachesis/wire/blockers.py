@@ -16,7 +16,8 @@ else:
 class Blocker(StrEnum):
     """The reason why there is no batch now. The first that applies in this order counts.
 
-    The last two are exceptions. They follow from a plan: it has groups that are too old, or ranks cannot divide it.
+    `OLD_GROUPS` and `CANNOT_BE_DIVIDED` are exceptions. They follow from a plan: it has groups that are too old, or
+    ranks cannot divide it.
     """
 
     NOT_REGISTERED = "not_registered"
