@@ -88,9 +88,9 @@ class Dispatch:
 
         Args:
             run: The run's name.
-            request: The request of the trainer that will hold the lease. None means a trainer of Atropos. The caller
-                ends each answer with a batch for a trainer of Atropos, after errors too: with `AtroposDelivery.finish`
-                or `AtroposDelivery.break_off`.
+            request: The request of the trainer that will hold the lease. `OF_ATROPOS` is that of a trainer of Atropos.
+                The caller ends each answer with a batch for such a trainer, after errors too: with
+                `AtroposDelivery.finish` or `AtroposDelivery.break_off`.
 
         Raises:
             RunArchived: The run is archived.

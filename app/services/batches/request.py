@@ -13,7 +13,7 @@ from lachesis.wire.errors import RunRewound
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """A request for a batch that is held under a lease with a deadline.
+    """A request for a batch.
 
     Attributes:
         request_id: The id of the request. The same id gets the same batch again while that is held.
