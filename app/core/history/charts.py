@@ -10,7 +10,7 @@ from typing import Any
 
 from app.core.history.causes import HELD, blocked_sentence
 from app.core.history.curricula import curriculum_series
-from app.core.history.series import Facts, HistorySpan, busiest
+from app.core.history.series import Facts, HistorySpan, Measurement, busiest
 from app.core.history.shift import development, shift
 from app.core.history.sketch import SMALLEST, Sketch, merged
 from app.core.history.wanted import SKETCHES
@@ -191,7 +191,7 @@ def _last(name: str) -> Callable[[Facts], float | None]:
     return lambda facts: facts.lasts.get(name)
 
 
-def _mean(name: str) -> Callable[[Facts], float | None]:
+def _mean(name: Measurement) -> Callable[[Facts], float | None]:
     def mean(facts: Facts) -> float | None:
         total, times = facts.means.get(name, (0.0, 0))
         return _short(total / times) if times else None

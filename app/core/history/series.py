@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 
 from app.core.history.sketch import Sketch
 
@@ -17,6 +18,9 @@ MOST_NAME = 200
 
 BUSY = ("sequences_in", "sequences_out")
 """The counts that say how busy an environment is."""
+
+Measurement = Literal["queued_groups", "queued_sequences", "owed_sequences", "rank_imbalance"]
+"""What is measured, so that a chart shows its mean."""
 
 _MOST_PENDING = 1024  # values that a tally keeps before it counts them
 
@@ -56,7 +60,7 @@ class Facts:
         if by:
             self.counts[name] = self.counts.get(name, 0) + by
 
-    def measure(self, name: str, value: float) -> None:
+    def measure(self, name: Measurement, value: float) -> None:
         """Add a measurement."""
         total, times = self.means.get(name, (0.0, 0))
         self.means[name] = total + value, times + 1

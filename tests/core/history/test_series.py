@@ -16,7 +16,7 @@ def tallied(events: list[tuple[str, int, float | None]]) -> HistorySpan:
     tally = Tally()
     for environment, count, value in events:
         tally.note(environment, {"groups": count}, {"reward": [value]})
-        tally.span.run.measure("queued", count)
+        tally.span.run.measure("queued_groups", count)
         tally.span.run.lasts["step"] = count
     return tally.close()
 
@@ -32,7 +32,7 @@ def test_spans_add_up(parts: list[list[tuple[str, int, float | None]]]) -> None:
         values = [value for _, _, value in own if value is not None]
         assert facts.sketches.get("reward", Sketch()).count == len(values)
     if every:
-        assert total.run.means["queued"] == (sum(count for _, count, _ in every), len(every))
+        assert total.run.means["queued_groups"] == (sum(count for _, count, _ in every), len(every))
         assert total.run.lasts["step"] == every[-1][1]
     whole = tallied(every)
     assert {name: facts.counts for name, facts in total.environments.items()} == {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from app.core.history.causes import HELD
-from app.core.history.charts import BLOCKED, LOOKED_S
+from app.core.history.charts import BLOCKED, LOOKED_S, environment_series, run_series
 from app.services.batches.request import BatchRequest
 from app.services.stores import Stores
 from app.store.redis.keys import RunKeys
@@ -91,3 +91,14 @@ async def test_drops_are_not_counted_if_nobody_knows_when_they_happened(
         seen, growth = await sampler.sample(RUN, replay=False)
         assert seen.run.counts.get("dropped:deleted", 0) == counted
         assert await stores.histories.append(RUN, seen, growth)
+
+
+async def test_the_charts_have_what_a_look_measures(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    math = await make_run(services)
+    await services.groups.native.submit(RUN, [group("a", math, 0.0, 1.0)])
+    seen, _ = await sampler_of(services, Stores.on(services.connection, TTL_MS)).sample(RUN, replay=False)
+    measured = {"queued_groups": [1], "queued_sequences": [2]}
+    assert run_series({0: seen}, 1, measured) == measured
+    owed = {"queued_groups": [1], "owed_sequences": [0]}
+    assert environment_series({0: seen}, 1, owed) == {"math": owed}
