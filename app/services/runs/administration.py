@@ -227,12 +227,14 @@ class RunAdministration:
             RunInUse: Groups keep coming, which make the run again each time.
         """
         await self._runs.announce(run, new=False)
-        await self._damage.drop(run)
+        is_damaged = await self._damage.drop(run)
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
             await self._groups.mark_abandoned(run, _ANY_CLOCK_MS)
             await self._groups.delete_marked(run)
-            if await self._delete_strays(run) and await self._runs.forget(run):
+            if is_damaged and not await self._delete_strays(run):
+                continue
+            if await self._runs.forget(run):
                 await self._limits.apply(run, None)
                 emit(RunDeleted(run=run))
                 return

@@ -1,4 +1,4 @@
-"""Find and delete the keys of a run even if another program has damaged those that name them."""
+"""Find and delete the keys of a run if another program has damaged those that name them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,11 +29,15 @@ class DamageStore:
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
-    async def drop(self, run: str) -> None:
-        """Delete keys of a wrong type and numbers that are none, so that the run can be reset. Keep all others."""
+    async def drop(self, run: str) -> bool:
+        """Delete keys of a wrong type and numbers that are none, so that the run can be reset. Keep all others.
+
+        Returns:
+            Whether a key is gone, so that there may be keys that nothing names any longer.
+        """
         keys = RunKeys(run)
         hashes = [keys.lanes, keys.buffers, keys.curricula, *keys.naming_payloads()]
-        await self._connection.run(scripts.drop_damaged(keys, hashes=hashes))
+        return bool(await self._connection.run(scripts.drop_damaged(keys, hashes=hashes)))
 
     async def strays(self, run: str) -> AsyncIterator[Strays]:
         """Yield all keys with the name of the run that could be left over, part by part.

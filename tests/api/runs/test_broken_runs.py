@@ -146,7 +146,6 @@ async def damaged_marked_hash(redis: Redis) -> None:
 
 NUMBERS = ("clock_ms", "time_ms", "epoch", "asleep_ms")
 DAMAGE: dict[str, Break] = {
-    "curricula": lambda redis: redis.hset(KEYS.curricula, "c", b"\xff"),
     "lanes": lambda redis: redis.hset(KEYS.lanes, b"\xff", 1),
     "buffers": lambda redis: redis.hset(KEYS.buffers, b"\xff", 1),
     "groups": lambda redis: redis.hset(KEYS.groups, b"\xff", 1),

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- drop_damaged: delete what keeps a run from being deleted: keys of a wrong type, and numbers that are none.
 --
--- Returns 1.
+-- Returns 1 if it deleted any, else 0.
 -- Cost: O(1).
 --
 -- include rows
@@ -9,13 +9,17 @@ local RUN = KEYS[1]  -- hash: run clock, epoch
 local CURRICULA_LOADING = KEYS[2]  -- zset: ids of curricula that are being loaded
 local UNREFERENCED = KEYS[3]  -- zset: payloads that no index entry names
 local MARKED_HASHES = KEYS[4]  -- set: tokens of marked hashes
-local HASHES = rest(KEYS, 5)  -- hash: the others that `reset_run` reads
+local TURN = KEYS[5]  -- string: the process that plans batches
+local TURN_QUEUE = KEYS[6]  -- list: the processes that wait for the turn
+local HASHES = rest(KEYS, 7)  -- hash: the others that `reset_run` reads
 -- include clock
+
+local dropped = 0
 
 -- Delete a key that this command cannot read.
 local function drop_unless(command, key)
   local reply = redis.pcall(command, key)
-  if type(reply) == 'table' and reply.err then redis.call('UNLINK', key) end
+  if type(reply) == 'table' and reply.err then dropped = redis.call('UNLINK', key) end
 end
 
 -- Lua counts exactly up to 15 digits.
@@ -24,11 +28,13 @@ local function is_number(text) return text and #text < 16 and string.match(text,
 drop_unless('HLEN', RUN)
 drop_unless('ZCARD', CURRICULA_LOADING)
 drop_unless('ZCARD', UNREFERENCED)
-drop_unless('SMEMBERS', MARKED_HASHES)
+drop_unless('SCARD', MARKED_HASHES)
+redis.call('UNLINK', TURN, TURN_QUEUE)  -- without a time to live, they would stay
 for _, key in ipairs(HASHES) do drop_unless('HLEN', key) end
 for _, number in ipairs(redis.call('HMGET', RUN, 'clock_ms', 'time_ms', 'epoch')) do
   if not is_number(number) then redis.call('HDEL', RUN, 'clock_ms', 'time_ms', 'epoch', 'asleep_ms') end
 end
 if not is_number(redis.call('HGET', RUN, 'asleep_ms')) then redis.call('HDEL', RUN, 'asleep_ms') end
+if redis.call('EXISTS', RUN) == 0 then dropped = 1 end
 advance_clock(RUN)  -- `reset_run` does nothing without RUN
-return 1
+return dropped
